@@ -1,0 +1,698 @@
+"""The three agents on ParlAI's TorchRankerAgent: the only file that knows ParlAI's call chain.
+
+observe -> vectorize (text.py) -> batchify -> train_step / eval_step -> CandidateSet -> scores [B, C] -> reply.
+"""
+
+import functools
+import json
+import os
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from parlai.core.metrics import AverageMetric, normalize_answer
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.core.torch_agent import Batch, Output
+from parlai.core.torch_ranker_agent import TorchRankerAgent
+from parlai.utils.misc import warn_once
+from torch import Tensor, nn
+
+from polyagents import options
+from polyagents.bi import BiEncoder
+from polyagents.candidates import CandidateStore, VectorCache, fingerprint, read_candidates
+from polyagents.cross import CrossEncoder
+from polyagents.encoder import Encoder, load_backbone
+from polyagents.errors import InputError
+from polyagents.losses import ranking_loss
+from polyagents.poly import PolyEncoder
+from polyagents.search import score_all, top_k
+from polyagents.text import TextDictionary, Tokens, first_line, pad, pad_pairs
+
+TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
+POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
+
+normalised = functools.lru_cache(maxsize=200_000)(normalize_answer)
+
+
+@dataclass(frozen=True)
+class CandidateSet:
+    """What one batch ranks.
+
+    Attributes:
+        ids: token ids of the U candidates to encode, each once.
+        rows: [B, C], which of them each example ranks; None when all rank all of them (C = U).
+        mask: [B, C], False for padding.
+        texts: one list of C texts when shared, else a list per example.
+        labels: [B], the column of each example's label; None where there are no labels.
+    """
+
+    ids: list[list[int]]
+    rows: Tensor | None
+    mask: Tensor
+    texts: list[Any]
+    labels: Tensor | None
+
+    def of(self, example: int) -> list[str]:
+        """The texts that one example ranks, without padding."""
+        return self.texts if self.rows is None else self.texts[example]
+
+
+class RankerAgent(TorchRankerAgent):
+    """What the three agents share: text, candidates, training, metrics, replies."""
+
+    architecture: str
+    """The agent's public name: `polyagents:<architecture>`."""
+
+    # ---- options ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def dictionary_class() -> type[TextDictionary]:
+        """TorchAgent: the tokenizer of the backbone."""
+        return TextDictionary
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """TorchRankerAgent's flags, ours, and the paper's training settings as defaults (5.1)."""
+        super().add_cmdline_args(parser, partial_opt=partial_opt)
+        options.add_backbone_flags(parser)
+        parser.set_defaults(
+            optimizer="adamw",
+            learningrate=5e-5,
+            weight_decay=0.01,
+            lr_scheduler="reduceonplateau",
+            lr_scheduler_decay=0.4,
+            lr_scheduler_patience=0,
+        )
+        if (
+            partial_opt is not None and "validation_every_n_epochs" in partial_opt
+        ):  # train_model, not chat or evaluation
+            parser.set_defaults(validation_every_n_epochs=0.5)
+        return parser
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        options.check_not_reserved(opt)
+        self.backbone_options = options.read_backbone(opt)
+        self.recall_at = options.read_recall_at(opt)
+        opt["fp16"] = False  # read above; TorchAgent would halve the weights
+        if shared is None:
+            self._check_model_file(opt)
+        device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
+        self.scaler = torch.amp.GradScaler(device, enabled=self.backbone_options.precision == "fp16")
+        self.label_pool: list[str] = []
+        self.labels_seen = 0
+        super().__init__(opt, shared)
+        self.cache = VectorCache(self._encode_ids) if shared is None else shared["cache"]
+
+    def _check_model_file(self, opt: Opt) -> None:
+        """Refuse another agent's file, and a training run that could not learn, before anything is built."""
+        file, _ = self._get_init_model(opt, None)
+        if file is not None and os.path.exists(f"{file}.opt"):
+            with open(f"{file}.opt", encoding="utf-8") as saved:
+                name = json.load(saved).get("model", "")
+            if name.split(":")[-1].removesuffix("Agent") != self.architecture:
+                raise InputError(
+                    f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; leave --model away, "
+                    f"or give another --model-file."
+                )
+        if self._is_training_run(opt) and opt.get("batchsize", 1) == 1 and opt["candidates"] == "batch":
+            raise InputError(
+                "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
+                "--batchsize (the paper: 512 on ConvAI2, 256 elsewhere), or --candidates inline."
+            )
+
+    @staticmethod
+    def _is_training_run(opt: Opt) -> bool:
+        datatype = opt.get("datatype", "")
+        return not opt.get("interactive_mode") and "train" in datatype and "evalmode" not in datatype
+
+    # ---- model -----------------------------------------------------------------------------------------------------
+
+    @property
+    def module(self) -> Any:
+        """The architecture, without a wrapper for several devices around it."""
+        return getattr(self.model, "module", self.model)
+
+    def build_model(self) -> nn.Module:
+        """TorchRankerAgent: the architecture, with pretrained weights unless a model file brings its own."""
+        file, _ = self._get_init_model(self.opt, None)
+        encoder = Encoder(
+            load_backbone(self.backbone_options, self.dict, pretrained=file is None), self.backbone_options
+        )
+        self._check_lengths(encoder)
+        return self.build_architecture(encoder)
+
+    def build_architecture(self, encoder: Encoder) -> nn.Module:
+        """The module of this agent around an encoder."""
+        raise NotImplementedError("an agent names its architecture")
+
+    def longest_input(self) -> int:
+        """Tokens of the longest text that the encoder will see."""
+        return max(self.text_truncate or 0, self.label_truncate or 0)
+
+    def _check_lengths(self, encoder: Encoder) -> None:
+        if encoder.max_tokens is None:
+            return
+        if self.text_truncate is None or self.label_truncate is None or self.longest_input() > encoder.max_tokens:
+            raise InputError(
+                f"--text-truncate {self.opt['text_truncate']} and --label-truncate {self.opt['label_truncate']} let "
+                f"texts grow longer than the {encoder.max_tokens} tokens that {self.opt['backbone']} has positions for; "
+                f"lower them."
+            )
+
+    def build_criterion(self) -> nn.Module:
+        """TorchRankerAgent wants a module; the loss is `losses.ranking_loss`."""
+        return nn.Identity()
+
+    def load(self, path: str) -> dict[str, Any]:
+        """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
+        try:
+            states = torch.load(path, map_location="cpu", weights_only=True)
+            self.load_state_dict(states["model"])
+        except Exception as error:  # a damaged zip, a foreign pickle, missing or misshapen weights
+            raise InputError(
+                f"{path} cannot be loaded as polyagents:{self.architecture} with --backbone {self.opt['backbone']} "
+                f"({first_line(error)}); it is damaged, or was trained with other options than {path}.opt says."
+            ) from error
+        return states
+
+    # ---- optimiser -------------------------------------------------------------------------------------------------
+
+    def init_optim(self, params: Any, *args: Any, **kwargs: Any) -> bool:
+        """Decay for weight matrices only (as for BERT), own rate for the codes, betas and eps for every Adam.
+
+        ParlAI passes `--betas` and `--adam-eps` on to some optimisers and silently not to AdamW (PARLAI.md B).
+        """
+        named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        codes = [p for name, p in named if name == "codes"]
+        matrices = [p for name, p in named if p.ndim > 1 and name != "codes"]
+        vectors = [p for name, p in named if p.ndim <= 1]
+        rate = self.opt.get("codes_learningrate") or self.opt["learningrate"]
+        groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+        groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
+        if self.opt["optimizer"] in ("sgd", "adafactor"):
+            groups = [{k: v for k, v in g.items() if k != "weight_decay"} for g in groups]
+        was_reset: bool = super().init_optim([g for g in groups if g["params"]], *args, **kwargs)
+        for group in self.optimizer.param_groups:
+            if "betas" in group:
+                group["betas"] = tuple(self.opt["betas"])
+            if "betas" in group and "eps" in group:
+                group["eps"] = self.opt["adam_eps"]
+        return was_reset
+
+    def backward(self, loss: Tensor, **kwargs: Any) -> None:
+        """TorchAgent's, with the loss scaled in fp16."""
+        super().backward(self.scaler.scale(loss), **kwargs)
+
+    def update_params(self) -> None:
+        """TorchAgent's step, left out in fp16 when the gradients overflowed."""
+        if self._number_grad_accum != 0:
+            return
+        if not self.scaler.is_enabled():
+            super().update_params()
+            return
+        self.scaler.unscale_(self.optimizer)
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        if torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
+            super().update_params()
+        self.scaler.update()
+
+    # ---- text to ids -----------------------------------------------------------------------------------------------
+
+    def _set_text_vec(self, obs: Any, history: Any, truncate: int | None) -> Any:
+        """TorchAgent: the context's ids, between its [S], from the history, whose turns are tokenised once."""
+        ids = history.get_history_vec()
+        if obs.get("text") is None or ids is None:
+            return obs
+        context = self.dict.context(ids, truncate)
+        obs.force_set("full_text", history.get_history_str())
+        obs.force_set("text_vec", torch.tensor(context))
+        obs.force_set("context_original_length", len(ids) + 2)
+        obs.force_set("context_truncate_rate", len(ids) + 2 > len(context))
+        obs.force_set("context_truncated_length", len(ids) + 2 - len(context))
+        return obs
+
+    def _vectorize_text_with_truncate_stats(
+        self,
+        text: str,
+        add_start: bool = False,
+        add_end: bool = False,
+        truncate: int | None = None,
+        truncate_left: bool = True,
+    ) -> tuple[Tensor, int, bool]:
+        """TorchAgent's way to a label's ids. Every candidate is between its [S], whatever the caller says."""
+        ids = self.dict.txt2vec(text)
+        candidate = self.dict.candidate(ids, truncate)
+        return torch.tensor(candidate), len(ids) + 2, len(ids) + 2 > len(candidate)
+
+    def _set_label_cands_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> Any:
+        """TorchRankerAgent: the candidates' ids, in one call of the tokenizer, and only where they are used."""
+        source = self.candidates if "labels" in obs else self.eval_candidates
+        if source in ("inline", "batch-all-cands") and obs.get("label_candidates"):
+            texts = list(obs["label_candidates"])
+            obs.force_set("label_candidates", texts)
+            obs.force_set("label_candidates_vecs", [torch.tensor(ids) for ids in self.candidate_ids(texts)])
+        return obs
+
+    def candidate_ids(self, texts: list[str]) -> list[list[int]]:
+        """Texts -> token ids between their [S], truncated."""
+        return [self.dict.candidate(ids, self.label_truncate) for ids in self.dict.encode(texts)]
+
+    def context_ids(self, text: str) -> list[int]:
+        """One context, its turns divided by line ends -> token ids between their [S], truncated."""
+        return self.dict.context(self.dict.txt2vec(text), self.text_truncate)
+
+    def tokens(self, ids: list[list[int]]) -> Tokens:
+        """Token ids -> a padded batch on the model's device."""
+        return pad(ids, self.dict.pad_id).to(self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    def _batch_contexts(self, batch: Batch) -> list[list[int]]:
+        return [row[row != self.NULL_IDX].tolist() for row in batch.text_vec.cpu()]
+
+    # ---- candidates ------------------------------------------------------------------------------------------------
+
+    def candidate_set(self, batch: Batch, source: str) -> CandidateSet:
+        """What a batch ranks, by source (TorchRankerAgent._build_candidates): every text once, the label always in.
+
+        Repeated labels of a batch are one candidate, so they are never each other's negatives. A label that its list
+        lacks is added to it.
+        """
+        labels = None
+        if batch.labels is not None:
+            labels = list(zip(batch.labels, [row[row != self.NULL_IDX].tolist() for row in batch.label_vec.cpu()]))
+        if source == "batch":
+            if labels is None:
+                raise InputError(
+                    "Candidate source 'batch' ranks the labels of the batch, and these examples have none."
+                )
+            return self.shared_set(labels, labels)
+        if source == "batch-all-cands":
+            given = [pair for example in self._given_candidates(batch, source) for pair in example]
+            return self.shared_set(given + (labels or []), labels)
+        return self._inline_set(self._given_candidates(batch, source), labels)
+
+    def _given_candidates(self, batch: Batch, source: str) -> list[list[tuple[str, list[int]]]]:
+        """Text and ids of the candidates that came with each example."""
+        if batch.candidate_vecs is None:
+            flag = "candidates" if self.is_training else "eval-candidates"
+            raise InputError(
+                f"--{flag} {source} takes the candidates of the task, and --task {self.opt.get('task')} brings none; "
+                f"use --{flag} batch, or fixed with --fixed-candidates-path."
+            )
+        return [
+            list(zip(texts or [], [ids.tolist() for ids in vecs or []]))
+            for texts, vecs in zip(batch.candidates, batch.candidate_vecs)
+        ]
+
+    def shared_set(
+        self, given: list[tuple[str, list[int]]], labels: list[tuple[str, list[int]]] | None
+    ) -> CandidateSet:
+        """One list for the whole batch."""
+        column: dict[tuple[int, ...], int] = {}
+        texts = []
+        for text, ids in given:
+            if column.setdefault(tuple(ids), len(column)) == len(texts):
+                texts.append(text)
+        size = len(labels) if labels is not None else 1
+        positions = None if labels is None else torch.tensor([column[tuple(ids)] for _, ids in labels])
+        return CandidateSet([list(ids) for ids in column], None, torch.ones(size, len(column)).bool(), texts, positions)
+
+    def _inline_set(
+        self, given: list[list[tuple[str, list[int]]]], labels: list[tuple[str, list[int]]] | None
+    ) -> CandidateSet:
+        """A list per example, padded to the longest; what several examples have is encoded once."""
+        unique: dict[tuple[int, ...], int] = {}
+        texts, rows, masks, positions = [], [], [], []
+        for example, candidates in enumerate(given):
+            ids = [tuple(candidate) for _, candidate in candidates]
+            kept = [text for text, _ in candidates]
+            keep = [True] * len(ids)
+            if labels is not None:
+                text, label = labels[example][0], tuple(labels[example][1])
+                if label not in ids:
+                    ids, kept, keep = [*ids, label], [*kept, text], [*keep, True]
+                position = ids.index(label)
+                positions.append(position)
+                # A second copy of the label is no negative.
+                keep = [k and (i == position or ids[i] != label) for i, k in enumerate(keep)]
+            rows.append([unique.setdefault(candidate, len(unique)) for candidate in ids])
+            masks.append(keep)
+            texts.append(kept)
+        if not unique:
+            raise InputError("These examples have neither candidates nor labels; there is nothing to rank.")
+        width = max(len(row) for row in rows)
+        return CandidateSet(
+            [list(ids) for ids in unique],
+            torch.tensor([row + [0] * (width - len(row)) for row in rows]),
+            torch.tensor([mask + [False] * (width - len(mask)) for mask in masks]),
+            texts,
+            torch.tensor(positions) if labels is not None else None,
+        )
+
+    def set_vocab_candidates(self, shared: dict[str, Any] | None) -> None:
+        """TorchRankerAgent's word candidates: refused in options.py; its share() wants the names."""
+        self.vocab_candidates = self.vocab_candidate_vecs = self.vocab_candidate_encs = None
+
+    def set_fixed_candidates(self, shared: dict[str, Any] | None) -> None:
+        """TorchRankerAgent: the texts of `--fixed-candidates-path`; `self.fixed` holds their vectors once asked for."""
+        self.fixed_candidate_vecs = self.fixed_candidate_encs = None
+        if shared is not None:
+            self.fixed_candidates, self.fixed = shared["fixed_candidates"], shared["fixed"]
+        else:
+            self.fixed_candidates, self.fixed = None, None
+            if "fixed" in (self.candidates, self.eval_candidates):
+                path = self.fixed_candidates_path or self.get_task_candidates_path()
+                self.fixed_candidates_path = path
+                self.fixed_candidates = read_candidates(path)
+        self.num_fixed_candidates = len(self.fixed_candidates or ())
+
+    def get_task_candidates_path(self) -> str:
+        """TorchRankerAgent's list of all labels of the training task, written whole or not at all."""
+        if not self.opt.get("model_file"):
+            raise InputError("Fixed candidates need --fixed-candidates-path, a text file with one candidate per line.")
+        return super().get_task_candidates_path()
+
+    def share(self) -> dict[str, Any]:
+        """TorchRankerAgent's, and our own caches."""
+        return super().share() | {"fixed": self.fixed, "cache": self.cache}
+
+    # ---- training --------------------------------------------------------------------------------------------------
+
+    def train_step(self, batch: Batch) -> Output | None:
+        """TorchRankerAgent: one update (or one part of an accumulated one)."""
+        if batch.text_vec is None:
+            return None
+        self.model.train()
+        self.cache.clear()  # these weights are about to change
+        self.fixed = None
+        self.zero_grad()
+        candidates = self.training_candidates(batch)
+        assert candidates.labels is not None
+        labels, mask = candidates.labels.to(self.device), candidates.mask.to(self.device)
+        scores = self.training_scores(batch, candidates)
+        loss = ranking_loss(scores * self.module.logit_scale, labels, mask)
+        self.backward(loss.mean())
+        self.update_params()
+        ranks = label_ranks(scores.detach(), labels, mask).float()
+        self.record_local_metric("mean_loss", AverageMetric.many(loss.tolist()))
+        self.record_local_metric("train_accuracy", AverageMetric.many((ranks == 1).float().tolist()))
+        self.record_local_metric("rank", AverageMetric.many(ranks.tolist()))
+        self.record_local_metric("mrr", AverageMetric.many(ranks.reciprocal().tolist()))
+        return Output()
+
+    def training_candidates(self, batch: Batch) -> CandidateSet:
+        """What a training batch ranks."""
+        if self.candidates != "fixed":
+            return self.candidate_set(batch, self.candidates)
+        labels = list(zip(batch.labels, self.candidate_ids(batch.labels)))
+        given = list(zip(self.fixed_candidates, self.candidate_ids(self.fixed_candidates)))
+        return self.shared_set(given + labels, labels)
+
+    def training_scores(self, batch: Batch, candidates: CandidateSet) -> Tensor:
+        """Scores [B, C] with gradient."""
+        rows = None if candidates.rows is None else candidates.rows.to(self.device)
+        scores: Tensor = self.model(self.tokens(self._batch_contexts(batch)), self.tokens(candidates.ids), rows)
+        return scores
+
+    # ---- evaluation and chat ---------------------------------------------------------------------------------------
+
+    def eval_step(self, batch: Batch) -> Output | None:
+        """TorchRankerAgent: rank, reply, and measure where there are labels."""
+        if batch.text_vec is None:
+            return None
+        self.model.eval()
+        contexts = self._batch_contexts(batch)
+        if self.eval_candidates == "fixed":
+            scores, candidates = self._fixed_scores(batch, contexts)
+        else:
+            candidates = self.candidate_set(batch, self.eval_candidates)
+            scores = self.candidate_scores(contexts, candidates)
+        scores = scores.cpu()
+        equal = self._equal_to_label(batch, candidates, scores.size(1))
+        if equal is not None:
+            self._record_metrics(scores, candidates, equal)
+        return self._reply(scores.numpy(), candidates, None if equal is None else equal.numpy())
+
+    def candidate_scores(self, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
+        """Scores [B, C] of a batch's own candidates, without gradient."""
+        vectors = self.cache.vectors(candidates.ids)
+        if candidates.rows is not None:
+            vectors = vectors[candidates.rows.to(self.device)]
+        scores: Tensor = self.module.score(self.module.encode_context(self.tokens(contexts)), vectors)
+        return scores
+
+    def _fixed_scores(self, batch: Batch, contexts: list[list[int]]) -> tuple[Tensor, CandidateSet]:
+        """Scores over the fixed set; labels that it lacks are scored after it."""
+        texts = list(self.fixed_candidates)
+        column = {text: i for i, text in enumerate(texts)} if batch.labels is not None else {}
+        extra = list(dict.fromkeys(label for label in batch.labels or [] if label not in column))
+        column |= {text: len(texts) + i for i, text in enumerate(extra)}
+        scores = self.fixed_scores(contexts)
+        if extra:
+            warn_once(f"Labels such as {extra[0]!r} are not in the fixed candidates; they are ranked with them.")
+            added = self.shared_set(list(zip(extra, self.candidate_ids(extra))), None)
+            texts = texts + added.texts
+            column |= {text: column[added.texts[0]] for text in extra if text not in added.texts}
+            scores = torch.cat([scores, self.candidate_scores(contexts, added)], dim=1)
+        labels = None if batch.labels is None else torch.tensor([column[label] for label in batch.labels])
+        return scores, CandidateSet([], None, torch.ones(scores.shape).bool(), texts, labels)
+
+    def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
+        """Scores [B, C] over the fixed candidates."""
+        if self.fixed is None:
+            self.fixed = self._fixed_store()
+        context = self.module.encode_context(self.tokens(contexts))
+        return score_all(self.module, context, self.fixed.vectors.to(self.device))
+
+    def _fixed_store(self) -> CandidateStore:
+        """Encoded once, and kept beside the model file while the weights do not change any more."""
+        if self._is_training_run(self.opt) or not self.opt.get("model_file"):
+            return CandidateStore.build(self.fixed_candidates, self.encode_texts)
+        name = os.path.splitext(os.path.basename(self.fixed_candidates_path))[0]
+        folder = f"{self.opt['model_file']}.{name}.index"
+        return CandidateStore.build_or_reuse(self.fixed_candidates, folder, self.fingerprint(), self.encode_texts)
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Any) -> Tensor:
+        """Candidate texts -> vectors [C, D] on the CPU."""
+        self.model.eval()
+        return self._encode_ids(self.candidate_ids(list(texts))).cpu()
+
+    @torch.no_grad()
+    def _encode_ids(self, ids: list[list[int]]) -> Tensor:
+        vectors: Tensor = self.module.encode_candidates(self.tokens(ids))
+        return vectors
+
+    def fingerprint(self) -> str:
+        """Of everything but the texts that decides a candidate's vector."""
+        settings = [self.opt[key] for key in ("reduction_type", "poly_n_codes", "similarity", "output_scaling")]
+        settings += [self.backbone_options.precision, self.label_truncate]
+        weights = self.module.candidate_encoder.state_dict()
+        parts: list[Any] = [json.dumps(settings), self.dict.tokenizer.to_str()]
+        return fingerprint(parts + [part for name in sorted(weights) for part in (name, weights[name])])
+
+    def _equal_to_label(self, batch: Batch, candidates: CandidateSet, width: int) -> Tensor | None:
+        """[B, C], True where a candidate reads as the label does: the test that ParlAI's teachers apply to replies."""
+        if candidates.labels is None:
+            return None
+        equal = torch.zeros(len(batch.labels), width).bool()
+        for example, label in enumerate(batch.labels):
+            wanted = normalised(label)
+            texts = candidates.of(example)
+            equal[example, : len(texts)] = torch.tensor([normalised(text) == wanted for text in texts])
+        equal[torch.arange(len(equal)), candidates.labels] = True
+        return equal
+
+    def _record_metrics(self, scores: Tensor, candidates: CandidateSet, equal: Tensor) -> None:
+        """ParlAI's report: loss, rank, mrr, and the hits@k that its teachers do not count already."""
+        assert candidates.labels is not None
+        positions = torch.arange(len(scores))
+        real = self._real(candidates, scores)
+        counted = real & ~equal
+        counted[positions, candidates.labels] = True
+        loss = ranking_loss(scores * self.module.logit_scale, candidates.labels, counted)
+        best = scores.masked_fill(~equal, -torch.inf).max(1, keepdim=True).values
+        ranks = 1 + ((scores >= best) & real & ~equal).sum(1)
+        self.record_local_metric("loss", AverageMetric.many(loss.tolist()))
+        self.record_local_metric("rank", AverageMetric.many(ranks.tolist()))
+        self.record_local_metric("mrr", AverageMetric.many(ranks.float().reciprocal().tolist()))
+        for k in self.recall_at:
+            if k not in TEACHER_RECALL_AT:
+                self.record_local_metric(f"hits@{k}", AverageMetric.many((ranks <= k).float().tolist()))
+
+    @staticmethod
+    def _real(candidates: CandidateSet, scores: Tensor) -> Tensor:
+        """[B, C], True for every candidate that is not padding, copies of the label included."""
+        if candidates.rows is None:
+            return torch.ones(scores.shape).bool()
+        sizes = torch.tensor([len(texts) for texts in candidates.texts])
+        return torch.arange(scores.size(1)) < sizes.unsqueeze(1)
+
+    def _reply(self, scores: np.ndarray, candidates: CandidateSet, equal: np.ndarray | None) -> Output:
+        """The best texts of every example, highest score first; a label comes after what ties with it."""
+        k = self.rank_top_k if self.rank_top_k > 0 else self.opt["cap_num_predictions"]
+        ranked, values = [], []
+        for example, row in enumerate(scores):
+            texts = candidates.of(example)
+            row = row[: len(texts)]
+            wanted = None if equal is None else equal[example, : len(texts)]
+            index = top_k(row, max(k, 1), wanted)
+            ranked.append([texts[i] for i in index])
+            values.append([float(row[i]) for i in index])
+        if equal is None and self.eval_candidates == "fixed" and self.opt.get("repeat_blocking_heuristic", True):
+            ranked, values = self._without_repeats(ranked, values)
+        if self.opt.get("inference", "max") == "topk":
+            chosen = [random.choice(texts[: self.opt["topk"]]) for texts in ranked]
+        else:
+            chosen = [texts[0] for texts in ranked]
+        if not self.opt.get("return_cand_scores"):
+            return Output(chosen, ranked)
+        # The second field is for people: `interactive --return-cand-scores true --display-add-fields top_replies`.
+        lines = [[f"{score:9.4f}  {text}" for text, score in zip(texts, row)] for texts, row in zip(ranked, values)]
+        return Output(chosen, ranked, sorted_scores=values, top_replies=lines)
+
+    def _without_repeats(
+        self, ranked: list[list[str]], values: list[list[float]]
+    ) -> tuple[list[list[str]], list[list[float]]]:
+        """Leave out lines of the conversation so far, unless nothing would remain (ParlAI then has no reply)."""
+        said = {line for text in self.history.history_raw_strings for line in text.split("\n")}
+        pairs = [list(zip(texts, scores)) for texts, scores in zip(ranked, values)]
+        kept = [[pair for pair in row if pair[0] not in said] or row for row in pairs]
+        return [[text for text, _ in row] for row in kept], [[score for _, score in row] for row in kept]
+
+    # TorchRankerAgent is abstract here; its train_step and eval_step, which call it, are replaced above.
+    def score_candidates(self, batch: Batch, cand_vecs: Any, cand_encs: Any = None) -> Any:
+        """Not used: see `training_scores` and `candidate_scores`."""
+        raise AssertionError("train_step and eval_step score for themselves")
+
+
+def label_ranks(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """The rank of each label among the candidates that count, [B], from 1; it loses every tie."""
+    label = scores.gather(1, labels.unsqueeze(1))
+    others = mask.scatter(1, labels.unsqueeze(1), False)
+    return 1 + ((scores >= label) & others).sum(1)
+
+
+class BiEncoderAgent(RankerAgent):
+    """`-m polyagents:BiEncoder`."""
+
+    architecture = "BiEncoder"
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """The flags of two encoders; negatives are the other labels of the batch (paper 4.2)."""
+        super().add_cmdline_args(parser, partial_opt=partial_opt)
+        options.add_tower_flags(parser)
+        parser.set_defaults(candidates="batch", warmup_updates=100)
+        set_batchsize(parser, partial_opt, 64)
+        return parser
+
+    def build_architecture(self, encoder: Encoder) -> nn.Module:
+        """A bi-encoder."""
+        return BiEncoder(encoder, options.read_reduction(self.opt), options.read_towers(self.opt))
+
+
+class PolyEncoderAgent(BiEncoderAgent):
+    """`-m polyagents:PolyEncoder`."""
+
+    architecture = "PolyEncoder"
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """The bi-encoder's flags and those of the context vectors."""
+        super().add_cmdline_args(parser, partial_opt=partial_opt)
+        options.add_poly_flags(parser)
+        return parser
+
+    def build_architecture(self, encoder: Encoder) -> nn.Module:
+        """A poly-encoder."""
+        poly = options.read_poly(self.opt)
+        return PolyEncoder(encoder, options.read_reduction(self.opt), options.read_towers(self.opt), poly)
+
+
+class CrossEncoderAgent(RankerAgent):
+    """`-m polyagents:CrossEncoder`."""
+
+    architecture = "CrossEncoder"
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """Negatives are the task's own, or random training labels (paper 5.1)."""
+        super().add_cmdline_args(parser, partial_opt=partial_opt)
+        options.add_cross_flags(parser)
+        parser.set_defaults(candidates="inline", warmup_updates=1000)
+        set_batchsize(parser, partial_opt, 16)
+        return parser
+
+    def build_architecture(self, encoder: Encoder) -> nn.Module:
+        """A cross-encoder."""
+        return CrossEncoder(encoder, options.read_reduction(self.opt))
+
+    def longest_input(self) -> int:
+        """A pair holds both texts."""
+        return (self.text_truncate or 0) + (self.label_truncate or 0)
+
+    def training_candidates(self, batch: Batch) -> CandidateSet:
+        """The task's candidates; without any, random labels of the training set (those seen so far)."""
+        if self.candidates != "inline" or batch.candidate_vecs is not None:
+            return super().training_candidates(batch)
+        self._remember_labels(batch.labels)
+        given = []
+        for label in batch.labels:
+            others = [
+                text for text in self.random.sample(self.label_pool, min(len(self.label_pool), 2 * self.negatives))
+            ]
+            given.append([text for text in dict.fromkeys(others) if text != label][: self.negatives])
+        flat = self.candidate_ids([text for texts in given for text in texts])
+        ids = iter(flat)
+        pairs = [[(text, next(ids)) for text in texts] for texts in given]
+        return self._inline_set(pairs, list(zip(batch.labels, self.candidate_ids(batch.labels))))
+
+    @property
+    def negatives(self) -> int:
+        """How many random negatives an example gets."""
+        return int(self.opt["cross_negatives"])
+
+    def _remember_labels(self, labels: list[str]) -> None:
+        """An even sample of all labels seen (Vitter's algorithm R), so that a streamed task needs no pass of its own."""
+        for label in labels:
+            self.labels_seen += 1
+            if len(self.label_pool) < POOL_LIMIT:
+                self.label_pool.append(label)
+            elif (slot := self.random.randrange(self.labels_seen)) < POOL_LIMIT:
+                self.label_pool[slot] = label
+
+    def training_scores(self, batch: Batch, candidates: CandidateSet) -> Tensor:
+        """Scores [B, C] with gradient; padding is not scored."""
+        return self._pair_scores(self.model, self._batch_contexts(batch), candidates)
+
+    def candidate_scores(self, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
+        """Scores [B, C] of a batch's own candidates, without gradient."""
+        return self._pair_scores(self.module, contexts, candidates)
+
+    def _pair_scores(self, model: nn.Module, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
+        size = len(candidates.ids)
+        rows = candidates.rows if candidates.rows is not None else torch.arange(size).expand(len(contexts), size)
+        sizes = [len(candidates.of(example)) for example in range(len(contexts))]
+        pairs = [(contexts[b], candidates.ids[rows[b, c]]) for b, n in enumerate(sizes) for c in range(n)]
+        real = torch.arange(rows.size(1)) < torch.tensor(sizes).unsqueeze(1)
+        scores = torch.zeros(rows.shape, device=self.device)
+        return scores.masked_scatter(real.to(self.device), model(pad_pairs(pairs, self.dict.pad_id).to(self.device)))
+
+    def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
+        """Every fixed candidate goes through the encoder with every context: nothing can be kept (paper 4.3)."""
+        every = self.shared_set(list(zip(self.fixed_candidates, self.candidate_ids(self.fixed_candidates))), None)
+        return self._pair_scores(self.module, contexts, every)
+
+
+def set_batchsize(parser: ParlaiParser, partial_opt: Opt | None, size: int) -> None:
+    """A batch that can be trained on, for train_model alone: ParlAI's own default is 1, and a chat needs that."""
+    if partial_opt is not None and "validation_every_n_epochs" in partial_opt:
+        parser.set_defaults(batchsize=size)

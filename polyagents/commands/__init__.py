@@ -1,0 +1,1 @@
+"""Our own commands, one file each; ParlAI's `register_script` puts them beside ParlAI's."""

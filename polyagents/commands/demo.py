@@ -1,0 +1,146 @@
+"""`polyagents demo`: train the three architectures on the built-in task, compare them, and chat."""
+
+import os
+import shutil
+import statistics
+import time
+import warnings
+from dataclasses import dataclass
+
+from parlai.core.params import ParlaiParser
+from parlai.core.script import ParlaiScript, register_script
+from parlai.scripts.eval_model import EvalModel
+from parlai.scripts.train_model import TrainLoop, TrainModel
+from parlai.utils import logging as parlai_logging
+from tqdm import tqdm
+
+from polyagents.options import positive_int
+from polyagents.ranker import Ranker
+
+TASK = "polyagents.tasks.sample"
+TIMED_CONTEXTS = 25
+
+# Chosen here, to fit four minutes on two cores: steps and batches that show each architecture near its best.
+RUNS = {
+    "bi": {"model": "polyagents:BiEncoder", "batchsize": 64, "steps": 400},
+    "poly": {"model": "polyagents:PolyEncoder", "batchsize": 64, "steps": 400, "poly_n_codes": 16},
+    "cross": {"model": "polyagents:CrossEncoder", "batchsize": 16, "steps": 200},
+}
+COMMON = {"task": TASK, "backbone": "scratch:tiny", "reduction_type": "mean", "learningrate": 1e-3, "dropout": 0.0}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row of the table. Times are of one message over all replies of the task, ready-made vectors in use."""
+
+    name: str
+    recall: float
+    mrr: float
+    milliseconds: float
+    candidates_per_second: float
+
+
+def train(name: str, model_file: str) -> None:
+    """What `parlai train_model` does, with a progress bar in place of its log."""
+    run = dict(RUNS[name])
+    steps = run.pop("steps")
+    opt = TrainModel.setup_args().parse_kwargs(
+        **COMMON,
+        **run,
+        model_file=model_file,
+        max_train_steps=steps,
+        warmup_updates=20,
+        lr_scheduler="none",
+        validation_every_n_epochs=-1.0,
+        log_every_n_steps=10,
+        seed=1,
+    )
+    parlai_logging.set_log_level("ERROR")
+    with tqdm(total=steps, desc=f"training {name:5}", unit=" steps") as bar:
+        loop = TrainLoop(opt)
+        for log in loop.train_steps():
+            bar.set_postfix(loss=f"{float(log['mean_loss']):.3f}", refresh=False)
+            bar.update(loop._train_steps - bar.n)
+        bar.update(steps - bar.n)
+        loop.save_model()
+
+
+def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]) -> Result:
+    """The task's metrics from ParlAI's report, and the time of a reply."""
+    report = EvalModel.main(model_file=model_file, task=TASK, datatype="test", batchsize=32, metrics="loss")
+    ranker = Ranker.load(model_file)
+    candidates = replies if name == "cross" else ranker.encode(replies)
+    seconds = []
+    for context in contexts[:TIMED_CONTEXTS]:
+        start = time.perf_counter()
+        ranker.rank(context, candidates, top_k=1)
+        seconds.append(time.perf_counter() - start)
+    median = statistics.median(seconds)
+    recall, mrr = float(report["hits@1"]), float(report["mrr"])
+    return Result(name, recall, mrr, 1000 * median, len(replies) / median)
+
+
+def table(results: list[Result], replies: int) -> str:
+    """The comparison, as text."""
+    lines = [f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'candidates/s':>15}   (a reply is one of {replies})"]
+    for r in results:
+        speed = f"{r.milliseconds:>15.2f}{r.candidates_per_second:>15,.0f}"
+        lines.append(f"{r.name:8}{r.recall:>8.3f}{r.mrr:>8.3f}{speed}")
+    return "\n".join(lines)
+
+
+def draw(results: list[Result], path: str) -> None:
+    """Quality against speed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    for result in results:
+        axes.scatter(result.milliseconds, result.recall, s=80)
+        axes.annotate(
+            f"{result.name}-encoder", (result.milliseconds, result.recall), (8, 8), textcoords="offset points"
+        )
+    axes.set(xscale="log", xlabel="milliseconds per reply (log scale; left is faster)", ylabel="R@1/20 on the test set")
+    axes.set_title("Quality against speed on the sample task, two CPU cores or yours")
+    axes.margins(0.25)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def converse(ranker: Ranker, dialogue: list[tuple[str, str]], replies: list[str]) -> None:
+    """One test dialogue: the partner's turns are given, the model chooses among all replies of the task."""
+    index = ranker.encode(replies)
+    history: list[str] = []
+    for message, label in dialogue:
+        for line in message.split("\n"):
+            print(f"  {line}" if line.startswith("your persona:") else f"  partner: {line}")
+        history.append(message)
+        first, second = ranker.rank("\n".join(history), index, top_k=2)
+        print(f"    model: {first.text}   [{first.score:.2f}; next: {second.text} {second.score:.2f}]")
+        history.append(label)
+
+
+@register_script("demo")
+class Demo(ParlaiScript):
+    """Train, compare, chat: the whole library in a few minutes."""
+
+    @classmethod
+    def setup_args(cls) -> ParlaiParser:
+        """Two flags."""
+        parser = ParlaiParser(False, False, "Train bi, poly and cross on a built-in task and compare them (polyagents)")
+        parser.add_argument("--output", default="demo-output", help="folder for models, table and picture; made anew")
+        parser.add_argument("--percent", type=positive_int, default=100, help="of the training steps, for a quick look")
+        return parser
+
+    def run(self) -> list[Result]:
+        """All of it."""
+        from polyagents.tasks.sample.generate import dialogues, replies
+
+        warnings.filterwarnings("ignore")
+        output, all_replies = self.opt["output"], replies()
+        shutil.rmtree(output, ignore_errors=True)
+        os.makedirs(output)
+        return []

@@ -1,0 +1,67 @@
+"""`polyagents rank`: contexts in, ranked candidates out."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+from parlai.core.params import ParlaiParser
+from parlai.core.script import ParlaiScript, register_script
+
+from polyagents.candidates import read_candidates
+from polyagents.errors import InputError
+from polyagents.options import PRECISIONS, positive_int
+from polyagents.ranker import Ranker
+
+
+def read_contexts(lines: TextIO) -> Iterator[str]:
+    r"""The contexts of a stream, one per line; blank lines are skipped.
+
+    A line is plain text, or JSON: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for turns.
+    """
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        if not line.startswith("{"):
+            if line:
+                yield line
+            continue
+        try:
+            context = json.loads(line)["context"]
+            yield context if isinstance(context, str) else "\n".join(context)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f'Line {number} of the input is no context: give plain text, or JSON such as {{"context": "hi"}} or '
+                f'{{"context": ["first turn", "second turn"]}}.'
+            ) from error
+
+
+@register_script("rank")
+class Rank(ParlaiScript):
+    """Rank candidates for every context on standard input."""
+
+    @classmethod
+    def setup_args(cls) -> ParlaiParser:
+        """The flags of DESIGN 4."""
+        parser = ParlaiParser(
+            False, False, "Rank candidates for contexts on standard input; JSON lines out (polyagents)"
+        )
+        parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
+        source.add_argument("--index-dir", help="candidates encoded earlier by Ranker.index")
+        parser.add_argument("--top-k", type=positive_int, default=10, help="how many candidates to return")
+        parser.add_argument("--precision", choices=PRECISIONS, default=None, help="by default as in training")
+        return parser
+
+    def run(self) -> None:
+        """Read, rank, write."""
+        overrides = {"precision": self.opt["precision"]} if self.opt.get("precision") else {}
+        ranker = Ranker.load(self.opt["model_file"], **overrides)
+        if self.opt.get("index_dir"):
+            candidates = ranker.open_index(self.opt["index_dir"])
+        else:
+            candidates = read_candidates(self.opt["candidates_file"])
+        for context in read_contexts(sys.stdin):
+            matches = ranker.rank(context, candidates, top_k=self.opt["top_k"])
+            found = [{"index": match.index, "text": match.text, "score": round(match.score, 4)} for match in matches]
+            print(json.dumps({"context": context, "candidates": found}, ensure_ascii=False), flush=True)

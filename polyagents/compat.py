@@ -1,0 +1,87 @@
+"""What ParlAI 1.7.2 needs on today's libraries, and nothing else. Each item says why, and does nothing where it is not
+needed any more. Importing polyagents applies them, which `-m polyagents:...` does in every ParlAI command.
+"""
+
+import difflib
+import inspect
+import os
+import re
+import sys
+import warnings
+from types import TracebackType
+from typing import Any, NoReturn
+
+# ParlAI's opt.py imports pkg_resources, which announces its end at every start; setup.py pins what still has it.
+warnings.filterwarnings("ignore", message="pkg_resources is deprecated", category=UserWarning)
+
+try:
+    import parlai.nn.lr_scheduler as parlai_schedulers
+    from parlai.core.params import ParlaiParser
+except ImportError as error:
+    raise ImportError(
+        "polyagents runs on ParlAI, which is not installed. ParlAI's own pins cannot be met any more, so install it "
+        "without them: pip install --no-deps parlai==1.7.2"
+    ) from error
+
+from torch.optim import lr_scheduler as torch_schedulers
+
+from polyagents.errors import InputError
+
+
+def apply() -> None:
+    """All of them; twice is once."""
+    accept_reduce_on_plateau()
+    say_parse_errors_in_one_line()
+    exit_with_one_sentence()
+
+
+def accept_reduce_on_plateau() -> None:
+    """torch dropped ReduceLROnPlateau's `verbose`, which ParlAI's default scheduler passes (lr_scheduler.py:338)."""
+    if "verbose" in inspect.signature(torch_schedulers.ReduceLROnPlateau.__init__).parameters:
+        return
+
+    def __init__(
+        self: Any, optimizer: Any, patience: int, decay: float, warmup_updates: int, warmup_rate: float
+    ) -> None:
+        parlai_schedulers.ParlAILRScheduler.__init__(self, warmup_updates, warmup_rate)
+        self.scheduler = torch_schedulers.ReduceLROnPlateau(optimizer, "min", factor=decay, patience=patience)
+
+    parlai_schedulers.ReduceOnPlateauLRScheduler.__init__ = __init__
+
+
+def say_parse_errors_in_one_line() -> None:
+    """ParlAI prints hundreds of lines of help before the one that says which flag is wrong."""
+
+    def error(self: Any, message: str) -> NoReturn:
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        sys.stderr.write(f"{self.prog}: {message}{hint}. All flags: {self.prog} --help\n")
+        sys.exit(2)
+
+    ParlaiParser.error = error
+
+
+def exit_with_one_sentence() -> None:
+    """In the `parlai` and `polyagents` commands an InputError is its sentence and exit code 2, without a traceback.
+
+    ParlAI's commands let every exception through. A script of the user's own keeps its traceback.
+    """
+    program = os.path.basename(sys.argv[0] or "")
+    if program == "__main__.py":  # python -m parlai
+        program = os.path.basename(os.path.dirname(sys.argv[0]))
+    if program not in ("parlai", "polyagents") or getattr(sys.excepthook, "of_polyagents", False):
+        return
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if not isinstance(error, InputError):
+            previous(kind, error, traceback)
+            return
+        sys.stdout.flush()
+        sys.stderr.write(f"{program}: {error}\n")
+        raise SystemExit(2)
+
+    hook.of_polyagents = True  # type: ignore[attr-defined]
+    sys.excepthook = hook

@@ -1,0 +1,9 @@
+"""The one exception that means: the user gave something that cannot work."""
+
+
+class InputError(ValueError):
+    """Bad input, said in one sentence: what was given, what is possible, what to change.
+
+    Python callers get a traceback as with any ValueError; the commands print the sentence and exit with code 2
+    (`compat.exit_with_one_sentence`).
+    """

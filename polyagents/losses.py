@@ -1,0 +1,20 @@
+"""The training loss of the paper: cross entropy over the candidates of each example (section 4.2)."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def ranking_loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """-log softmax(scores)[label] over the candidates that count.
+
+    Args:
+        scores: [B, C].
+        labels: the column of the right candidate, [B].
+        mask: [B, C], False for padding and for other copies of the label, which must not be its negatives.
+
+    Returns:
+        [B] fp32, in nats.
+    """
+    logits = scores.float().masked_fill(~mask, torch.finfo(torch.float32).min)
+    return functional.cross_entropy(logits, labels, reduction="none")

@@ -1,0 +1,249 @@
+"""Every flag of the agents: declared once, checked once, and read into frozen dataclasses that travel from here on."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+
+from polyagents.errors import InputError
+from polyagents.reduction import CONTEXT_VECTORS, REDUCTIONS
+from polyagents.text import SCRATCH
+
+TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
+PRECISIONS = ("fp32", "bf16", "fp16")
+CODES_INITS = ("normal", "uniform")
+
+
+@dataclass(frozen=True)
+class BackboneOptions:
+    """How one encoder is made and run."""
+
+    name: str
+    output_scaling: float
+    train_layers: str
+    precision: str
+    dropout: float | None
+
+
+@dataclass(frozen=True)
+class ReductionOptions:
+    """How states become vectors. `m` is the number of context vectors, and of the outputs that "first_m" averages."""
+
+    kind: str
+    m: int
+
+
+@dataclass(frozen=True)
+class TowerOptions:
+    """What bi- and poly-encoder share: two encoders and a similarity."""
+
+    share_encoders: bool
+    similarity: str
+
+
+@dataclass(frozen=True)
+class PolyOptions:
+    """What only a poly-encoder has."""
+
+    context_vectors: str
+    attention: str
+    codes_init: str
+    codes_learningrate: float | None
+
+
+def add_backbone_flags(parser: ParlaiParser) -> None:
+    """The flags of all three agents."""
+    group = parser.add_argument_group("Encoder (polyagents)")
+    group.add_argument(
+        "--backbone",
+        default="bert-base-uncased",
+        help="the pretrained encoder: a Hugging Face hub name, a folder, or scratch:tiny|mini|base (BERT's sizes, random "
+        "weights, vocabulary learnt from the task)",
+    )
+    group.add_argument(
+        "--reduction-type",
+        choices=REDUCTIONS,
+        default="first",
+        help="how the outputs become one vector: the special token's, the mean of all, or of the first m "
+        "(--poly-n-codes); paper 4.2",
+    )
+    group.add_argument(
+        "--poly-n-codes",
+        type=positive_int,
+        default=64,
+        help="m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m averages",
+    )
+    group.add_argument("--output-scaling", type=float, default=1.0, help="multiplies the encoder's outputs (paper 5.3)")
+    group.add_argument(
+        "--train-layers",
+        choices=TRAIN_LAYERS,
+        default=None,
+        help="which layers learn (paper Table 3). Default: all_but_embeddings, the paper's best for BERT; all for a "
+        "scratch backbone",
+    )
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32",
+    )
+    group.add_argument(
+        "--dropout",
+        type=probability,
+        default=None,
+        help="overrides the backbone's own dropout everywhere; 0 nearly halves the time of a CPU step",
+    )
+    group.add_argument(
+        "--recall-at",
+        type=positive_ints,
+        default="1,2,5,10,50",
+        help="report hits@k for each of these k",
+    )
+    # TorchAgent's flags with the paper's lengths (v1 5.1), in tokens, the special tokens counted.
+    group.add_argument(
+        "--text-truncate", type=token_limit, default=360, help="context length in tokens; its end is kept"
+    )
+    group.add_argument(
+        "--label-truncate", type=token_limit, default=72, help="candidate length in tokens; its beginning is kept"
+    )
+
+
+def add_tower_flags(parser: ParlaiParser) -> None:
+    """The flags of bi- and poly-encoder."""
+    group = parser.add_argument_group("Two encoders (polyagents)")
+    group.add_argument(
+        "--share-encoders",
+        type="bool",
+        default=False,
+        help="one encoder for context and candidate instead of two that start from the same weights",
+    )
+    group.add_argument(
+        "--similarity",
+        choices=("dot", "cosine"),
+        default="dot",
+        help="dot product (the paper), or cosine: scores between -1 and 1",
+    )
+
+
+def add_poly_flags(parser: ParlaiParser) -> None:
+    """The flags of the poly-encoder."""
+    group = parser.add_argument_group("Poly-encoder (polyagents)")
+    group.add_argument(
+        "--polyencoder-type",
+        choices=CONTEXT_VECTORS,
+        default="codes",
+        help="the m context vectors: learnt codes, or outputs of the encoder (paper appendix C, Table 8)",
+    )
+    group.add_argument(
+        "--poly-attention-type",
+        choices=("basic", "sqrt"),
+        default="basic",
+        help="attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
+    )
+    group.add_argument(
+        "--codes-init",
+        choices=CODES_INITS,
+        default="normal",
+        help="where learnt codes start: normal, N(0, 0.02), where attention is even and the poly-encoder begins as the "
+        "mean of all outputs; uniform, U(0, 1), as in the paper's code",
+    )
+    group.add_argument(
+        "--codes-learningrate",
+        type=float,
+        default=None,
+        help="learning rate of the codes; by default that of the other weights",
+    )
+
+
+def add_cross_flags(parser: ParlaiParser) -> None:
+    """The flags of the cross-encoder."""
+    group = parser.add_argument_group("Cross-encoder (polyagents)")
+    group.add_argument(
+        "--cross-negatives",
+        type=positive_int,
+        default=15,
+        help="random training labels as negatives, where the task brings no candidates in training (paper 5.1)",
+    )
+
+
+def read_backbone(opt: Opt) -> BackboneOptions:
+    """The encoder's options, with what depends on the backbone filled in."""
+    precision = opt["precision"]
+    if opt.get("fp16"):  # ParlAI's own flag; its way halves the weights, ours is autocast
+        precision = "fp16"
+    train_layers = opt.get("train_layers")
+    if train_layers is None:
+        train_layers = "all" if opt["backbone"].startswith(SCRATCH) else "all_but_embeddings"
+    return BackboneOptions(opt["backbone"], opt["output_scaling"], train_layers, precision, opt.get("dropout"))
+
+
+def read_reduction(opt: Opt) -> ReductionOptions:
+    """How states become vectors."""
+    return ReductionOptions(opt["reduction_type"], opt["poly_n_codes"])
+
+
+def read_towers(opt: Opt) -> TowerOptions:
+    """What bi- and poly-encoder share."""
+    return TowerOptions(opt["share_encoders"], opt["similarity"])
+
+
+def read_poly(opt: Opt) -> PolyOptions:
+    """What only a poly-encoder has."""
+    return PolyOptions(
+        opt["polyencoder_type"], opt["poly_attention_type"], opt["codes_init"], opt.get("codes_learningrate")
+    )
+
+
+def read_recall_at(opt: Opt) -> tuple[int, ...]:
+    """The k of hits@k; M.opt holds them as JSON left them."""
+    value: Any = opt["recall_at"]
+    return positive_ints(value) if isinstance(value, str) else tuple(value)
+
+
+def check_not_reserved(opt: Opt) -> None:
+    """Refuse ParlAI's values that mean nothing to these agents, before anything is loaded."""
+    if "vocab" in (opt["candidates"], opt["eval_candidates"], opt["interactive_candidates"]):
+        raise InputError(
+            "candidates 'vocab' (every word of the vocabulary) is nothing these agents can rank; use inline, batch, "
+            "batch-all-cands or fixed."
+        )
+
+
+# argparse turns an ArgumentTypeError into one line and exit code 2.
+
+
+def positive_int(text: str) -> int:
+    """A number of things: 1 or more."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+    return value
+
+
+def positive_ints(text: str) -> tuple[int, ...]:
+    """Comma-separated numbers of 1 or more, in order and once each."""
+    return tuple(sorted({positive_int(part) for part in str(text).split(",")}))
+
+
+def token_limit(text: str) -> int:
+    """A length in tokens with room for [S], one token and [S]; -1 is ParlAI's word for no limit."""
+    value = int(text) if text.lstrip("-").isdigit() else 0
+    if value != -1 and value < 3:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length in tokens: 3 or more, or -1 for no limit of its own")
+    return value
+
+
+def probability(text: str) -> float:
+    """A probability below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no probability between 0 and 1 (excluded)")
+    return value

@@ -1,0 +1,44 @@
+"""The poly-encoder (paper 4.4): a bi-encoder whose context keeps m vectors, to which each candidate attends."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from polyagents.attention import poly_scores
+from polyagents.bi import BiEncoder
+from polyagents.encoder import Encoder, in_order
+from polyagents.options import PolyOptions, ReductionOptions, TowerOptions
+from polyagents.reduction import ContextVectors, context_vectors
+from polyagents.text import Tokens
+
+
+class PolyEncoder(BiEncoder):
+    """Candidates as in the bi-encoder; the context has m vectors, and one more attention decides between them."""
+
+    def __init__(self, encoder: Encoder, reduction: ReductionOptions, towers: TowerOptions, poly: PolyOptions):
+        super().__init__(encoder, reduction, towers)
+        self.poly = poly
+        self.codes = None
+        if poly.context_vectors == "codes":
+            self.codes = nn.Parameter(torch.empty(reduction.m, encoder.width))
+            if poly.codes_init == "uniform":
+                nn.init.uniform_(self.codes)
+            else:
+                nn.init.normal_(self.codes, std=0.02)
+        self.sharpness = self.logit_scale * (encoder.width**-0.5 if poly.attention == "sqrt" else 1.0)
+
+    def encode_context(self, tokens: Tokens) -> ContextVectors:  # type: ignore[override]
+        """[B, T] -> vectors [B, M, D] and mask [B, M]."""
+        parts, rows = [], []
+        for index, chunk in self.context_encoder.chunks(tokens):
+            states = self.context_encoder(chunk)
+            parts.append(context_vectors(states, chunk.mask, self.poly.context_vectors, self.reduction.m, self.codes))
+            rows.append(index)
+        m = max(part.vectors.size(1) for part in parts)  # chunks of short texts may have fewer than m
+        vectors = in_order([functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts], rows)
+        mask = in_order([functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts], rows)
+        return ContextVectors(self.normalise(vectors), mask)
+
+    def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:  # type: ignore[override]
+        """Context vectors [B, M, D] and candidates [C, D] or [B, C, D] -> scores [B, C], fp32."""
+        return poly_scores(context.vectors, context.mask, candidates, self.sharpness)

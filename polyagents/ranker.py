@@ -1,0 +1,202 @@
+"""The Python API: load a trained model, rank your candidates, get scores."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import torch
+from parlai.core.agents import create_agent
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.utils import logging as parlai_logging
+
+from polyagents.agent import RankerAgent
+from polyagents.candidates import CandidateStore, read_candidates
+from polyagents.cross import CrossEncoder
+from polyagents.errors import InputError
+from polyagents.search import score_all
+from polyagents.search import top_k as best
+
+CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
+
+
+@dataclass(frozen=True)
+class Match:
+    """One ranked candidate.
+
+    Attributes:
+        index: its place in the list or index that was ranked.
+        text: the candidate.
+        score: fp32; an unbounded dot product, or a cosine where the model was trained with `--similarity cosine`.
+    """
+
+    index: int
+    text: str
+    score: float
+
+
+class Ranker:
+    """A trained bi-, poly- or cross-encoder.
+
+    >>> ranker = Ranker.load("M")
+    >>> ranker.rank("where is canada", ["i am here", "canada is in north america"], top_k=1)
+    [Match(index=1, text='canada is in north america', score=...)]
+
+    A context is one string; its turns (persona lines first) are divided by line ends, as in ParlAI.
+    """
+
+    def __init__(self, agent: RankerAgent):
+        self.agent = agent
+        agent.model.eval()
+
+    @classmethod
+    def load(cls, model_file: str, **overrides: Any) -> "Ranker":
+        """Load a model file that `parlai train_model` wrote.
+
+        Args:
+            model_file: its path; `model_file.opt` and `model_file.dict` lie beside it.
+            overrides: flags of the agent with other values, such as precision="bf16" or no_cuda=True.
+
+        Raises:
+            InputError: there is no such file, or it was not trained with polyagents.
+        """
+        if not os.path.exists(model_file) or not os.path.exists(f"{model_file}.opt"):
+            raise InputError(
+                f"There is no trained model at {model_file}: both {model_file} and {model_file}.opt are needed. Give "
+                f"the path that was --model-file of train_model."
+            )
+        with quiet():
+            parser = ParlaiParser(add_parlai_args=True, add_model_args=True)
+            # Nothing of the training run but the model: no candidates file, no optimiser, no task.
+            neutral = {
+                "eval_candidates": "inline",
+                "candidates": "inline",
+                "interactive_mode": False,
+                "init_model": None,
+            }
+            opt = Opt(parser.parse_args(["--model-file", model_file]))
+            opt["override"] = neutral | {"datatype": "test"} | overrides
+            agent = create_agent(opt, requireModelExists=True)
+        if not isinstance(agent, RankerAgent):
+            raise InputError(f"{model_file} was trained as {agent.opt['model']}; Ranker loads models of polyagents.")
+        return cls(agent)
+
+    # ---- scores ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, contexts: str | Sequence[str], candidates: Sequence[str]) -> np.ndarray:
+        """Scores of every context with every candidate.
+
+        Args:
+            contexts: B contexts, or one.
+            candidates: C texts.
+
+        Returns:
+            fp32 [B, C], or [C] for one context.
+        """
+        single = isinstance(contexts, str)
+        texts = [contexts] if isinstance(contexts, str) else list(contexts)
+        candidates = list(candidates)
+        if not texts or not candidates:
+            empty = np.zeros((len(texts), len(candidates)), np.float32)
+            return empty[0] if single else empty
+        ids = self.agent.candidate_ids(candidates)
+        pairs = list(zip(candidates, ids, strict=True))
+        # Equal texts are encoded once and keep their place each.
+        shared = self.agent.shared_set(pairs, None)
+        column = {tuple(candidate): i for i, candidate in enumerate(shared.ids)}
+        places = [column[tuple(candidate)] for candidate in ids]
+        blocks = [
+            self.agent.candidate_scores([self.agent.context_ids(text) for text in block], shared).cpu().numpy()
+            for block in in_blocks(texts)
+        ]
+        scores = np.concatenate(blocks)[:, places]
+        return scores[0] if single else scores
+
+    @overload
+    def rank(self, contexts: str, candidates: Sequence[str] | CandidateStore, top_k: int = 10) -> list[Match]: ...
+
+    @overload
+    def rank(
+        self, contexts: Sequence[str], candidates: Sequence[str] | CandidateStore, top_k: int = 10
+    ) -> list[list[Match]]: ...
+
+    def rank(
+        self, contexts: str | Sequence[str], candidates: Sequence[str] | CandidateStore, top_k: int = 10
+    ) -> list[Match] | list[list[Match]]:
+        """The best candidates, highest score first; among equals the lower index.
+
+        Args:
+            contexts: one context, or several.
+            candidates: texts, or what `index` returned.
+            top_k: how many, at most.
+
+        Returns:
+            A list of matches for one context, a list of such lists for several.
+        """
+        if top_k < 1:
+            raise InputError(f"top_k is {top_k}; it must be 1 or more.")
+        if isinstance(contexts, str):
+            return self.rank([contexts], candidates, top_k)[0]
+        texts = candidates.texts if isinstance(candidates, CandidateStore) else list(candidates)
+        return [
+            [Match(int(i), texts[i], float(row[i])) for i in best(row, top_k)]
+            for block in in_blocks(contexts)
+            for row in self._scores(block, candidates)
+        ]
+
+    @torch.no_grad()
+    def _scores(self, contexts: Sequence[str], candidates: Sequence[str] | CandidateStore) -> np.ndarray:
+        if not isinstance(candidates, CandidateStore):
+            return self.score(list(contexts), candidates)
+        module, tokens = self.agent.module, self.agent.tokens([self.agent.context_ids(text) for text in contexts])
+        return score_all(module, module.encode_context(tokens), candidates.vectors.to(self.agent.device)).cpu().numpy()
+
+    # ---- fixed candidates ------------------------------------------------------------------------------------------
+
+    def encode(self, candidates: Sequence[str]) -> CandidateStore:
+        """Candidates encoded once, in memory, to rank them for many contexts."""
+        self._refuse_cross()
+        if not candidates:
+            raise InputError("There are no candidates to encode; give at least one text.")
+        return CandidateStore.build(list(candidates), self.agent.encode_texts)
+
+    def index(self, candidates_file: str, index_dir: str) -> CandidateStore:
+        """The candidates of a text file, one per line, encoded once.
+
+        The index in `index_dir` is reused if this model made it from the same texts, else built and written there.
+        """
+        self._refuse_cross()
+        texts = read_candidates(candidates_file)
+        return CandidateStore.build_or_reuse(texts, index_dir, self.agent.fingerprint(), self.agent.encode_texts)
+
+    def open_index(self, index_dir: str) -> CandidateStore:
+        """An index that `index` wrote, without its text file."""
+        self._refuse_cross()
+        return CandidateStore.open(index_dir, self.agent.fingerprint())
+
+    def _refuse_cross(self) -> None:
+        if isinstance(self.agent.module, CrossEncoder):
+            raise InputError(
+                "A cross-encoder cannot encode candidates ahead of the context; index them with a bi- or poly-encoder."
+            )
+
+
+def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """A long list in blocks that fit the memory."""
+    for start in range(0, len(contexts), CONTEXTS_AT_ONCE):
+        yield contexts[start : start + CONTEXTS_AT_ONCE]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """ParlAI logs each step of loading; a library says nothing."""
+    level = parlai_logging.logger.level
+    parlai_logging.set_log_level("ERROR")
+    try:
+        yield
+    finally:
+        parlai_logging.logger.setLevel(level)

