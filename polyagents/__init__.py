@@ -1,9 +1,9 @@
-"""Bi-, Cross- and Poly-encoder (Humeau et al., arXiv 1905.01969) as ParlAI agents.
+r"""Bi-, Cross- and Poly-encoder (Humeau et al., arXiv 1905.01969) as ParlAI agents.
 
     text -> text.py -> token ids -> encoder.py -> states + mask
                                          |-> context vectors     bi [B,D]      poly [B,M,D]
                                          |-> candidate vectors   [C,D] shared, or [B,C,D] per example
-                                         \\-> bi / poly / cross -> scores [B,C] -> agent.py -> ParlAI reply
+                                         \-> bi / poly / cross -> scores [B,C] -> agent.py -> ParlAI reply
     candidate vectors -> candidates.py (store) -> search.py -> top k
 
 `-m polyagents:PolyEncoder` names an agent in any ParlAI command; `Ranker` is the Python API. The tensors' modules are

@@ -1,9 +1,8 @@
 """The `polyagents` command: all of ParlAI's commands with our agents' short names, and our own commands."""
 
+import itertools
 import sys
 
-# Importing polyagents first lets its fixes reach every ParlAI command.
-import polyagents  # noqa: F401
 from parlai.core.script import SCRIPT_REGISTRY, superscript_main
 
 from polyagents.commands import demo, rank  # noqa: F401  registers them
@@ -15,7 +14,7 @@ SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "
 def with_full_names(arguments: list[str]) -> list[str]:
     """`-m poly` -> `-m polyagents:PolyEncoder`, so that M.opt loads in plain `parlai` too."""
     result = list(arguments)
-    for i, (flag, value) in enumerate(zip(arguments, arguments[1:], strict=False)):
+    for i, (flag, value) in enumerate(itertools.pairwise(arguments)):
         if flag in ("-m", "--model"):
             result[i + 1] = SHORT_NAMES.get(value, value)
     return result

@@ -3,16 +3,15 @@
 observe -> vectorize (text.py) -> batchify -> train_step / eval_step -> CandidateSet -> scores [B, C] -> reply.
 """
 
-import functools
 import json
 import os
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from parlai.core.metrics import AverageMetric, normalize_answer
+from parlai.core.metrics import AverageMetric
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.torch_agent import Batch, Output
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from polyagents import options
 from polyagents.bi import BiEncoder
+from polyagents.candidate_set import Candidate, CandidateSet, equal_to_label, inline_set, label_ranks, shared_set
 from polyagents.candidates import CandidateStore, VectorCache, fingerprint, read_candidates
 from polyagents.cross import CrossEncoder
 from polyagents.encoder import Encoder, load_backbone
@@ -34,37 +34,15 @@ from polyagents.text import TextDictionary, Tokens, first_line, pad, pad_pairs
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
-normalised = functools.lru_cache(maxsize=200_000)(normalize_answer)
-
-
-@dataclass(frozen=True)
-class CandidateSet:
-    """What one batch ranks.
-
-    Attributes:
-        ids: token ids of the U candidates to encode, each once.
-        rows: [B, C], which of them each example ranks; None when all rank all of them (C = U).
-        mask: [B, C], False for padding.
-        texts: one list of C texts when shared, else a list per example.
-        labels: [B], the column of each example's label; None where there are no labels.
-    """
-
-    ids: list[list[int]]
-    rows: Tensor | None
-    mask: Tensor
-    texts: list[Any]
-    labels: Tensor | None
-
-    def of(self, example: int) -> list[str]:
-        """The texts that one example ranks, without padding."""
-        return self.texts if self.rows is None else self.texts[example]
-
 
 class RankerAgent(TorchRankerAgent):
     """What the three agents share: text, candidates, training, metrics, replies."""
 
     architecture: str
     """The agent's public name: `polyagents:<architecture>`."""
+
+    fixed_candidates_path: str
+    fixed_candidates: list[str]
 
     # ---- options ---------------------------------------------------------------------------------------------------
 
@@ -114,8 +92,8 @@ class RankerAgent(TorchRankerAgent):
                 name = json.load(saved).get("model", "")
             if name.split(":")[-1].removesuffix("Agent") != self.architecture:
                 raise InputError(
-                    f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; leave --model away, "
-                    f"or give another --model-file."
+                    f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; leave "
+                    f"--model away, or give another --model-file."
                 )
         if self._is_training_run(opt) and opt.get("batchsize", 1) == 1 and opt["candidates"] == "batch":
             raise InputError(
@@ -158,8 +136,8 @@ class RankerAgent(TorchRankerAgent):
         if self.text_truncate is None or self.label_truncate is None or self.longest_input() > encoder.max_tokens:
             raise InputError(
                 f"--text-truncate {self.opt['text_truncate']} and --label-truncate {self.opt['label_truncate']} let "
-                f"texts grow longer than the {encoder.max_tokens} tokens that {self.opt['backbone']} has positions for; "
-                f"lower them."
+                f"texts grow longer than the {encoder.max_tokens} tokens that {self.opt['backbone']} has positions "
+                f"for; lower them."
             )
 
     def build_criterion(self) -> nn.Module:
@@ -190,7 +168,7 @@ class RankerAgent(TorchRankerAgent):
         matrices = [p for name, p in named if p.ndim > 1 and name != "codes"]
         vectors = [p for name, p in named if p.ndim <= 1]
         rate = self.opt.get("codes_learningrate") or self.opt["learningrate"]
-        groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
         groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
         if self.opt["optimizer"] in ("sgd", "adafactor"):
             groups = [{k: v for k, v in g.items() if k != "weight_decay"} for g in groups]
@@ -253,18 +231,22 @@ class RankerAgent(TorchRankerAgent):
         if source in ("inline", "batch-all-cands") and obs.get("label_candidates"):
             texts = list(obs["label_candidates"])
             obs.force_set("label_candidates", texts)
-            obs.force_set("label_candidates_vecs", [torch.tensor(ids) for ids in self.candidate_ids(texts)])
+            obs.force_set("label_candidates_vecs", [torch.tensor(c.ids) for c in self.as_candidates(texts)])
         return obs
 
-    def candidate_ids(self, texts: list[str]) -> list[list[int]]:
-        """Texts -> token ids between their [S], truncated."""
-        return [self.dict.candidate(ids, self.label_truncate) for ids in self.dict.encode(texts)]
+    def as_candidates(self, texts: Sequence[str]) -> list[Candidate]:
+        """Texts -> candidates with token ids between their [S], truncated."""
+        encoded = self.dict.encode(texts)
+        limit = self.label_truncate
+        return [
+            Candidate(text, tuple(self.dict.candidate(ids, limit))) for text, ids in zip(texts, encoded, strict=True)
+        ]
 
     def context_ids(self, text: str) -> list[int]:
         """One context, its turns divided by line ends -> token ids between their [S], truncated."""
         return self.dict.context(self.dict.txt2vec(text), self.text_truncate)
 
-    def tokens(self, ids: list[list[int]]) -> Tokens:
+    def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
         """Token ids -> a padded batch on the model's device."""
         return pad(ids, self.dict.pad_id).to(self.device)
 
@@ -279,27 +261,22 @@ class RankerAgent(TorchRankerAgent):
     # ---- candidates ------------------------------------------------------------------------------------------------
 
     def candidate_set(self, batch: Batch, source: str) -> CandidateSet:
-        """What a batch ranks, by source (TorchRankerAgent._build_candidates): every text once, the label always in.
-
-        Repeated labels of a batch are one candidate, so they are never each other's negatives. A label that its list
-        lacks is added to it.
-        """
+        """What a batch ranks, by source; TorchRankerAgent._build_candidates explains them."""
         labels = None
         if batch.labels is not None:
-            labels = list(zip(batch.labels, [row[row != self.NULL_IDX].tolist() for row in batch.label_vec.cpu()]))
+            ids = [tuple(row[row != self.NULL_IDX].tolist()) for row in batch.label_vec.cpu()]
+            labels = [Candidate(*pair) for pair in zip(batch.labels, ids, strict=True)]
         if source == "batch":
             if labels is None:
-                raise InputError(
-                    "Candidate source 'batch' ranks the labels of the batch, and these examples have none."
-                )
-            return self.shared_set(labels, labels)
+                raise InputError("Candidate source 'batch' ranks the batch's labels, and these examples have none.")
+            return shared_set(labels, labels)
+        given = self._given_candidates(batch, source)
         if source == "batch-all-cands":
-            given = [pair for example in self._given_candidates(batch, source) for pair in example]
-            return self.shared_set(given + (labels or []), labels)
-        return self._inline_set(self._given_candidates(batch, source), labels)
+            return shared_set([candidate for own in given for candidate in own], labels)
+        return inline_set(given, labels)
 
-    def _given_candidates(self, batch: Batch, source: str) -> list[list[tuple[str, list[int]]]]:
-        """Text and ids of the candidates that came with each example."""
+    def _given_candidates(self, batch: Batch, source: str) -> list[list[Candidate]]:
+        """The candidates that came with each example."""
         if batch.candidate_vecs is None:
             flag = "candidates" if self.is_training else "eval-candidates"
             raise InputError(
@@ -307,54 +284,9 @@ class RankerAgent(TorchRankerAgent):
                 f"use --{flag} batch, or fixed with --fixed-candidates-path."
             )
         return [
-            list(zip(texts or [], [ids.tolist() for ids in vecs or []]))
-            for texts, vecs in zip(batch.candidates, batch.candidate_vecs)
+            [Candidate(text, tuple(ids.tolist())) for text, ids in zip(texts or (), vecs or (), strict=True)]
+            for texts, vecs in zip(batch.candidates, batch.candidate_vecs, strict=True)
         ]
-
-    def shared_set(
-        self, given: list[tuple[str, list[int]]], labels: list[tuple[str, list[int]]] | None
-    ) -> CandidateSet:
-        """One list for the whole batch."""
-        column: dict[tuple[int, ...], int] = {}
-        texts = []
-        for text, ids in given:
-            if column.setdefault(tuple(ids), len(column)) == len(texts):
-                texts.append(text)
-        size = len(labels) if labels is not None else 1
-        positions = None if labels is None else torch.tensor([column[tuple(ids)] for _, ids in labels])
-        return CandidateSet([list(ids) for ids in column], None, torch.ones(size, len(column)).bool(), texts, positions)
-
-    def _inline_set(
-        self, given: list[list[tuple[str, list[int]]]], labels: list[tuple[str, list[int]]] | None
-    ) -> CandidateSet:
-        """A list per example, padded to the longest; what several examples have is encoded once."""
-        unique: dict[tuple[int, ...], int] = {}
-        texts, rows, masks, positions = [], [], [], []
-        for example, candidates in enumerate(given):
-            ids = [tuple(candidate) for _, candidate in candidates]
-            kept = [text for text, _ in candidates]
-            keep = [True] * len(ids)
-            if labels is not None:
-                text, label = labels[example][0], tuple(labels[example][1])
-                if label not in ids:
-                    ids, kept, keep = [*ids, label], [*kept, text], [*keep, True]
-                position = ids.index(label)
-                positions.append(position)
-                # A second copy of the label is no negative.
-                keep = [k and (i == position or ids[i] != label) for i, k in enumerate(keep)]
-            rows.append([unique.setdefault(candidate, len(unique)) for candidate in ids])
-            masks.append(keep)
-            texts.append(kept)
-        if not unique:
-            raise InputError("These examples have neither candidates nor labels; there is nothing to rank.")
-        width = max(len(row) for row in rows)
-        return CandidateSet(
-            [list(ids) for ids in unique],
-            torch.tensor([row + [0] * (width - len(row)) for row in rows]),
-            torch.tensor([mask + [False] * (width - len(mask)) for mask in masks]),
-            texts,
-            torch.tensor(positions) if labels is not None else None,
-        )
 
     def set_vocab_candidates(self, shared: dict[str, Any] | None) -> None:
         """TorchRankerAgent's word candidates: refused in options.py; its share() wants the names."""
@@ -366,12 +298,11 @@ class RankerAgent(TorchRankerAgent):
         if shared is not None:
             self.fixed_candidates, self.fixed = shared["fixed_candidates"], shared["fixed"]
         else:
-            self.fixed_candidates, self.fixed = None, None
+            self.fixed_candidates, self.fixed = [], None
             if "fixed" in (self.candidates, self.eval_candidates):
-                path = self.fixed_candidates_path or self.get_task_candidates_path()
-                self.fixed_candidates_path = path
-                self.fixed_candidates = read_candidates(path)
-        self.num_fixed_candidates = len(self.fixed_candidates or ())
+                self.fixed_candidates_path = self.fixed_candidates_path or self.get_task_candidates_path()
+                self.fixed_candidates = read_candidates(self.fixed_candidates_path)
+        self.num_fixed_candidates = len(self.fixed_candidates)
 
     def get_task_candidates_path(self) -> str:
         """TorchRankerAgent's list of all labels of the training task, written whole or not at all."""
@@ -400,20 +331,19 @@ class RankerAgent(TorchRankerAgent):
         loss = ranking_loss(scores * self.module.logit_scale, labels, mask)
         self.backward(loss.mean())
         self.update_params()
-        ranks = label_ranks(scores.detach(), labels, mask).float()
-        self.record_local_metric("mean_loss", AverageMetric.many(loss.tolist()))
-        self.record_local_metric("train_accuracy", AverageMetric.many((ranks == 1).float().tolist()))
-        self.record_local_metric("rank", AverageMetric.many(ranks.tolist()))
-        self.record_local_metric("mrr", AverageMetric.many(ranks.reciprocal().tolist()))
+        is_label = torch.zeros_like(mask).scatter(1, labels.unsqueeze(1), True)
+        ranks = label_ranks(scores.detach(), is_label, mask)
+        self._record("mean_loss", loss)
+        self._record("train_accuracy", (ranks == 1).float())
+        self._record("rank", ranks)
+        self._record("mrr", ranks.float().reciprocal())
         return Output()
 
     def training_candidates(self, batch: Batch) -> CandidateSet:
         """What a training batch ranks."""
         if self.candidates != "fixed":
             return self.candidate_set(batch, self.candidates)
-        labels = list(zip(batch.labels, self.candidate_ids(batch.labels)))
-        given = list(zip(self.fixed_candidates, self.candidate_ids(self.fixed_candidates)))
-        return self.shared_set(given + labels, labels)
+        return shared_set(self.as_candidates(self.fixed_candidates), self.as_candidates(batch.labels))
 
     def training_scores(self, batch: Batch, candidates: CandidateSet) -> Tensor:
         """Scores [B, C] with gradient."""
@@ -435,10 +365,11 @@ class RankerAgent(TorchRankerAgent):
             candidates = self.candidate_set(batch, self.eval_candidates)
             scores = self.candidate_scores(contexts, candidates)
         scores = scores.cpu()
-        equal = self._equal_to_label(batch, candidates, scores.size(1))
-        if equal is not None:
-            self._record_metrics(scores, candidates, equal)
-        return self._reply(scores.numpy(), candidates, None if equal is None else equal.numpy())
+        if candidates.labels is None:
+            return self._reply(scores.numpy(), candidates, None)
+        equal = equal_to_label(candidates, batch.labels, scores.size(1))
+        self._record_metrics(scores, candidates, equal)
+        return self._reply(scores.numpy(), candidates, equal.numpy())
 
     def candidate_scores(self, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
         """Scores [B, C] of a batch's own candidates, without gradient."""
@@ -457,8 +388,8 @@ class RankerAgent(TorchRankerAgent):
         scores = self.fixed_scores(contexts)
         if extra:
             warn_once(f"Labels such as {extra[0]!r} are not in the fixed candidates; they are ranked with them.")
-            added = self.shared_set(list(zip(extra, self.candidate_ids(extra))), None)
-            texts = texts + added.texts
+            added = shared_set(self.as_candidates(extra), None)
+            texts += added.texts
             column |= {text: column[added.texts[0]] for text in extra if text not in added.texts}
             scores = torch.cat([scores, self.candidate_scores(contexts, added)], dim=1)
         labels = None if batch.labels is None else torch.tensor([column[label] for label in batch.labels])
@@ -480,13 +411,13 @@ class RankerAgent(TorchRankerAgent):
         return CandidateStore.build_or_reuse(self.fixed_candidates, folder, self.fingerprint(), self.encode_texts)
 
     @torch.no_grad()
-    def encode_texts(self, texts: Any) -> Tensor:
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Candidate texts -> vectors [C, D] on the CPU."""
         self.model.eval()
-        return self._encode_ids(self.candidate_ids(list(texts))).cpu()
+        return self._encode_ids([candidate.ids for candidate in self.as_candidates(texts)]).cpu()
 
     @torch.no_grad()
-    def _encode_ids(self, ids: list[list[int]]) -> Tensor:
+    def _encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         vectors: Tensor = self.module.encode_candidates(self.tokens(ids))
         return vectors
 
@@ -498,42 +429,22 @@ class RankerAgent(TorchRankerAgent):
         parts: list[Any] = [json.dumps(settings), self.dict.tokenizer.to_str()]
         return fingerprint(parts + [part for name in sorted(weights) for part in (name, weights[name])])
 
-    def _equal_to_label(self, batch: Batch, candidates: CandidateSet, width: int) -> Tensor | None:
-        """[B, C], True where a candidate reads as the label does: the test that ParlAI's teachers apply to replies."""
-        if candidates.labels is None:
-            return None
-        equal = torch.zeros(len(batch.labels), width).bool()
-        for example, label in enumerate(batch.labels):
-            wanted = normalised(label)
-            texts = candidates.of(example)
-            equal[example, : len(texts)] = torch.tensor([normalised(text) == wanted for text in texts])
-        equal[torch.arange(len(equal)), candidates.labels] = True
-        return equal
-
     def _record_metrics(self, scores: Tensor, candidates: CandidateSet, equal: Tensor) -> None:
         """ParlAI's report: loss, rank, mrr, and the hits@k that its teachers do not count already."""
         assert candidates.labels is not None
-        positions = torch.arange(len(scores))
-        real = self._real(candidates, scores)
-        counted = real & ~equal
-        counted[positions, candidates.labels] = True
+        real = candidates.real(scores.size(1))
+        counted = (real & ~equal).scatter(1, candidates.labels.unsqueeze(1), True)
         loss = ranking_loss(scores * self.module.logit_scale, candidates.labels, counted)
-        best = scores.masked_fill(~equal, -torch.inf).max(1, keepdim=True).values
-        ranks = 1 + ((scores >= best) & real & ~equal).sum(1)
-        self.record_local_metric("loss", AverageMetric.many(loss.tolist()))
-        self.record_local_metric("rank", AverageMetric.many(ranks.tolist()))
-        self.record_local_metric("mrr", AverageMetric.many(ranks.float().reciprocal().tolist()))
+        ranks = label_ranks(scores, equal, real)
+        self._record("loss", loss)
+        self._record("rank", ranks)
+        self._record("mrr", ranks.float().reciprocal())
         for k in self.recall_at:
             if k not in TEACHER_RECALL_AT:
-                self.record_local_metric(f"hits@{k}", AverageMetric.many((ranks <= k).float().tolist()))
+                self._record(f"hits@{k}", (ranks <= k).float())
 
-    @staticmethod
-    def _real(candidates: CandidateSet, scores: Tensor) -> Tensor:
-        """[B, C], True for every candidate that is not padding, copies of the label included."""
-        if candidates.rows is None:
-            return torch.ones(scores.shape).bool()
-        sizes = torch.tensor([len(texts) for texts in candidates.texts])
-        return torch.arange(scores.size(1)) < sizes.unsqueeze(1)
+    def _record(self, name: str, values: Tensor) -> None:
+        self.record_local_metric(name, AverageMetric.many(values.tolist()))
 
     def _reply(self, scores: np.ndarray, candidates: CandidateSet, equal: np.ndarray | None) -> Output:
         """The best texts of every example, highest score first; a label comes after what ties with it."""
@@ -555,7 +466,10 @@ class RankerAgent(TorchRankerAgent):
         if not self.opt.get("return_cand_scores"):
             return Output(chosen, ranked)
         # The second field is for people: `interactive --return-cand-scores true --display-add-fields top_replies`.
-        lines = [[f"{score:9.4f}  {text}" for text, score in zip(texts, row)] for texts, row in zip(ranked, values)]
+        lines = [
+            [f"{score:9.4f}  {text}" for text, score in zip(texts, row, strict=True)]
+            for texts, row in zip(ranked, values, strict=True)
+        ]
         return Output(chosen, ranked, sorted_scores=values, top_replies=lines)
 
     def _without_repeats(
@@ -563,7 +477,7 @@ class RankerAgent(TorchRankerAgent):
     ) -> tuple[list[list[str]], list[list[float]]]:
         """Leave out lines of the conversation so far, unless nothing would remain (ParlAI then has no reply)."""
         said = {line for text in self.history.history_raw_strings for line in text.split("\n")}
-        pairs = [list(zip(texts, scores)) for texts, scores in zip(ranked, values)]
+        pairs = [list(zip(texts, scores, strict=True)) for texts, scores in zip(ranked, values, strict=True)]
         kept = [[pair for pair in row if pair[0] not in said] or row for row in pairs]
         return [[text for text, _ in row] for row in kept], [[score for _, score in row] for row in kept]
 
@@ -571,13 +485,6 @@ class RankerAgent(TorchRankerAgent):
     def score_candidates(self, batch: Batch, cand_vecs: Any, cand_encs: Any = None) -> Any:
         """Not used: see `training_scores` and `candidate_scores`."""
         raise AssertionError("train_step and eval_step score for themselves")
-
-
-def label_ranks(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """The rank of each label among the candidates that count, [B], from 1; it loses every tie."""
-    label = scores.gather(1, labels.unsqueeze(1))
-    others = mask.scatter(1, labels.unsqueeze(1), False)
-    return 1 + ((scores >= label) & others).sum(1)
 
 
 class BiEncoderAgent(RankerAgent):
@@ -646,14 +553,11 @@ class CrossEncoderAgent(RankerAgent):
         self._remember_labels(batch.labels)
         given = []
         for label in batch.labels:
-            others = [
-                text for text in self.random.sample(self.label_pool, min(len(self.label_pool), 2 * self.negatives))
-            ]
-            given.append([text for text in dict.fromkeys(others) if text != label][: self.negatives])
-        flat = self.candidate_ids([text for texts in given for text in texts])
-        ids = iter(flat)
-        pairs = [[(text, next(ids)) for text in texts] for texts in given]
-        return self._inline_set(pairs, list(zip(batch.labels, self.candidate_ids(batch.labels))))
+            # Twice as many as needed: the pool holds repeated labels, and this one.
+            drawn = self.random.sample(self.label_pool, min(len(self.label_pool), 2 * self.negatives))
+            others = [text for text in dict.fromkeys(drawn) if text != label]
+            given.append(self.as_candidates(others[: self.negatives]))
+        return inline_set(given, self.as_candidates(batch.labels))
 
     @property
     def negatives(self) -> int:
@@ -661,7 +565,7 @@ class CrossEncoderAgent(RankerAgent):
         return int(self.opt["cross_negatives"])
 
     def _remember_labels(self, labels: list[str]) -> None:
-        """An even sample of all labels seen (Vitter's algorithm R), so that a streamed task needs no pass of its own."""
+        """An even sample of all labels seen (Vitter's algorithm R): a streamed task needs no pass of its own."""
         for label in labels:
             self.labels_seen += 1
             if len(self.label_pool) < POOL_LIMIT:
@@ -688,7 +592,7 @@ class CrossEncoderAgent(RankerAgent):
 
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
         """Every fixed candidate goes through the encoder with every context: nothing can be kept (paper 4.3)."""
-        every = self.shared_set(list(zip(self.fixed_candidates, self.candidate_ids(self.fixed_candidates))), None)
+        every = shared_set(self.as_candidates(self.fixed_candidates), None)
         return self._pair_scores(self.module, contexts, every)
 
 

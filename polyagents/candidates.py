@@ -142,11 +142,11 @@ class VectorCache:
 
     LIMIT = 200_000  # vectors; 300 MB at width 384. Chosen here: ten times the distinct replies of the ParlAI tasks
 
-    def __init__(self, encode: Callable[[list[list[int]]], Tensor]):
+    def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor]):
         self.encode = encode
         self.known: dict[tuple[int, ...], Tensor] = {}
 
-    def vectors(self, candidates: list[list[int]]) -> Tensor:
+    def vectors(self, candidates: Sequence[Sequence[int]]) -> Tensor:
         """Token ids of U candidates -> [U, D], on the model's device."""
         keys = [tuple(candidate) for candidate in candidates]
         new = [key for key in dict.fromkeys(keys) if key not in self.known]
@@ -154,7 +154,7 @@ class VectorCache:
             self.clear()
             new = list(dict.fromkeys(keys))
         if new:
-            self.known.update(zip(new, self.encode([list(key) for key in new]), strict=True))
+            self.known.update(zip(new, self.encode(new), strict=True))
         return torch.stack([self.known[key] for key in keys])
 
     def clear(self) -> None:

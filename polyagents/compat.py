@@ -1,5 +1,7 @@
-"""What ParlAI 1.7.2 needs on today's libraries, and nothing else. Each item says why, and does nothing where it is not
-needed any more. Importing polyagents applies them, which `-m polyagents:...` does in every ParlAI command.
+"""What ParlAI 1.7.2 needs on today's libraries, and nothing else.
+
+Each item says why, and does nothing where it is not needed any more. Importing polyagents applies them, which
+`-m polyagents:...` does in every ParlAI command.
 """
 
 import difflib
@@ -23,9 +25,9 @@ except ImportError as error:
         "without them: pip install --no-deps parlai==1.7.2"
     ) from error
 
-from torch.optim import lr_scheduler as torch_schedulers
+from torch.optim import lr_scheduler as torch_schedulers  # noqa: E402  after the check that explains itself
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError  # noqa: E402
 
 
 def apply() -> None:

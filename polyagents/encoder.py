@@ -136,11 +136,11 @@ def scratch_config(name: str, dictionary: TextDictionary) -> PretrainedConfig:
 
 def grow_embeddings(backbone: PreTrainedModel, dictionary: TextDictionary) -> None:
     """Give added tokens a row each: the separator's, the nearest thing to a line end that the weights know."""
-    rows = backbone.get_input_embeddings().num_embeddings
+    rows = backbone.get_input_embeddings().weight.size(0)  # type: ignore[operator]
     if len(dictionary) <= rows:
         return
     backbone.resize_token_embeddings(len(dictionary), mean_resizing=False)
-    weight = backbone.get_input_embeddings().weight
+    weight: Tensor = backbone.get_input_embeddings().weight  # type: ignore[assignment]
     with torch.no_grad():
         weight[rows:] = weight[dictionary.end_id]
 

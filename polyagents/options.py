@@ -59,8 +59,8 @@ def add_backbone_flags(parser: ParlaiParser) -> None:
     group.add_argument(
         "--backbone",
         default="bert-base-uncased",
-        help="the pretrained encoder: a Hugging Face hub name, a folder, or scratch:tiny|mini|base (BERT's sizes, random "
-        "weights, vocabulary learnt from the task)",
+        help="the pretrained encoder: a Hugging Face hub name, a folder, or scratch:tiny|mini|base (BERT's sizes, "
+        "random weights, vocabulary learnt from the task)",
     )
     group.add_argument(
         "--reduction-type",
@@ -73,7 +73,8 @@ def add_backbone_flags(parser: ParlaiParser) -> None:
         "--poly-n-codes",
         type=positive_int,
         default=64,
-        help="m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m averages",
+        help="m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m "
+        "averages",
     )
     group.add_argument("--output-scaling", type=float, default=1.0, help="multiplies the encoder's outputs (paper 5.3)")
     group.add_argument(

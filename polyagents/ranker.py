@@ -14,6 +14,7 @@ from parlai.core.params import ParlaiParser
 from parlai.utils import logging as parlai_logging
 
 from polyagents.agent import RankerAgent
+from polyagents.candidate_set import shared_set
 from polyagents.candidates import CandidateStore, read_candidates
 from polyagents.cross import CrossEncoder
 from polyagents.errors import InputError
@@ -103,12 +104,10 @@ class Ranker:
         if not texts or not candidates:
             empty = np.zeros((len(texts), len(candidates)), np.float32)
             return empty[0] if single else empty
-        ids = self.agent.candidate_ids(candidates)
-        pairs = list(zip(candidates, ids, strict=True))
-        # Equal texts are encoded once and keep their place each.
-        shared = self.agent.shared_set(pairs, None)
-        column = {tuple(candidate): i for i, candidate in enumerate(shared.ids)}
-        places = [column[tuple(candidate)] for candidate in ids]
+        given = self.agent.as_candidates(candidates)
+        shared = shared_set(given, None)  # equal texts are encoded once and keep their place each
+        column = {ids: i for i, ids in enumerate(shared.ids)}
+        places = [column[candidate.ids] for candidate in given]
         blocks = [
             self.agent.candidate_scores([self.agent.context_ids(text) for text in block], shared).cpu().numpy()
             for block in in_blocks(texts)
@@ -116,8 +115,10 @@ class Ranker:
         scores = np.concatenate(blocks)[:, places]
         return scores[0] if single else scores
 
-    @overload
-    def rank(self, contexts: str, candidates: Sequence[str] | CandidateStore, top_k: int = 10) -> list[Match]: ...
+    @overload  # a str is a Sequence[str], too; the first that fits is meant
+    def rank(  # type: ignore[overload-overlap]
+        self, contexts: str, candidates: Sequence[str] | CandidateStore, top_k: int = 10
+    ) -> list[Match]: ...
 
     @overload
     def rank(
@@ -157,11 +158,12 @@ class Ranker:
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
-    def encode(self, candidates: Sequence[str]) -> CandidateStore:
-        """Candidates encoded once, in memory, to rank them for many contexts."""
-        self._refuse_cross()
+    def prepare(self, candidates: Sequence[str]) -> CandidateStore | list[str]:
+        """Candidates to rank for many contexts: encoded once, in memory; as they are for a cross-encoder."""
         if not candidates:
-            raise InputError("There are no candidates to encode; give at least one text.")
+            raise InputError("There are no candidates to prepare; give at least one text.")
+        if isinstance(self.agent.module, CrossEncoder):
+            return list(candidates)
         return CandidateStore.build(list(candidates), self.agent.encode_texts)
 
     def index(self, candidates_file: str, index_dir: str) -> CandidateStore:

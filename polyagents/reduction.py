@@ -15,7 +15,7 @@ CONTEXT_VECTORS = ("codes", "n_first", "n_last", "n_last_and_first")
 
 
 class ContextVectors(NamedTuple):
-    """The m global features of each context: `vectors` [B, M, D], and `mask` [B, M], False where the text was shorter."""
+    """The m features of each context: `vectors` [B, M, D], and `mask` [B, M], False where the text was shorter."""
 
     vectors: Tensor
     mask: Tensor

@@ -127,8 +127,8 @@ class TextDictionary(DictionaryAgent):
         """Token ids of many texts in one call of the compiled tokenizer."""
         if self.tokenizer is None:
             raise InputError(
-                f"--backbone {self.opt['backbone']} has no vocabulary before training: it is learnt from the task by "
-                f"train_model, which writes it to MODEL_FILE.dict. Train first, or give --model-file of a trained model."
+                f"--backbone {self.opt['backbone']} has no vocabulary before training: train_model learns it from the "
+                f"task. Train first, or give --model-file of a trained model."
             )
         split = [text.split("\n") for text in texts]
         # A lone surrogate (undecodable bytes on a terminal) is no text that a tokenizer takes.
@@ -200,7 +200,7 @@ class TextDictionary(DictionaryAgent):
 
     def act(self) -> dict[str, str]:
         """Remember the texts of the example that `build_dict` shows."""
-        example = self.observation or {}
+        example: dict[str, Any] = self.observation or {}
         texts = [example.get("text"), *example.get("labels", ()), *example.get("label_candidates", ())]
         self._lines.update(dict.fromkeys(line for text in texts if text for line in text.split("\n")))
         return {"id": self.id}
@@ -239,8 +239,9 @@ class TextDictionary(DictionaryAgent):
         self.tokenizer, self.special = tokenizer, special
         self.null_token, self.start_token, self.end_token = special.pad, special.start, special.end
         self.unk_token = ""
-        ids = [tokenizer.token_to_id(token) for token in (special.pad, special.start, special.end, special.newline)]
-        self.pad_id, self.start_id, self.end_id, self.newline_id = ids
+        self.pad_id, self.start_id, self.end_id, self.newline_id = (
+            self[token] for token in (special.pad, special.start, special.end, special.newline)
+        )
 
     def save(self, filename: str | None = None, append: bool = False, sort: bool = True) -> None:
         """Write the dictionary file, whole or not at all."""

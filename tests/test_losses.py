@@ -4,7 +4,6 @@ import math
 
 import torch
 
-from polyagents.agent import label_ranks
 from polyagents.losses import ranking_loss
 
 
@@ -28,9 +27,3 @@ def test_masked_candidates_get_no_gradient():
     scores = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
     ranking_loss(scores, torch.tensor([0]), torch.tensor([[True, True, False]])).sum().backward()
     assert scores.grad[0, 2] == 0
-
-
-def test_a_label_loses_ties():
-    scores = torch.tensor([[1.0, 1.0, 1.0], [2.0, 1.0, 0.0], [0.0, 1.0, 5.0]])
-    mask = torch.tensor([[True, True, True], [True, True, True], [True, True, False]])
-    assert label_ranks(scores, torch.tensor([0, 0, 0]), mask).tolist() == [3, 1, 2]

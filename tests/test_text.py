@@ -92,7 +92,7 @@ def test_a_foreign_or_damaged_file_is_named(tmp_path, content):
 def test_scratch_without_training_says_what_is_missing():
     untrained = TextDictionary({"backbone": "scratch:tiny"})
     assert not untrained.is_prebuilt()
-    with pytest.raises(InputError, match="learnt from the task by train_model"):
+    with pytest.raises(InputError, match="train_model learns it from the task"):
         untrained.txt2vec("hello")
     with pytest.raises(InputError, match="holds no text"):
         untrained.save("nowhere.dict")

@@ -69,7 +69,7 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
     """The task's metrics from ParlAI's report, and the time of a reply."""
     report = EvalModel.main(model_file=model_file, task=TASK, datatype="test", batchsize=32, metrics="loss")
     ranker = Ranker.load(model_file)
-    candidates = replies if name == "cross" else ranker.encode(replies)
+    candidates = ranker.prepare(replies)
     seconds = []
     for context in contexts[:TIMED_CONTEXTS]:
         start = time.perf_counter()
@@ -112,7 +112,7 @@ def draw(results: list[Result], path: str) -> None:
 
 def converse(ranker: Ranker, dialogue: list[tuple[str, str]], replies: list[str]) -> None:
     """One test dialogue: the partner's turns are given, the model chooses among all replies of the task."""
-    index = ranker.encode(replies)
+    index = ranker.prepare(replies)
     history: list[str] = []
     for message, label in dialogue:
         for line in message.split("\n"):

@@ -8,7 +8,7 @@ from typing import TextIO
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents.candidates import read_candidates
+from polyagents.candidates import CandidateStore, read_candidates
 from polyagents.errors import InputError
 from polyagents.options import PRECISIONS, positive_int
 from polyagents.ranker import Ranker
@@ -57,10 +57,11 @@ class Rank(ParlaiScript):
         """Read, rank, write."""
         overrides = {"precision": self.opt["precision"]} if self.opt.get("precision") else {}
         ranker = Ranker.load(self.opt["model_file"], **overrides)
+        candidates: CandidateStore | list[str]
         if self.opt.get("index_dir"):
             candidates = ranker.open_index(self.opt["index_dir"])
         else:
-            candidates = read_candidates(self.opt["candidates_file"])
+            candidates = ranker.prepare(read_candidates(self.opt["candidates_file"]))
         for context in read_contexts(sys.stdin):
             matches = ranker.rank(context, candidates, top_k=self.opt["top_k"])
             found = [{"index": match.index, "text": match.text, "score": round(match.score, 4)} for match in matches]
