@@ -1,11 +1,13 @@
 """The `polyagents` command: all of ParlAI's commands with our agents' short names, and our own commands."""
 
 import itertools
+import os
 import sys
 
 from parlai.core.script import SCRIPT_REGISTRY, superscript_main
 
 from polyagents.commands import demo, rank  # noqa: F401  registers them
+from polyagents.errors import InputError
 
 OWN_COMMANDS = tuple(SCRIPT_REGISTRY)
 SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
@@ -20,14 +22,31 @@ def with_full_names(arguments: list[str]) -> list[str]:
     return result
 
 
+def check_model_file(arguments: list[str]) -> None:
+    """Say that a model file is missing before ParlAI complains about flags that only the model would have known."""
+    given = {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
+    file = given.get("-mf") or given.get("--model-file")
+    names_a_model = "-m" in given or "--model" in given
+    if file and not names_a_model and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
+        raise InputError(
+            f"There is no trained model at {file} ({file}.opt is missing). Give the path that was --model-file of "
+            f"train_model, or start a new model with --model poly|bi|cross."
+        )
+
+
 def main() -> None:
     """Entry point of the `polyagents` command."""
-    arguments = with_full_names(sys.argv[1:])
-    sys.argv[1:] = arguments  # ParlAI looks there for what the user gave
-    if arguments and arguments[0] in OWN_COMMANDS:  # ours need none of ParlAI's 40 scripts: half the start-up time
-        SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
-    else:
-        superscript_main(arguments)
+    sys.argv = ["polyagents", *with_full_names(sys.argv[1:])]  # ParlAI looks there for what the user gave
+    arguments = sys.argv[1:]
+    try:
+        check_model_file(arguments)
+        if arguments and arguments[0] in OWN_COMMANDS:  # these need none of ParlAI's 40 scripts: half the start-up time
+            SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
+        else:
+            superscript_main(arguments)
+    except InputError as error:
+        sys.stderr.write(f"polyagents: {error}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 observe -> vectorize (text.py) -> batchify -> train_step / eval_step -> CandidateSet -> scores [B, C] -> reply.
 """
 
+import copy
 import json
 import os
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.torch_agent import Batch, Output
 from parlai.core.torch_ranker_agent import TorchRankerAgent
+from parlai.scripts.build_candidates import build_cands
 from parlai.utils.misc import warn_once
 from torch import Tensor, nn
 
@@ -305,10 +308,20 @@ class RankerAgent(TorchRankerAgent):
         self.num_fixed_candidates = len(self.fixed_candidates)
 
     def get_task_candidates_path(self) -> str:
-        """TorchRankerAgent's list of all labels of the training task, written whole or not at all."""
+        """TorchRankerAgent's list of all candidates of the task, beside the model file; written whole or not at all."""
         if not self.opt.get("model_file"):
             raise InputError("Fixed candidates need --fixed-candidates-path, a text file with one candidate per line.")
-        return super().get_task_candidates_path()
+        task = re.sub(r"[^\w.,:-]", "_", self.opt["task"])
+        path = f"{self.opt['model_file']}.cands-{task}.cands"
+        if not os.path.exists(path):
+            opt = copy.deepcopy(self.opt)
+            opt |= {"outfile": f"{path}.tmp", "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
+            build_cands(opt)
+            texts = sorted(read_candidates(f"{path}.tmp"))  # ParlAI writes them in the order of a hash table
+            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+                file.write("\n".join(texts))
+            os.replace(f"{path}.tmp", path)
+        return path
 
     def share(self) -> dict[str, Any]:
         """TorchRankerAgent's, and our own caches."""

@@ -66,14 +66,15 @@ def say_parse_errors_in_one_line() -> None:
 
 
 def exit_with_one_sentence() -> None:
-    """In the `parlai` and `polyagents` commands an InputError is its sentence and exit code 2, without a traceback.
+    """In the `parlai` command an InputError is its sentence and exit code 2, without a traceback.
 
-    ParlAI's commands let every exception through. A script of the user's own keeps its traceback.
+    ParlAI's commands let every exception through. A script of the user's own keeps its traceback, and the
+    `polyagents` command does the same in its main().
     """
-    program = os.path.basename(sys.argv[0] or "")
-    if program == "__main__.py":  # python -m parlai
-        program = os.path.basename(os.path.dirname(sys.argv[0]))
-    if program not in ("parlai", "polyagents") or getattr(sys.excepthook, "of_polyagents", False):
+    program = sys.argv[0] or ""
+    if os.path.basename(program) == "__main__.py":  # python -m parlai
+        program = os.path.dirname(program)
+    if os.path.basename(program) != "parlai" or getattr(sys.excepthook, "of_polyagents", False):
         return
     previous = sys.excepthook
 
@@ -82,7 +83,7 @@ def exit_with_one_sentence() -> None:
             previous(kind, error, traceback)
             return
         sys.stdout.flush()
-        sys.stderr.write(f"{program}: {error}\n")
+        sys.stderr.write(f"parlai: {error}\n")
         raise SystemExit(2)
 
     hook.of_polyagents = True  # type: ignore[attr-defined]

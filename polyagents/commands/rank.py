@@ -45,16 +45,18 @@ class Rank(ParlaiScript):
         parser = ParlaiParser(
             False, False, "Rank candidates for contexts on standard input; JSON lines out (polyagents)"
         )
-        parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
-        source = parser.add_mutually_exclusive_group(required=True)
-        source.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
-        source.add_argument("--index-dir", help="candidates encoded earlier by Ranker.index")
+        # Not `required`: ParlAI parses every command's flags with an empty line to write its list of commands.
+        parser.add_argument("-mf", "--model-file", help="a trained model")
+        parser.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
+        parser.add_argument("--index-dir", help="candidates encoded earlier by Ranker.index, in place of a file")
         parser.add_argument("--top-k", type=positive_int, default=10, help="how many candidates to return")
         parser.add_argument("--precision", choices=PRECISIONS, default=None, help="by default as in training")
         return parser
 
     def run(self) -> None:
         """Read, rank, write."""
+        if not self.opt.get("model_file") or bool(self.opt.get("candidates_file")) == bool(self.opt.get("index_dir")):
+            raise InputError("rank needs --model-file, and either --candidates-file or --index-dir.")
         overrides = {"precision": self.opt["precision"]} if self.opt.get("precision") else {}
         ranker = Ranker.load(self.opt["model_file"], **overrides)
         candidates: CandidateStore | list[str]
