@@ -67,17 +67,16 @@ class RankerAgent(TorchRankerAgent):
             lr_scheduler_decay=0.4,
             lr_scheduler_patience=0,
         )
-        if (
-            partial_opt is not None and "validation_every_n_epochs" in partial_opt
-        ):  # train_model, not chat or evaluation
+        if is_training_command(partial_opt):
             parser.set_defaults(validation_every_n_epochs=0.5)
         return parser
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         options.check_not_reserved(opt)
+        if opt.get("fp16"):  # ParlAI's flag, whose way halves the weights themselves; ours is autocast
+            opt["precision"], opt["fp16"] = "fp16", False
         self.backbone_options = options.read_backbone(opt)
         self.recall_at = options.read_recall_at(opt)
-        opt["fp16"] = False  # read above; TorchAgent would halve the weights
         if shared is None:
             self._check_model_file(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
@@ -173,8 +172,6 @@ class RankerAgent(TorchRankerAgent):
         rate = self.opt.get("codes_learningrate") or self.opt["learningrate"]
         groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
         groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
-        if self.opt["optimizer"] in ("sgd", "adafactor"):
-            groups = [{k: v for k, v in g.items() if k != "weight_decay"} for g in groups]
         was_reset: bool = super().init_optim([g for g in groups if g["params"]], *args, **kwargs)
         for group in self.optimizer.param_groups:
             if "betas" in group:
@@ -296,15 +293,12 @@ class RankerAgent(TorchRankerAgent):
         self.vocab_candidates = self.vocab_candidate_vecs = self.vocab_candidate_encs = None
 
     def set_fixed_candidates(self, shared: dict[str, Any] | None) -> None:
-        """TorchRankerAgent: the texts of `--fixed-candidates-path`; `self.fixed` holds their vectors once asked for."""
+        """TorchRankerAgent: the texts of `--fixed-candidates-path`; `self.cache` holds their vectors once asked for."""
         self.fixed_candidate_vecs = self.fixed_candidate_encs = None
-        if shared is not None:
-            self.fixed_candidates, self.fixed = shared["fixed_candidates"], shared["fixed"]
-        else:
-            self.fixed_candidates, self.fixed = [], None
-            if "fixed" in (self.candidates, self.eval_candidates):
-                self.fixed_candidates_path = self.fixed_candidates_path or self.get_task_candidates_path()
-                self.fixed_candidates = read_candidates(self.fixed_candidates_path)
+        self.fixed_candidates = [] if shared is None else shared["fixed_candidates"]
+        if shared is None and "fixed" in (self.candidates, self.eval_candidates):
+            self.fixed_candidates_path = self.fixed_candidates_path or self.get_task_candidates_path()
+            self.fixed_candidates = read_candidates(self.fixed_candidates_path)
         self.num_fixed_candidates = len(self.fixed_candidates)
 
     def get_task_candidates_path(self) -> str:
@@ -324,8 +318,8 @@ class RankerAgent(TorchRankerAgent):
         return path
 
     def share(self) -> dict[str, Any]:
-        """TorchRankerAgent's, and our own caches."""
-        return super().share() | {"fixed": self.fixed, "cache": self.cache}
+        """TorchRankerAgent's, and the cache: clones share the weights, so what goes stale for one does for all."""
+        return super().share() | {"cache": self.cache}
 
     # ---- training --------------------------------------------------------------------------------------------------
 
@@ -335,7 +329,6 @@ class RankerAgent(TorchRankerAgent):
             return None
         self.model.train()
         self.cache.clear()  # these weights are about to change
-        self.fixed = None
         self.zero_grad()
         candidates = self.training_candidates(batch)
         assert candidates.labels is not None
@@ -410,10 +403,10 @@ class RankerAgent(TorchRankerAgent):
 
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
         """Scores [B, C] over the fixed candidates."""
-        if self.fixed is None:
-            self.fixed = self._fixed_store()
+        if self.cache.fixed is None:
+            self.cache.fixed = self._fixed_store()
         context = self.module.encode_context(self.tokens(contexts))
-        return score_all(self.module, context, self.fixed.vectors.to(self.device))
+        return score_all(self.module, context, self.cache.fixed.vectors.to(self.device))
 
     def _fixed_store(self) -> CandidateStore:
         """Encoded once, and kept beside the model file while the weights do not change any more."""
@@ -511,7 +504,8 @@ class BiEncoderAgent(RankerAgent):
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         options.add_tower_flags(parser)
         parser.set_defaults(candidates="batch", warmup_updates=100)
-        set_batchsize(parser, partial_opt, 64)
+        if is_training_command(partial_opt):  # ParlAI's own default is 1, and a chat needs that
+            parser.set_defaults(batchsize=64)
         return parser
 
     def build_architecture(self, encoder: Encoder) -> nn.Module:
@@ -548,7 +542,8 @@ class CrossEncoderAgent(RankerAgent):
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         options.add_cross_flags(parser)
         parser.set_defaults(candidates="inline", warmup_updates=1000)
-        set_batchsize(parser, partial_opt, 16)
+        if is_training_command(partial_opt):
+            parser.set_defaults(batchsize=16)
         return parser
 
     def build_architecture(self, encoder: Encoder) -> nn.Module:
@@ -609,7 +604,6 @@ class CrossEncoderAgent(RankerAgent):
         return self._pair_scores(self.module, contexts, every)
 
 
-def set_batchsize(parser: ParlaiParser, partial_opt: Opt | None, size: int) -> None:
-    """A batch that can be trained on, for train_model alone: ParlAI's own default is 1, and a chat needs that."""
-    if partial_opt is not None and "validation_every_n_epochs" in partial_opt:
-        parser.set_defaults(batchsize=size)
+def is_training_command(partial_opt: Opt | None) -> bool:
+    """Whether the flags of train_model (or a sibling) are being read, not those of an evaluation or a chat."""
+    return partial_opt is not None and "validation_every_n_epochs" in partial_opt

@@ -145,13 +145,14 @@ class VectorCache:
     def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor]):
         self.encode = encode
         self.known: dict[tuple[int, ...], Tensor] = {}
+        self.fixed: CandidateStore | None = None  # of --fixed-candidates-path
 
     def vectors(self, candidates: Sequence[Sequence[int]]) -> Tensor:
         """Token ids of U candidates -> [U, D], on the model's device."""
         keys = [tuple(candidate) for candidate in candidates]
         new = [key for key in dict.fromkeys(keys) if key not in self.known]
         if len(self.known) + len(new) > self.LIMIT:
-            self.clear()
+            self.known.clear()
             new = list(dict.fromkeys(keys))
         if new:
             self.known.update(zip(new, self.encode(new), strict=True))
@@ -160,3 +161,4 @@ class VectorCache:
     def clear(self) -> None:
         """Forget all: the weights have changed."""
         self.known.clear()
+        self.fixed = None

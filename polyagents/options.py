@@ -171,13 +171,10 @@ def add_cross_flags(parser: ParlaiParser) -> None:
 
 def read_backbone(opt: Opt) -> BackboneOptions:
     """The encoder's options, with what depends on the backbone filled in."""
-    precision = opt["precision"]
-    if opt.get("fp16"):  # ParlAI's own flag; its way halves the weights, ours is autocast
-        precision = "fp16"
     train_layers = opt.get("train_layers")
     if train_layers is None:
         train_layers = "all" if opt["backbone"].startswith(SCRATCH) else "all_but_embeddings"
-    return BackboneOptions(opt["backbone"], opt["output_scaling"], train_layers, precision, opt.get("dropout"))
+    return BackboneOptions(opt["backbone"], opt["output_scaling"], train_layers, opt["precision"], opt.get("dropout"))
 
 
 def read_reduction(opt: Opt) -> ReductionOptions:

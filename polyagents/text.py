@@ -307,8 +307,9 @@ def load_tokenizer(backbone: str) -> tuple[Tokenizer, SpecialTokens]:
         transformers_logging.set_verbosity(level)
     start = loaded.cls_token or loaded.bos_token
     end = loaded.sep_token or loaded.eos_token
+    taken = (start, end, loaded.unk_token)  # GPT-2 is often given its end of text as padding, which masks it
     special = SpecialTokens(
-        pad=loaded.pad_token or "[PAD]",
+        pad="[PAD]" if loaded.pad_token in (None, *taken) else loaded.pad_token,
         start=start or end or "[S]",
         end=end or start or "[S]",
         newline=native_newline(tokenizer) or "[NEWLINE]",
