@@ -7,6 +7,7 @@ import sys
 from parlai.core.script import SCRIPT_REGISTRY, superscript_main
 
 from polyagents.commands import demo, rank  # noqa: F401  registers them
+from polyagents.compat import users_fault
 from polyagents.errors import InputError
 
 OWN_COMMANDS = tuple(SCRIPT_REGISTRY)
@@ -44,8 +45,11 @@ def main() -> None:
             SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
         else:
             superscript_main(arguments)
-    except InputError as error:
-        sys.stderr.write(f"polyagents: {error}\n")
+    except Exception as error:
+        sentence = users_fault(error)
+        if sentence is None:
+            raise
+        sys.stderr.write(f"polyagents: {sentence}\n")
         sys.exit(2)
 
 

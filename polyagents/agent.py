@@ -32,7 +32,7 @@ from polyagents.errors import InputError
 from polyagents.losses import ranking_loss
 from polyagents.poly import PolyEncoder
 from polyagents.search import score_all, top_k
-from polyagents.text import TextDictionary, Tokens, first_line, pad, pad_pairs
+from polyagents.text import SCRATCH, TextDictionary, Tokens, pad, pad_pairs
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
@@ -86,9 +86,21 @@ class RankerAgent(TorchRankerAgent):
         super().__init__(opt, shared)
         self.cache = VectorCache(self._encode_ids) if shared is None else shared["cache"]
 
+    @classmethod
+    def upgrade_opt(cls, opt_from_disk: Opt) -> Opt:
+        """TorchAgent's, which adds padding tokens after `--fp16`, that our weights do not know."""
+        return Opt(super().upgrade_opt(opt_from_disk) | {"force_fp16_tokens": False})
+
     def _check_model_file(self, opt: Opt) -> None:
         """Refuse another agent's file, and a training run that could not learn, before anything is built."""
         file, _ = self._get_init_model(opt, None)
+        if file is None and opt.get("init_model"):
+            raise InputError(f"There is no model at --init-model {opt['init_model']}.")
+        needed = [f"{file}.opt"] if not self._is_training_run(opt) else []
+        needed += [opt["dict_file"]] if opt["backbone"].startswith(SCRATCH) else []
+        for part in needed if file is not None else ():
+            if not os.path.exists(part):
+                raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
         if file is not None and os.path.exists(f"{file}.opt"):
             with open(f"{file}.opt", encoding="utf-8") as saved:
                 name = json.load(saved).get("model", "")
@@ -118,6 +130,8 @@ class RankerAgent(TorchRankerAgent):
     def build_model(self) -> nn.Module:
         """TorchRankerAgent: the architecture, with pretrained weights unless a model file brings its own."""
         file, _ = self._get_init_model(self.opt, None)
+        if self.opt.get("seed") is not None:  # ParlAI seeds only after the model is made
+            torch.manual_seed(self.opt["seed"])
         encoder = Encoder(
             load_backbone(self.backbone_options, self.dict, pretrained=file is None), self.backbone_options
         )
@@ -149,12 +163,19 @@ class RankerAgent(TorchRankerAgent):
     def load(self, path: str) -> dict[str, Any]:
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
         try:
-            states = torch.load(path, map_location="cpu", weights_only=True)
-            self.load_state_dict(states["model"])
-        except Exception as error:  # a damaged zip, a foreign pickle, missing or misshapen weights
+            states: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            weights = states["model"]
+        except Exception as error:  # no zip, half a zip, a foreign pickle
+            raise InputError(
+                f"{path} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
+            ) from error
+        try:
+            self.load_state_dict(weights)
+        except Exception as error:  # missing, unknown or misshapen weights
+            lines = [line.strip() for line in str(error).split("\n")]
             raise InputError(
                 f"{path} cannot be loaded as polyagents:{self.architecture} with --backbone {self.opt['backbone']} "
-                f"({first_line(error)}); it is damaged, or was trained with other options than {path}.opt says."
+                f"({lines[min(1, len(lines) - 1)]}); it was trained with other options than {path}.opt says."
             ) from error
         return states
 
@@ -179,6 +200,24 @@ class RankerAgent(TorchRankerAgent):
             if "betas" in group and "eps" in group:
                 group["eps"] = self.opt["adam_eps"]
         return was_reset
+
+    def build_lr_scheduler(self, states: dict[str, Any] | None = None, hard_reset: bool = False) -> None:
+        """TorchAgent's, without two slips on resuming.
+
+        Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
+        where there is no scheduler the count of updates begins anew.
+        """
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        super().build_lr_scheduler(states, hard_reset)
+        if states and not hard_reset:
+            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            self._number_training_updates = states.get("number_training_updates", 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """TorchAgent's, with plain numbers: the inverse square root schedule keeps numpy's, which `load` refuses."""
+        state: dict[str, Any] = plain(super().state_dict())
+        return state
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
         """TorchAgent's, with the loss scaled in fp16."""
@@ -270,6 +309,12 @@ class RankerAgent(TorchRankerAgent):
             if labels is None:
                 raise InputError("Candidate source 'batch' ranks the batch's labels, and these examples have none.")
             return shared_set(labels, labels)
+        if labels is not None and batch.candidate_vecs is None and not self.is_training:
+            # The default source of an evaluation; a training run must not end at its first validation.
+            warn_once(
+                f"--task {self.opt.get('task')} brings no candidates: the labels of each batch are ranked instead."
+            )
+            return shared_set(labels, labels)
         given = self._given_candidates(batch, source)
         if source == "batch-all-cands":
             return shared_set([candidate for own in given for candidate in own], labels)
@@ -278,7 +323,8 @@ class RankerAgent(TorchRankerAgent):
     def _given_candidates(self, batch: Batch, source: str) -> list[list[Candidate]]:
         """The candidates that came with each example."""
         if batch.candidate_vecs is None:
-            flag = "candidates" if self.is_training else "eval-candidates"
+            flag = "interactive-candidates" if self.opt.get("interactive_mode") else "eval-candidates"
+            flag = "candidates" if self.is_training else flag
             raise InputError(
                 f"--{flag} {source} takes the candidates of the task, and --task {self.opt.get('task')} brings none; "
                 f"use --{flag} batch, or fixed with --fixed-candidates-path."
@@ -386,20 +432,25 @@ class RankerAgent(TorchRankerAgent):
         return scores
 
     def _fixed_scores(self, batch: Batch, contexts: list[list[int]]) -> tuple[Tensor, CandidateSet]:
-        """Scores over the fixed set; labels that it lacks are scored after it."""
-        texts = list(self.fixed_candidates)
-        column = {text: i for i, text in enumerate(texts)} if batch.labels is not None else {}
-        extra = list(dict.fromkeys(label for label in batch.labels or [] if label not in column))
-        column |= {text: len(texts) + i for i, text in enumerate(extra)}
-        scores = self.fixed_scores(contexts)
-        if extra:
-            warn_once(f"Labels such as {extra[0]!r} are not in the fixed candidates; they are ranked with them.")
-            added = shared_set(self.as_candidates(extra), None)
-            texts += added.texts
-            column |= {text: column[added.texts[0]] for text in extra if text not in added.texts}
-            scores = torch.cat([scores, self.candidate_scores(contexts, added)], dim=1)
-        labels = None if batch.labels is None else torch.tensor([column[label] for label in batch.labels])
-        return scores, CandidateSet([], None, torch.ones(scores.shape).bool(), texts, labels)
+        """Scores over the fixed set; a label that it lacks is scored after it, for its own example alone."""
+        texts, scores = self.fixed_candidates, self.fixed_scores(contexts)
+        everyone = torch.ones(scores.shape).bool()
+        if batch.labels is None:
+            return scores, CandidateSet([], None, everyone, texts, None)
+        column = {text: i for i, text in enumerate(texts)}
+        labels = torch.tensor([column.get(label, len(texts)) for label in batch.labels])
+        missing = labels == len(texts)
+        if not missing.any():
+            return scores, CandidateSet([], None, everyone, texts, labels)
+        example = batch.labels[int(missing.nonzero()[0])]
+        warn_once(f"Labels such as {example!r} are not in the fixed candidates; each is ranked with them.")
+        own = inline_set([[label] for label in self.as_candidates(batch.labels)], None)
+        scores = torch.cat([scores, self.candidate_scores(contexts, own)], dim=1)
+        mask = torch.cat([everyone, missing.unsqueeze(1)], dim=1)
+        lists = [
+            [*texts, label] if is_missing else texts for label, is_missing in zip(batch.labels, missing, strict=True)
+        ]
+        return scores, CandidateSet([], mask, mask, lists, labels)
 
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
         """Scores [B, C] over the fixed candidates."""
@@ -455,16 +506,21 @@ class RankerAgent(TorchRankerAgent):
     def _reply(self, scores: np.ndarray, candidates: CandidateSet, equal: np.ndarray | None) -> Output:
         """The best texts of every example, highest score first; a label comes after what ties with it."""
         k = self.rank_top_k if self.rank_top_k > 0 else self.opt["cap_num_predictions"]
+        if equal is not None:
+            k = max(k, max(TEACHER_RECALL_AT))  # ParlAI's teachers count their hits in this list
         ranked, values = [], []
+        said = self._said() if equal is None and self.eval_candidates == "fixed" else set()
         for example, row in enumerate(scores):
             texts = candidates.of(example)
             row = row[: len(texts)]
+            if said:
+                fresh = [i for i, text in enumerate(texts) if text not in said]
+                if fresh:
+                    texts, row = [texts[i] for i in fresh], row[fresh]
             wanted = None if equal is None else equal[example, : len(texts)]
             index = top_k(row, max(k, 1), wanted)
             ranked.append([texts[i] for i in index])
             values.append([float(row[i]) for i in index])
-        if equal is None and self.eval_candidates == "fixed" and self.opt.get("repeat_blocking_heuristic", True):
-            ranked, values = self._without_repeats(ranked, values)
         if self.opt.get("inference", "max") == "topk":
             chosen = [random.choice(texts[: self.opt["topk"]]) for texts in ranked]
         else:
@@ -478,14 +534,11 @@ class RankerAgent(TorchRankerAgent):
         ]
         return Output(chosen, ranked, sorted_scores=values, top_replies=lines)
 
-    def _without_repeats(
-        self, ranked: list[list[str]], values: list[list[float]]
-    ) -> tuple[list[list[str]], list[list[float]]]:
-        """Leave out lines of the conversation so far, unless nothing would remain (ParlAI then has no reply)."""
-        said = {line for text in self.history.history_raw_strings for line in text.split("\n")}
-        pairs = [list(zip(texts, scores, strict=True)) for texts, scores in zip(ranked, values, strict=True)]
-        kept = [[pair for pair in row if pair[0] not in said] or row for row in pairs]
-        return [[text for text, _ in row] for row in kept], [[score for _, score in row] for row in kept]
+    def _said(self) -> set[str]:
+        """Lines of the conversation so far, which a chat leaves out unless nothing else remains."""
+        if not self.opt.get("repeat_blocking_heuristic", True):
+            return set()
+        return {line for text in self.history.history_raw_strings for line in text.split("\n")}
 
     # TorchRankerAgent is abstract here; its train_step and eval_step, which call it, are replaced above.
     def score_candidates(self, batch: Batch, cand_vecs: Any, cand_encs: Any = None) -> Any:
@@ -607,3 +660,12 @@ class CrossEncoderAgent(RankerAgent):
 def is_training_command(partial_opt: Opt | None) -> bool:
     """Whether the flags of train_model (or a sibling) are being read, not those of an evaluation or a chat."""
     return partial_opt is not None and "validation_every_n_epochs" in partial_opt
+
+
+def plain(value: Any) -> Any:
+    """numpy numbers -> Python's, in nested dicts and lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return type(value)(plain(item) for item in value) if type(value) in (list, tuple) else value

@@ -121,4 +121,4 @@ def label_ranks(scores: Tensor, equal: Tensor, real: Tensor) -> Tensor:
         [B].
     """
     best = scores.masked_fill(~equal, -torch.inf).amax(1, keepdim=True)
-    return 1 + ((scores >= best) & real & ~equal).sum(1)
+    return 1 + (~(scores < best) & real & ~equal).sum(1)  # not-a-number wins nothing either

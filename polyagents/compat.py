@@ -18,6 +18,7 @@ warnings.filterwarnings("ignore", message="pkg_resources is deprecated", categor
 
 try:
     import parlai.nn.lr_scheduler as parlai_schedulers
+    from parlai.core.opt import Opt
     from parlai.core.params import ParlaiParser
 except ImportError as error:
     raise ImportError(
@@ -35,6 +36,27 @@ def apply() -> None:
     accept_reduce_on_plateau()
     say_parse_errors_in_one_line()
     exit_with_one_sentence()
+    name_damaged_options()
+
+
+def users_fault(error: BaseException) -> str | None:
+    """The sentence of an error that the user can mend; None for all others."""
+    if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
+        return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
+    return str(error) if isinstance(error, InputError) else None
+
+
+def name_damaged_options() -> None:
+    """ParlAI lets json's own error through where M.opt is damaged, without the file's name."""
+    load = Opt.load.__func__
+
+    def load_named(cls: Any, optfile: str) -> Any:
+        try:
+            return load(cls, optfile)
+        except ValueError as error:
+            raise InputError(f"{optfile} is damaged: no options in JSON; give another --model-file.") from error
+
+    Opt.load = classmethod(load_named)
 
 
 def accept_reduce_on_plateau() -> None:
@@ -55,11 +77,12 @@ def say_parse_errors_in_one_line() -> None:
     """ParlAI prints hundreds of lines of help before the one that says which flag is wrong."""
 
     def error(self: Any, message: str) -> NoReturn:
-        flags = [flag for action in self._actions for flag in action.option_strings]
+        command = getattr(self, "_help_subparser", None) or self  # `parlai train_model`, not `parlai`
+        flags = [flag for action in command._actions for flag in action.option_strings]
         wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
         hint = f" (did you mean {close[0]}?)" if close else ""
-        sys.stderr.write(f"{self.prog}: {message}{hint}. All flags: {self.prog} --help\n")
+        sys.stderr.write(f"{command.prog}: {message}{hint}. All flags: {command.prog} --help\n")
         sys.exit(2)
 
     ParlaiParser.error = error
@@ -79,11 +102,12 @@ def exit_with_one_sentence() -> None:
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if not isinstance(error, InputError):
+        sentence = users_fault(error)
+        if sentence is None:
             previous(kind, error, traceback)
             return
         sys.stdout.flush()
-        sys.stderr.write(f"parlai: {error}\n")
+        sys.stderr.write(f"parlai: {sentence}\n")
         raise SystemExit(2)
 
     hook.of_polyagents = True  # type: ignore[attr-defined]

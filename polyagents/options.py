@@ -1,6 +1,7 @@
 """Every flag of the agents: declared once, checked once, and read into frozen dataclasses that travel from here on."""
 
 import argparse
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +77,9 @@ def add_backbone_flags(parser: ParlaiParser) -> None:
         help="m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m "
         "averages",
     )
-    group.add_argument("--output-scaling", type=float, default=1.0, help="multiplies the encoder's outputs (paper 5.3)")
+    group.add_argument(
+        "--output-scaling", type=positive, default=1.0, help="multiplies the encoder's outputs (paper 5.3)"
+    )
     group.add_argument(
         "--train-layers",
         choices=TRAIN_LAYERS,
@@ -152,7 +155,7 @@ def add_poly_flags(parser: ParlaiParser) -> None:
     )
     group.add_argument(
         "--codes-learningrate",
-        type=float,
+        type=positive,
         default=None,
         help="learning rate of the codes; by default that of the other weights",
     )
@@ -233,6 +236,17 @@ def token_limit(text: str) -> int:
     value = int(text) if text.lstrip("-").isdigit() else 0
     if value != -1 and value < 3:
         raise argparse.ArgumentTypeError(f"{text!r} is no length in tokens: 3 or more, or -1 for no limit of its own")
+    return value
+
+
+def positive(text: str) -> float:
+    """A factor or rate."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return value
 
 

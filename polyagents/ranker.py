@@ -54,7 +54,7 @@ class Ranker:
         agent.model.eval()
 
     @classmethod
-    def load(cls, model_file: str, **overrides: Any) -> "Ranker":
+    def load(cls, model_file: str | os.PathLike[str], **overrides: Any) -> "Ranker":
         """Load a model file that `parlai train_model` wrote.
 
         Args:
@@ -64,6 +64,7 @@ class Ranker:
         Raises:
             InputError: there is no such file, or it was not trained with polyagents.
         """
+        model_file = os.fspath(model_file)
         if not os.path.exists(model_file) or not os.path.exists(f"{model_file}.opt"):
             raise InputError(
                 f"There is no trained model at {model_file}: both {model_file} and {model_file}.opt are needed. Give "

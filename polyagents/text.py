@@ -110,8 +110,11 @@ class TextDictionary(DictionaryAgent):
         self.backbone_config: dict[str, Any] | None = None
         self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
         file, backbone = opt.get("dict_file"), opt["backbone"]
+        first = opt.get("init_model")
         if file and os.path.exists(file):
             self.load(file)
+        elif first and os.path.exists(f"{first}.dict"):  # its weights know no other vocabulary
+            self.load(f"{first}.dict")
         elif backbone.startswith(SCRATCH):
             self.tokenizer: Tokenizer | None = None
         else:
@@ -251,6 +254,8 @@ class TextDictionary(DictionaryAgent):
         filename = filename or self.opt["dict_file"]
         content = {
             "format": FORMAT,
+            "backbone": self.opt["backbone"],
+            "task": self.opt.get("task"),
             "special_tokens": asdict(self.special),
             "backbone_config": self.backbone_config,
             "tokenizer": json.loads(self.tokenizer.to_str()),
@@ -267,13 +272,29 @@ class TextDictionary(DictionaryAgent):
                 content = json.load(file)
             if content["format"] != FORMAT:
                 raise KeyError("format")
-        except (ValueError, KeyError, TypeError) as error:
+            self.backbone_config = content["backbone_config"]
+            self._adopt(
+                Tokenizer.from_str(json.dumps(content["tokenizer"])), SpecialTokens(**content["special_tokens"])
+            )
+        except Exception as error:  # no JSON, or not ours; the tokenizers library raises bare Exceptions
             raise InputError(
                 f"{filename} is no dictionary of polyagents (a whole {FORMAT} file). Delete it to build it anew, or "
                 f"give the right one with --dict-file."
             ) from error
-        self.backbone_config = content["backbone_config"]
-        self._adopt(Tokenizer.from_str(json.dumps(content["tokenizer"])), SpecialTokens(**content["special_tokens"]))
+        self._check_fresh(filename, content)
+
+    def _check_fresh(self, filename: str, content: dict[str, Any]) -> None:
+        """Before training, refuse the dictionary that a run with another backbone or task has left at `M.dict`."""
+        model = self.opt.get("model_file")
+        if filename != f"{model}.dict" or os.path.exists(model) or self.opt.get("init_model"):
+            return
+        keys = ("backbone", "task") if content["backbone"].startswith(SCRATCH) else ("backbone",)
+        for key in keys:
+            if content[key] != self.opt[key]:
+                raise InputError(
+                    f"{filename} was made for --{key} {content[key]}, not {self.opt[key]}. Delete it, or give another "
+                    f"--model-file."
+                )
 
 
 def bert_tokenizer(vocabulary: dict[str, int] | None) -> Tokenizer:

@@ -21,12 +21,20 @@ TASK = "polyagents.tasks.sample"
 TIMED_CONTEXTS = 25
 
 # Chosen here, to fit four minutes on two cores: steps and batches that show each architecture near its best.
-RUNS = {
-    "bi": {"model": "polyagents:BiEncoder", "batchsize": 64, "steps": 400},
-    "poly": {"model": "polyagents:PolyEncoder", "batchsize": 64, "steps": 400, "poly_n_codes": 16},
-    "cross": {"model": "polyagents:CrossEncoder", "batchsize": 16, "steps": 200},
+STEPS = {"bi": 300, "poly": 300, "cross": 150}
+FLAGS = {
+    "bi": {"model": "polyagents:BiEncoder", "batchsize": 64},
+    "poly": {"model": "polyagents:PolyEncoder", "batchsize": 64, "poly_n_codes": 16},
+    "cross": {"model": "polyagents:CrossEncoder", "batchsize": 16},
 }
-COMMON = {"task": TASK, "backbone": "scratch:tiny", "reduction_type": "mean", "learningrate": 1e-3, "dropout": 0.0}
+COMMON = {
+    "task": TASK,
+    "backbone": "scratch:tiny",
+    "reduction_type": "mean",
+    "learningrate": 2e-3,
+    "dropout": 0.0,
+    "precision": "bf16",
+}
 
 
 @dataclass(frozen=True)
@@ -40,13 +48,12 @@ class Result:
     candidates_per_second: float
 
 
-def train(name: str, model_file: str) -> None:
+def train(name: str, model_file: str, percent: int) -> None:
     """What `parlai train_model` does, with a progress bar in place of its log."""
-    run = dict(RUNS[name])
-    steps = run.pop("steps")
+    steps = max(STEPS[name] * percent // 100, 1)
     opt = TrainModel.setup_args().parse_kwargs(
         **COMMON,
-        **run,
+        **FLAGS[name],
         model_file=model_file,
         max_train_steps=steps,
         warmup_updates=20,
@@ -140,7 +147,27 @@ class Demo(ParlaiScript):
         from polyagents.tasks.sample.generate import dialogues, replies
 
         warnings.filterwarnings("ignore")
-        output, all_replies = self.opt["output"], replies()
+        output, everything = self.opt["output"], replies()
         shutil.rmtree(output, ignore_errors=True)
         os.makedirs(output)
-        return []
+        test = dialogues("test")
+        results = []
+        for name in FLAGS:
+            model_file = os.path.join(output, name, "M")
+            train(name, model_file, self.opt["percent"])
+            results.append(evaluate(name, model_file, everything, [dialogue[0].text for dialogue in test]))
+        comparison = table(results, len(everything))
+        print(f"\n{comparison}\n")
+        with open(os.path.join(output, "table.txt"), "w", encoding="utf-8") as file:
+            file.write(f"{comparison}\n")
+        draw(results, os.path.join(output, "quality_speed.png"))
+        print(f"The picture is in {output}/quality_speed.png, the models are in {output}/*/M.\n")
+        print("A test dialogue, answered by the poly-encoder from all replies of the task:\n")
+        longest = max(test, key=len)
+        ranker = Ranker.load(os.path.join(output, "poly", "M"))
+        converse(ranker, [(turn.text, turn.label) for turn in longest], everything)
+        chat = f"polyagents interactive -mf {output}/poly/M"
+        print(
+            f"\nTalk to it yourself (first line: a persona, such as 'your persona: i own a dog .'):\n  .venv/bin/{chat}"
+        )
+        return results

@@ -1,0 +1,1 @@
+"""ParlAI tasks, one folder each; installed as `polyagents.tasks`. They import ParlAI only."""

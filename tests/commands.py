@@ -1,0 +1,100 @@
+"""ParlAI's commands run in this process or, as a user does, in their own; and tiny tasks and models for them."""
+
+import importlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from parlai.core.script import SCRIPT_REGISTRY
+
+import polyagents  # noqa: F401  here, since ParlAI's logger keeps the first stdout that it sees: not one test's
+
+KINDS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
+SAMPLE = "polyagents.tasks.sample"
+PARTS = ("", ".opt", ".dict")  # the files that are a model
+
+# Small, and without dropout: the same steps give the same weights.
+TINY = ("--backbone", "scratch:tiny", "--poly-n-codes", "4", "--dropout", "0", "-lr", "1e-3", "--batchsize", "8")
+TINY += ("--text-truncate", "64", "--label-truncate", "16", "--validation-every-n-epochs", "-1")
+
+COLOURS = ("red", "green", "blue", "black", "white", "pink", "gray", "brown")
+
+
+def run(command, *arguments):
+    """`parlai COMMAND ARGUMENTS` in this process, without its log; returns what the script returns."""
+    importlib.import_module(f"parlai.scripts.{command}")
+    random.seed(0)
+    torch.manual_seed(0)
+    return SCRIPT_REGISTRY[command].klass.main("--loglevel", "error", *map(str, arguments))
+
+
+def train(kind, model_file, *arguments):
+    """A few training steps of a tiny model."""
+    return run("train_model", "-m", KINDS[kind], "-mf", model_file, *TINY, *arguments)
+
+
+def evaluate(model_file, *arguments):
+    """ParlAI's report of an evaluation, as plain numbers."""
+    report = run("eval_model", "-mf", model_file, *arguments)
+    return {name: float(metric) for name, metric in report.items()}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def parlai(*arguments, stdin=""):
+    """The installed `parlai` command in a process of its own: exit code, standard output and standard error."""
+    command = Path(sys.executable).with_name("parlai")
+    done = subprocess.run(
+        [command, *map(str, arguments)], input=stdin, capture_output=True, text=True, encoding="utf-8", timeout=300
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def write_task(folder, dialogues, name="task"):
+    """Flags of a task with these one-turn dialogues (text, label, candidates or None), in training as in evaluation."""
+    lines = []
+    for text, label, candidates in dialogues:
+        given = "" if candidates is None else "\tlabel_candidates:" + "|".join(candidates)
+        lines.append(f"text:{text}\tlabels:{label}{given}\tepisode_done:True\n")
+    for split in ("train", "valid", "test"):
+        (folder / f"{name}_{split}.txt").write_text("".join(lines))
+    path = str(folder / name)
+    return ("-t", "fromfile:parlaiformat", "--fromfile-datapath", path, "--fromfile-datatype-extension", "true")
+
+
+def colour_dialogues(count=30):
+    """Which of two colours was named first: `count` different dialogues over 8 replies."""
+    replies = [f"so you like {colour}" for colour in COLOURS]
+    pairs = [(first, second) for second in COLOURS for first in COLOURS if first != second]
+    texts = [f"i like {first} more than {second}" for first, second in pairs]
+    labels = [f"so you like {first}" for first, _ in pairs]
+    return [(text, label, replies) for text, label in zip(texts, labels, strict=True)][:count]
+
+
+def copy_model(source, target):
+    """Copy the files of a model."""
+    for part in PARTS:
+        shutil.copy(f"{source}{part}", f"{target}{part}")
+    return target
+
+
+def weights(model_file):
+    """Everything that a model file holds."""
+    return torch.load(model_file, weights_only=True)
+
+
+def options(model_file):
+    """`M.opt` as a dict."""
+    return json.loads(Path(f"{model_file}.opt").read_text())

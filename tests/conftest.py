@@ -1,0 +1,65 @@
+"""Shared fixtures: small trained models and the data around them."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: no test asks the model hub
+os.environ.setdefault("OMP_NUM_THREADS", "2")  # models this small only wait for more
+
+import io
+
+import pytest
+from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_task
+
+
+@pytest.fixture
+def colours(tmp_path):
+    """Flags of a task of 30 dialogues that bring 8 candidates each."""
+    return write_task(tmp_path, colour_dialogues(), "colours")
+
+
+@pytest.fixture
+def replies(tmp_path):
+    """A candidates file."""
+    path = tmp_path / "replies.txt"
+    path.write_text("hi there\nso you like red\nso you like blue\ni do not know\ntell me more\nbye\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """Model files of the sample task by kind, trained on first use. Tests that write beside a model take `model`."""
+    folder, made = tmp_path_factory.mktemp("trained"), {}
+
+    def of(kind):
+        if kind not in made:
+            steps = 4 if kind == "cross" else 20
+            short = ("--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", steps)
+            train(kind, folder / kind, "-t", SAMPLE, *short)
+            made[kind] = str(folder / kind)
+        return made[kind]
+
+    return of
+
+
+@pytest.fixture
+def model(trained, tmp_path):
+    """A copy of a trained model in a folder of the test's own."""
+
+    def of(kind):
+        return copy_model(trained(kind), tmp_path / kind)
+
+    return of
+
+
+@pytest.fixture
+def chat(monkeypatch, capsys):
+    """Talk to a model in this process: the lines that it answers, one list per message."""
+
+    def talk(model_file, messages, *arguments):
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{message}\n" for message in messages)))
+        capsys.readouterr()
+        run("interactive", "-mf", model_file, *arguments)
+        answers = capsys.readouterr().out.split("Enter Your Message: ")[1:]
+        return [answer.strip().splitlines() for answer in answers[: len(messages)]]
+
+    return talk

@@ -1,0 +1,412 @@
+"""Bad input gets one clear sentence and exit code 2, and nothing that was stored is lost or half written."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from backbones import save
+from commands import KINDS, PARTS, TINY, colour_dialogues, evaluate, options, parlai, run, train, weights, write_task
+
+from polyagents import InputError, Ranker
+from polyagents.__main__ import main
+
+
+def sentences(error):
+    """What a user sees on standard error, without ParlAI's own start-up warning and the bar of its dictionary."""
+    lines = [line.rsplit("\r", 1)[-1] for line in error.split("\n")]
+    return [line for line in lines if line.strip() and "pkg_resources" not in line and "ex/s]" not in line]
+
+
+def files(folder):
+    """Name and content of every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    """A pretrained model in a folder."""
+    return Path(save("bert", tmp_path_factory.mktemp("backbone")))
+
+
+# ---- the `parlai` command as a whole ---------------------------------------------------------------------------------
+
+
+def test_an_unknown_flag_in_the_command(colours, tmp_path):
+    before = files(tmp_path)
+    done = parlai("train_model", "-m", KINDS["poly"], "-mf", tmp_path / "M", *colours, "--poly-ncodes", 3)
+    (sentence,) = sentences(done.err)
+    assert done.code == 2
+    assert "--poly-ncodes" in sentence and "did you mean --poly-n-codes?" in sentence
+    assert done.out == ""
+    assert files(tmp_path) == before
+
+
+def test_a_missing_candidates_file_in_the_command(model):
+    file = model("bi")
+    before = files(file.parent)
+    done = parlai("interactive", "-mf", file, "-fcp", file.parent / "nothing.txt", stdin="hi\n")
+    (sentence,) = sentences(done.err)
+    assert done.code == 2
+    assert sentence.startswith("parlai: Candidates file ") and "nothing.txt cannot be read" in sentence
+    assert files(file.parent) == before
+
+
+def test_the_model_of_another_agent_in_the_command(model, colours):
+    file = model("bi")
+    before = files(file.parent)
+    done = parlai("train_model", "-m", KINDS["poly"], "-mf", file, *colours, *TINY)
+    (sentence,) = sentences(done.err)
+    assert done.code == 2
+    assert "was trained as polyagents:BiEncoder" in sentence
+    assert files(file.parent) == before
+
+
+def test_a_model_file_that_does_not_exist_in_the_command(colours, tmp_path):
+    before = files(tmp_path)
+    done = parlai("eval_model", "-m", KINDS["bi"], "-mf", tmp_path / "nothing", *colours)
+    (sentence,) = sentences(done.err)
+    assert done.code == 2
+    assert f"no trained model at {tmp_path / 'nothing'}" in sentence
+    assert files(tmp_path) == before
+
+
+def test_a_model_file_that_does_not_exist_in_the_polyagents_command(monkeypatch, capsys, tmp_path):
+    """Even without -m, where `parlai` knows neither our flags nor us."""
+    file = tmp_path / "nothing"
+    monkeypatch.setattr("sys.argv", ["polyagents", "interactive", "-mf", str(file), "--return-cand-scores", "true"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main()
+    (sentence,) = sentences(capsys.readouterr().err)
+    assert stop.value.code == 2
+    assert sentence.startswith(f"polyagents: There is no trained model at {file}")
+    assert not files(tmp_path)
+
+
+# ---- flags -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "sentence"),
+    [
+        ("poly", "--poly-ncodes 3", "did you mean --poly-n-codes?"),
+        ("poly", "--poly-n-codes 0", "'0' is no whole number of 1 or more"),
+        ("poly", "--poly-n-codes many", "'many' is no whole number of 1 or more"),
+        ("poly", "--polyencoder-type learnt", "choose from"),
+        ("poly", "--poly-attention-type softmax", "choose from"),
+        ("poly", "--codes-init zero", "choose from"),
+        ("poly", "--codes-learningrate fast", "--codes-learningrate"),
+        ("bi", "--poly-attention-type sqrt", "unrecognized arguments: --poly-attention-type"),
+        ("bi", "--similarity l2", "choose from"),
+        ("bi", "--share-encoders maybe", "--share-encoders"),
+        ("bi", "--reduction-type max", "choose from"),
+        ("bi", "--train-layers bottom", "choose from"),
+        ("bi", "--precision int8", "choose from"),
+        ("poly", "--codes-learningrate -1", "--codes-learningrate"),
+        ("bi", "--output-scaling x", "--output-scaling"),
+        ("bi", "--output-scaling 0", "--output-scaling"),
+        ("bi", "--output-scaling nan", "--output-scaling"),
+        ("bi", "--dropout 1", "is no probability"),
+        ("bi", "--recall-at 1,two", "'two' is no whole number of 1 or more"),
+        ("bi", "--text-truncate 2", "is no length in tokens"),
+        ("bi", "--label-truncate short", "is no length in tokens"),
+        ("bi", "--candidates all", "choose from"),
+        ("cross", "--cross-negatives 0", "is no whole number of 1 or more"),
+        ("cross", "--share-encoders true", "unrecognized arguments: --share-encoders"),
+        ("bi", "--learningrate abc", "--learningrate"),
+        ("bi", "--batchsize x", "--batchsize"),
+    ],
+)
+def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
+    before = files(tmp_path)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        run("train_model", "-m", KINDS[kind], "-mf", tmp_path / "M", *colours, *flags.split())
+    assert stop.value.code == 2
+    (line,) = sentences(capsys.readouterr().err)
+    assert sentence in line
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "sentence"),
+    [
+        ("bi", "--batchsize 1", "--candidates batch takes the other labels of the batch"),
+        ("bi", "--text-truncate 513", "512 tokens that scratch:tiny has positions for"),
+        ("bi", "--label-truncate 513", "512 tokens that scratch:tiny has positions for"),
+        ("cross", "--text-truncate 500 --label-truncate 13", "512 tokens that scratch:tiny has positions for"),
+        ("bi", "--text-truncate -1", "512 tokens that scratch:tiny has positions for"),
+        ("bi", "--backbone scratch:huge", "use scratch:tiny|mini|base"),
+        ("bi", "--backbone no-such/model", "--backbone no-such/model"),
+        ("bi", "--backbone {folder}", "--backbone {folder}"),
+        ("bi", "--candidates fixed -fcp {folder}/nothing.txt", "nothing.txt cannot be read"),
+        ("bi", "--eval-candidates vocab", "nothing these agents can rank"),
+        ("bi", "--init-model {folder}/nothing", "{folder}/nothing"),
+    ],
+)
+def test_a_training_that_cannot_work_is_refused_before_it_begins(kind, flags, sentence, colours, tmp_path):
+    """At most a scratch backbone's vocabulary is left behind, whole; see the next tests for what becomes of it."""
+    before = files(tmp_path)
+    flags = flags.format(folder=tmp_path).split()
+    with pytest.raises(InputError) as error:
+        train(kind, tmp_path / "M", *colours, "--max-train-steps", 1, *flags)
+    assert sentence.format(folder=tmp_path) in str(error.value)
+    assert "\n" not in str(error.value) and "\x1b" not in str(error.value)
+    after = files(tmp_path)
+    after.pop("M.dict", None)
+    assert after == before
+
+
+def test_a_task_without_candidates_is_refused_before_it_is_trained_on(tmp_path):
+    """Half an epoch later would be too late."""
+    task = write_task(tmp_path, [(text, label, None) for text, label, _ in colour_dialogues()])
+    with pytest.raises(InputError, match="--candidates batch"):
+        train("bi", tmp_path / "M", *task, "--candidates", "inline", "--max-train-steps", 3)
+    assert not (tmp_path / "M").exists()
+
+
+@pytest.fixture
+def vocabulary(colours, tmp_path):
+    """What a refused training leaves: a vocabulary at M.dict, and no M."""
+    with pytest.raises(InputError):
+        train("bi", tmp_path / "M", *colours, "--text-truncate", 600)
+    if not (tmp_path / "M.dict").exists():
+        pytest.skip("nothing is left")
+
+
+def test_the_vocabulary_of_another_backbone_is_not_taken(vocabulary, backbone, colours, tmp_path):
+    with pytest.raises(InputError, match=r"M\.dict was made for --backbone scratch:tiny"):
+        train("bi", tmp_path / "M", *colours, "--backbone", backbone, "--max-train-steps", 1)
+
+
+def test_the_vocabulary_of_another_task_is_not_taken(vocabulary, tmp_path):
+    with pytest.raises(InputError, match=r"M\.dict was made for --task"):
+        train("bi", tmp_path / "M", "-t", "integration_tests", "--max-train-steps", 1)
+
+
+def test_the_vocabulary_of_a_refused_training_serves_the_next_try(vocabulary, colours, tmp_path):
+    train("bi", tmp_path / "M", *colours, "--max-train-steps", 1)
+    assert evaluate(tmp_path / "M", *colours)["exs"] == 30
+
+
+# ---- backbones -------------------------------------------------------------------------------------------------------
+
+
+def damage(backbone, folder, missing):
+    """A copy of a backbone folder that lacks some files."""
+    shutil.copytree(backbone, folder)
+    for pattern in missing:
+        for path in folder.glob(pattern):
+            path.unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [
+        (("*token*",), "no fast tokenizer found there"),
+        (("*.safetensors",), "no model could be loaded from there"),
+        (("config.json",), "--backbone"),
+        (("*",), "--backbone"),
+    ],
+    ids=["tokenizer", "weights", "configuration", "everything"],
+)
+def test_a_backbone_folder_without(missing, sentence, backbone, colours, tmp_path):
+    folder = damage(backbone, tmp_path / "backbone", missing)
+    before = files(tmp_path)
+    with pytest.raises(InputError) as error:
+        train("bi", tmp_path / "M", *colours, "--backbone", folder, "--max-train-steps", 1)
+    assert sentence in str(error.value) and str(folder) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert files(tmp_path) == before
+
+
+def test_a_backbone_folder_with_damaged_weights(backbone, colours, tmp_path):
+    folder = damage(backbone, tmp_path / "backbone", ())
+    with open(folder / "model.safetensors", "r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(InputError, match="no model could be loaded from there"):
+        train("bi", tmp_path / "M", *colours, "--backbone", folder, "--max-train-steps", 1)
+    assert not (tmp_path / "M").exists()
+
+
+# ---- candidates files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["eval_model", "interactive", "self_chat"])
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"", "holds no text"),
+        (b"\n  \n\n", "holds no text"),
+        ("fine\ncaf\xe9\n".encode("latin-1"), "is not UTF-8 in line 2"),
+        (b"\xff\xfeh\x00i\x00", "is not UTF-8 in line 1"),
+    ],
+    ids=["missing", "empty", "blank", "latin-1", "utf-16"],
+)
+def test_candidates_files(content, sentence, command, model, colours, chat, tmp_path):
+    file, path = model("bi"), tmp_path / "candidates.txt"
+    if content is not None:
+        path.write_bytes(content)
+    before = files(tmp_path)
+    flags = ["-fcp", path, *(("--eval-candidates", "fixed", *colours) if command == "eval_model" else ())]
+    with pytest.raises(InputError) as error:
+        run(command, "-mf", file, *flags)
+    assert str(path) in str(error.value) and sentence in str(error.value)
+    assert files(tmp_path) == before
+
+
+def test_a_folder_as_candidates_file(model, tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        run("interactive", "-mf", model("bi"), "-fcp", tmp_path)
+
+
+def test_blank_lines_line_ends_and_a_byte_order_mark_in_a_candidates_file_are_fine(model, chat, tmp_path):
+    path = tmp_path / "candidates.txt"
+    path.write_bytes("\ufeffhi there\r\n\r\n   \n\tgood bye \n\nhi there\n".encode())
+    answers = chat(model("bi"), ["hello", "hello"], "-fcp", path)
+    assert sorted(answers) == [["[BiEncoder]: good bye"], ["[BiEncoder]: hi there"]]
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strange_messages_are_replied_to(kind, model, replies, chat):
+    long, strange = "word " * 100_000, "\udce9 \x00 \u200b \U0001f600 [SEP] [NEWLINE]"
+    answers = chat(model(kind), ["", "   ", long, strange, "\\n", ""], "-fcp", replies)
+    candidates = set(replies.read_text().splitlines())
+    assert {answer.split("]: ")[1] for (answer,) in answers} == candidates
+
+
+def test_contexts_of_the_python_api(trained):
+    ranker = Ranker.load(trained("poly"))
+    assert ranker.score(["", "word " * 100_000], ["", "word " * 100_000, "hi"]).shape == (2, 3)
+    assert ranker.score([], ["hi"]).shape == (0, 1)
+    with pytest.raises(InputError, match="top_k"):
+        ranker.rank("hi", ["hi"], top_k=0)
+
+
+# ---- model files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["eval_model", "interactive", "display_model"])
+def test_the_model_of_another_architecture(command, model, colours, replies):
+    file = model("bi")
+    before = files(file.parent)
+    flags = ("-fcp", replies) if command == "interactive" else colours
+    with pytest.raises(
+        InputError, match="was trained as polyagents:BiEncoder and cannot be loaded as polyagents:Cross"
+    ):
+        run(command, "-mf", file, "-m", KINDS["cross"], *flags)
+    assert files(file.parent) == before
+
+
+def test_the_model_of_a_parlai_agent(colours, tmp_path):
+    file = tmp_path / "theirs"
+    small = (
+        "--n-layers",
+        1,
+        "--embedding-size",
+        8,
+        "--ffn-size",
+        8,
+        "--candidates",
+        "batch",
+        "--eval-candidates",
+        "batch",
+    )
+    run("train_model", "-m", "transformer/biencoder", "-mf", file, *colours, *small, "-bs", 8, "--max-train-steps", 1)
+    before = files(tmp_path)
+    for attempt in (
+        lambda: evaluate(file, *colours, "-m", KINDS["bi"]),
+        lambda: train("bi", file, *colours),
+        lambda: train("bi", tmp_path / "ours", *colours, "--init-model", file),
+        lambda: Ranker.load(str(file)),
+    ):
+        with pytest.raises(
+            InputError, match=r"was trained as transformer/biencoder|theirs\.dict is no dictionary of polyagents"
+        ):
+            attempt()
+    assert {name: content for name, content in files(tmp_path).items() if name in before} == before
+    assert not (tmp_path / "ours").exists()
+
+
+DAMAGES = [(damage, part) for damage in ("missing", "empty", "half", "text") for part in PARTS]
+
+
+@pytest.mark.parametrize(("damage", "part"), DAMAGES[1:])  # a missing M is ParlAI's to report; see above
+def test_damaged_model_files(damage, part, model, colours, tmp_path):
+    file = model("bi")
+    path = Path(f"{file}{part}")
+    saved = json.loads(Path(f"{file}.opt").read_text()) | {"dict_file": f"{file}.dict"}  # not the original's
+    Path(f"{file}.opt").write_text(json.dumps(saved))
+    if damage == "missing":
+        path.unlink()
+    elif damage == "text":
+        path.write_text("no model")
+    else:
+        with open(path, "r+b") as content:
+            content.truncate(0 if damage == "empty" else path.stat().st_size // 2)
+    before = files(tmp_path)
+    with pytest.raises(InputError) as error:
+        evaluate(file, *colours, "-m", KINDS["bi"])
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value) and "\x1b" not in str(error.value) and "weights_only" not in str(error.value)
+    with pytest.raises(InputError):
+        Ranker.load(str(file))
+    assert files(tmp_path) == before
+
+
+def test_a_missing_model_file_in_python(tmp_path):
+    with pytest.raises(InputError, match="There is no trained model at"):
+        Ranker.load(str(tmp_path / "nothing"))
+
+
+def test_a_vocabulary_with_a_damaged_tokenizer(model, colours):
+    file = model("bi")
+    path = Path(f"{file}.dict")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer": {"model": {}}}))
+    saved = options(file) | {"dict_file": str(path)}
+    Path(f"{file}.opt").write_text(json.dumps(saved))
+    with pytest.raises(InputError, match="is no dictionary of polyagents"):
+        evaluate(file, *colours)
+
+
+def test_weights_of_another_size(model, colours):
+    file = model("bi")
+    Path(f"{file}.opt").write_text(json.dumps(options(file) | {"backbone": "scratch:mini"}))
+    with pytest.raises(InputError, match="trained with other options"):
+        evaluate(file, *colours)
+
+
+class Intruder:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_model_file_cannot_run_code(model, colours, tmp_path):
+    file = model("bi")
+    torch.save({"model": Intruder(tmp_path / "owned")}, file)
+    with pytest.raises(InputError, match="cannot be loaded"):
+        evaluate(file, *colours)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_refused_run_leaves_the_model_as_it_was(model, colours):
+    file = model("poly")
+    updates = weights(file)["number_training_updates"]
+    before = files(file.parent)
+    for flags in (("--text-truncate", 600), ("--batchsize", 1), ("--candidates", "fixed", "-fcp", "nothing.txt")):
+        with pytest.raises(InputError):
+            train("poly", file, *colours, "--max-train-steps", updates + 2, *flags)
+    assert files(file.parent) == before

@@ -1,0 +1,379 @@
+"""Every command of ParlAI, end to end, as a user would type it."""
+
+import json
+import os
+import threading
+import urllib.request
+
+import pytest
+import torch
+from commands import (
+    KINDS,
+    SAMPLE,
+    TINY,
+    colour_dialogues,
+    copy_model,
+    evaluate,
+    options,
+    parlai,
+    run,
+    train,
+    weights,
+    write_task,
+)
+from parlai.scripts import interactive_web
+
+from polyagents import CandidateStore, Ranker
+from polyagents.__main__ import main
+from polyagents.candidates import read_candidates
+
+SOURCES = ("batch", "inline", "batch-all-cands", "fixed")
+METRICS = ("loss", "mrr", "hits@1", "hits@2", "hits@5", "hits@10", "hits@50")
+
+
+def largest_difference(file, other):
+    """The largest difference of two weights of the same name."""
+    first, second = weights(file)["model"], weights(other)["model"]
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+# ---- train_model and eval_model ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trained_model_knows_its_name_and_reports_every_metric(kind, trained):
+    assert options(trained(kind))["model"] == KINDS[kind]
+    report = evaluate(trained(kind), "-t", SAMPLE, "--num-examples", 16, "--recall-at", "1,3,7")
+    assert report["exs"] == 16
+    assert 0 <= report["hits@1"] <= report["hits@3"] <= report["hits@7"] <= 1
+    assert report["hits@1"] <= report["mrr"] <= 1
+    assert 0 < report["loss"] < 10
+
+
+def test_the_sample_task_leaves_nothing_in_the_current_folder(monkeypatch, tmp_path):
+    """ParlAI notes the length of a streamed task beside its data file, of which there is none."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    flags = ("-m", KINDS["bi"], "--backbone", "scratch:tiny", "--dict-file", tmp_path / "M.dict")
+    run("build_dict", "-t", SAMPLE, *flags)
+    assert (tmp_path / "M.dict").exists()
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_candidate_source_in_training_and_evaluation(kind, source, colours, replies, tmp_path):
+    """30 examples in batches of 8 leave a partial last batch; the fixed replies lack most labels."""
+    flags = ("--candidates", source, "--eval-candidates", source, "--fixed-candidates-path", replies)
+    file = tmp_path / "M"
+    valid, _ = train(kind, file, *colours, *flags, "--max-train-steps", 5)
+    assert float(valid["exs"]) == 30
+    assert 0 <= float(valid["loss"]) < 20
+    again = evaluate(file, *colours, "--batchsize", 8)
+    assert {name: again[name] for name in METRICS} == pytest.approx({name: float(valid[name]) for name in METRICS})
+
+
+@pytest.mark.parametrize("source", ["inline", "fixed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_metrics_do_not_depend_on_the_batch_size(kind, source, replies, tmp_path):
+    """Not even where the fixed replies lack most labels, some of which are the same to the tokenizer."""
+    dialogues = [
+        (text, label.upper() if i % 3 else label, candidates)
+        for i, (text, label, candidates) in enumerate(colour_dialogues())
+    ]
+    task = write_task(tmp_path, dialogues)
+    train(kind, tmp_path / "M", *task, "--max-train-steps", 2)
+    flags = (*task, "--eval-candidates", source, "--fixed-candidates-path", replies)
+    one, seven = (evaluate(tmp_path / "M", *flags, "--batchsize", size) for size in (1, 7))
+    assert {name: one[name] for name in METRICS} == pytest.approx({name: seven[name] for name in METRICS}, abs=1e-5)
+
+
+def test_the_metrics_do_not_depend_on_how_many_replies_are_listed(colours, tmp_path):
+    """ParlAI's teachers count hits@5, hits@10 and hits@100 in the list that the agent returns."""
+    train("bi", tmp_path / "M", *colours, "--max-train-steps", 2)
+    every, three = (evaluate(tmp_path / "M", *colours, *flags) for flags in ((), ("--rank-top-k", 3)))
+    assert {name: every[name] for name in METRICS} == {name: three[name] for name in METRICS}
+
+
+@pytest.mark.parametrize("source", ["batch", "inline", "batch-all-cands"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_example(kind, source, tmp_path):
+    task = write_task(tmp_path, colour_dialogues(1))
+    flags = ("--candidates", source, "--eval-candidates", source)
+    valid, _ = train(kind, tmp_path / "M", *task, *flags, "--max-train-steps", 2)
+    assert float(valid["exs"]) == 1
+    assert float(valid["mrr"]) == pytest.approx(1 / float(valid["rank"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_candidate(kind, tmp_path):
+    task = write_task(tmp_path, [(text, label, [label]) for text, label, _ in colour_dialogues()])
+    valid, _ = train(kind, tmp_path / "M", *task, "--candidates", "inline", "--max-train-steps", 2)
+    assert (float(valid["hits@1"]), float(valid["mrr"]), float(valid["loss"])) == (1, 1, 0)
+
+
+def test_cross_encoder_trains_on_a_task_without_candidates(tmp_path):
+    task = write_task(tmp_path, [(text, label, None) for text, label, _ in colour_dialogues()])
+    flags = ("--cross-negatives", 3, "--eval-candidates", "batch", "--max-train-steps", 3)
+    valid, _ = train("cross", tmp_path / "M", *task, *flags)
+    assert float(valid["exs"]) == 30
+
+
+@pytest.mark.parametrize("batching", ["full", "batchsort"])
+def test_dynamic_batching(batching, colours, tmp_path):
+    evaluation = batching if batching == "full" else "off"  # ParlAI's thousand buffers take seconds to make
+    flags = ("--dynamic-batching", batching, "--eval-dynamic-batching", evaluation, "--max-train-steps", 2)
+    valid, _ = train("poly", tmp_path / "M", *colours, *flags)
+    still = evaluate(tmp_path / "M", *colours, "--batchsize", 4)
+    assert {name: float(valid[name]) for name in METRICS} == pytest.approx({name: still[name] for name in METRICS})
+
+
+def test_parlais_own_flag_for_half_precision(colours, tmp_path):
+    train("poly", tmp_path / "M", *colours, "--max-train-steps", 2, "--fp16", "true")
+    assert evaluate(tmp_path / "M", *colours)["exs"] == 30
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--warmup-updates 4",
+        "--warmup-updates 2 --optimizer adamax",
+        "--warmup-updates 2 --lr-scheduler invsqrt",
+        "--lr-scheduler none",
+        "--precision bf16 --polyencoder-type n_first",
+    ],
+)
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(flags, tmp_path):
+    """The whole training set is one batch, so that the order of the examples cannot tell the two runs apart."""
+    task = write_task(tmp_path, colour_dialogues(8))
+    flags = (*task, "-dt", "train:ordered", *flags.split())
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    train("poly", straight, "--max-train-steps", 6, *flags)
+    # Every step but the last leaves a checkpoint; with M taken away it is what a killed process leaves.
+    train("poly", stopped, "--max-train-steps", 4, *flags, "--save-every-n-secs", 1e-9)
+    for part in ("", ".opt", ".trainstats"):
+        os.remove(f"{stopped}{part}")
+    assert weights(f"{stopped}.checkpoint")["number_training_updates"] == 3
+    train("poly", stopped, "--max-train-steps", 6, *flags)
+    assert weights(stopped)["number_training_updates"] == weights(straight)["number_training_updates"] == 6
+    steps = [
+        json.loads((tmp_path / f"{name}.trainstats").read_text())["train_steps"] for name in ("straight", "stopped")
+    ]
+    assert steps[0] == steps[1]
+    assert largest_difference(straight, stopped) == 0
+
+
+def test_more_steps_for_a_finished_model(tmp_path):
+    task = write_task(tmp_path, colour_dialogues(8))
+    flags = (*task, "-dt", "train:ordered")
+    train("bi", tmp_path / "straight", *flags, "--max-train-steps", 6)
+    train("bi", tmp_path / "continued", *flags, "--max-train-steps", 3)
+    train("bi", tmp_path / "continued", *flags, "--max-train-steps", 6)
+    assert weights(tmp_path / "continued")["number_training_updates"] == 6
+    assert largest_difference(tmp_path / "straight", tmp_path / "continued") == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_init_model_starts_from_its_weights_and_vocabulary(kind, model, colours, tmp_path):
+    source, file = model(kind), tmp_path / "M"
+    # Of another task, whose vocabulary would not fit the weights.
+    train(kind, file, *colours, "--init-model", source, "--max-train-steps", 1, "-lr", 1e-9)
+    assert largest_difference(source, file) < 1e-6
+    assert weights(file)["number_training_updates"] == 1
+    pair = ("your persona: i ski .\nhi", ["so you like red", "bye"])
+    assert Ranker.load(str(file)).score(*pair) == pytest.approx(Ranker.load(str(source)).score(*pair), abs=1e-3)
+
+
+def test_the_polyagents_command_writes_the_full_name(colours, monkeypatch, tmp_path):
+    """So that plain `parlai` loads the model too."""
+    arguments = ["train_model", "-m", "poly", "-mf", tmp_path / "M", *TINY, *colours, "--max-train-steps", 1]
+    monkeypatch.setattr("sys.argv", ["polyagents", *map(str, arguments), "--loglevel", "error"])
+    main()
+    assert options(tmp_path / "M")["model"] == "polyagents:PolyEncoder"
+    assert evaluate(tmp_path / "M", *colours)["exs"] == 30
+
+
+def test_tensorboard(colours, tmp_path):
+    train("bi", tmp_path / "M", *colours, "--max-train-steps", 4, "--tensorboard-log", "true", "-lstep", 1, "-vstep", 2)
+    (log,) = (tmp_path / "M.tensorboard").rglob("events.out.tfevents.*")
+    content = log.read_bytes()
+    for name in (b"mean_loss/train", b"loss/valid", b"hits_1/valid", b"mrr/valid", b"lr/train"):
+        assert name in content
+
+
+def test_a_model_loads_from_another_folder(colours, replies, tmp_path):
+    """Nothing of the old folder is asked for again, though `M.opt` names it."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    train("poly", old / "M", *colours, "--max-train-steps", 2)
+    before = evaluate(old / "M", *colours)
+    old.rename(new)
+    after = evaluate(new / "M", *colours)
+    assert {name: after[name] for name in METRICS} == {name: before[name] for name in METRICS}
+    evaluate(new / "M", *colours, "--eval-candidates", "fixed", "--fixed-candidates-path", replies)
+    assert not old.exists()
+
+
+def test_unknown_leftovers_in_the_options_are_no_problem(model):
+    file = model("bi")
+    before = evaluate(file, "-t", SAMPLE, "--num-examples", 16)
+    saved = options(file) | {"flag_of_the_future": [1], "interactive_task": True, "no_such_agent_flag": None}
+    (file.parent / f"{file.name}.opt").write_text(json.dumps(saved))
+    after = evaluate(file, "-t", SAMPLE, "--num-examples", 16)
+    assert {name: after[name] for name in METRICS} == {name: before[name] for name in METRICS}
+
+
+# ---- display_model, interactive, self_chat, interactive_web ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_display_model(kind, model, capsys):
+    capsys.readouterr()
+    run("display_model", "-mf", model(kind), "-t", SAMPLE, "--num-examples", 3)
+    lines = capsys.readouterr().out.splitlines()
+    for field in ("labels: ", "model: "):
+        shown = [line.strip().removeprefix(field) for line in lines if line.strip().startswith(field)]
+        assert len(shown) == 3 and all(shown)
+
+
+def test_interactive_from_a_terminal(model, replies):
+    done = parlai("interactive", "-mf", model("poly"), "-fcp", replies, stdin="hello\nhow are you ?\n[EXIT]\n")
+    assert done.code == 0
+    answers = [line.split("]: ")[1] for line in done.out.splitlines() if "[PolyEncoder]: " in line]
+    assert len(answers) == 2
+    assert set(answers) <= set(replies.read_text().splitlines())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_interactive_does_not_repeat_itself_until_it_must(kind, model, replies, chat):
+    messages = ["hello"] * 8
+    answers = [text.split("]: ")[1] for (text,) in chat(model(kind), messages, "-fcp", replies)]
+    candidates = replies.read_text().splitlines()
+    assert sorted(answers[: len(candidates)]) == sorted(candidates)
+    assert set(answers[len(candidates) :]) <= set(candidates)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_reply_at_a_time_does_not_repeat_itself_either(kind, model, replies, chat):
+    answers = chat(model(kind), ["hello"] * 6, "-fcp", replies, "--rank-top-k", 1)
+    assert len({text for (text,) in answers}) == 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_interactive_shows_the_best_replies_with_scores_on_request(kind, model, replies, chat):
+    """The flags that the README gives."""
+    file = model(kind)
+    flags = ("--return-cand-scores", "true", "--display-add-fields", "top_replies", "--rank-top-k", 3)
+    ((*shown, reply),) = chat(file, ["hello there"], "-fcp", replies, *flags)
+    best = Ranker.load(str(file)).rank("hello there", read_candidates(str(replies)), top_k=3)
+    assert reply.endswith(f"]: {best[0].text}")
+    shown[0] = shown[0].removeprefix("[top_replies]: ")
+    assert [line.split(maxsplit=1)[1] for line in shown] == [match.text for match in best]
+    assert [float(line.split()[0]) for line in shown] == pytest.approx([match.score for match in best], abs=1e-3)
+
+
+def test_interactive_without_a_file_takes_the_replies_of_the_training_task(colours, chat, tmp_path):
+    train("bi", tmp_path / "M", *colours, "--max-train-steps", 2)
+    (reply,) = chat(tmp_path / "M", ["hi"])[0]
+    assert reply.split("]: ")[1] in {label for _, label, _ in colour_dialogues()}
+    (listed,) = tmp_path.glob("M.cands-*.cands")
+    assert listed.read_text().splitlines() == sorted({label for _, label, _ in colour_dialogues()})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_self_chat_with_three_candidates_never_runs_out_of_words(kind, model, tmp_path):
+    replies = tmp_path / "three.txt"
+    replies.write_text("hi\nfine\nbye\n")
+    flags = ("-fcp", replies, "--selfchat-max-turns", 8, "--outfile", tmp_path / "log", "--display-examples", "false")
+    run("self_chat", "-mf", model(kind), *flags)
+    (log,) = tmp_path.glob("log*.jsonl")
+    (dialogue,) = [json.loads(line)["dialog"] for line in log.read_text().splitlines()]
+    said = [act["text"] for turn in dialogue for act in turn if act["id"] != "context"]
+    assert len(said) >= 8 and set(said) == {"hi", "fine", "bye"}
+
+
+@pytest.fixture
+def web(model, replies):
+    """A running `interactive_web` over fixed replies: a function that asks it for a page."""
+    arguments = ["-mf", str(model("bi")), "-fcp", str(replies), "--port", "0", "--loglevel", "error"]
+    server = threading.Thread(target=interactive_web.InteractiveWeb.main, args=arguments)
+    server.start()
+    while server.is_alive() and not interactive_web.SHARED.get("ready"):
+        server.join(0.01)
+    host, port = interactive_web.SHARED["server"].server_address
+
+    def ask(page, body=None):
+        with urllib.request.urlopen(f"http://{host}:{port}{page}", body, timeout=60) as answer:
+            return answer.read().decode()
+
+    yield ask
+    interactive_web.shutdown()
+    server.join()
+
+
+def test_interactive_web(web, replies):
+    candidates = replies.read_text().splitlines()
+    assert "<html>" in web("/")
+    first = json.loads(web("/interact", b"hello"))["text"]
+    second = json.loads(web("/interact", "ça va ?".encode()))["text"]
+    assert {first, second} <= set(candidates) and first != second
+    assert web("/reset", b"") == "{}"
+    assert json.loads(web("/interact", b"hello"))["text"] == first
+
+
+# ---- the candidate index beside a model ------------------------------------------------------------------------------
+
+
+def vectors(model_file, texts):
+    """The stored index of `texts`, checked against vectors that are made now."""
+    ranker = Ranker.load(str(model_file))
+    stored = CandidateStore.open(f"{model_file}.replies.index", ranker.agent.fingerprint())
+    assert stored.texts == texts
+    torch.testing.assert_close(stored.vectors, ranker.agent.encode_texts(texts), rtol=0, atol=1e-5)
+    return stored.vectors
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly"])
+def test_the_index_is_kept_as_long_as_model_and_file_are_the_same(kind, colours, replies, tmp_path):
+    file, texts = tmp_path / "M", replies.read_text().splitlines()
+    flags = ("--eval-candidates", "fixed", "--fixed-candidates-path", replies)
+    train(kind, file, *colours, "--max-train-steps", 2)
+    evaluate(file, *colours, *flags)
+    first = vectors(file, texts)
+    (stored,) = (tmp_path / "M.replies.index").iterdir()
+    written = stored.stat().st_mtime_ns
+
+    evaluate(file, *colours, *flags)
+    assert stored.stat().st_mtime_ns == written  # reused
+
+    train(kind, file, *colours, "--max-train-steps", 4)  # other weights, though M.opt may be the same
+    evaluate(file, *colours, *flags)
+    second = vectors(file, texts)
+    assert not torch.equal(first, second)
+
+    replies.write_text("bye\nsomething new\n")
+    evaluate(file, *colours, *flags)
+    third = vectors(file, ["bye", "something new"])
+    torch.testing.assert_close(third[0], second[texts.index("bye")], rtol=0, atol=1e-5)
+
+
+def test_the_index_of_another_folder_with_the_same_file_name(model, chat, tmp_path):
+    file = model("bi")
+    for folder, text in (("a", "first reply"), ("b", "second reply")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "replies.txt").write_text(f"{text}\n")
+        assert chat(file, ["hi"], "-fcp", tmp_path / folder / "replies.txt") == [[f"[BiEncoder]: {text}"]]
+
+
+def test_training_leaves_no_index_of_weights_that_change(colours, replies, tmp_path):
+    """ParlAI writes the vectors of the first, untrained weights and goes on using them."""
+    file, texts = tmp_path / "M", replies.read_text().splitlines()
+    flags = ("--candidates", "fixed", "--eval-candidates", "fixed", "--fixed-candidates-path", replies)
+    valid, _ = train("bi", file, *colours, *flags, "--max-train-steps", 4, "-vstep", 2)
+    again = evaluate(copy_model(file, tmp_path / "copy"), *colours, "--batchsize", 8)
+    assert again["loss"] == pytest.approx(float(valid["loss"]), abs=1e-5)
+    if (tmp_path / "M.replies.index").exists():
+        vectors(file, texts)

@@ -1,0 +1,148 @@
+"""The Python API and `polyagents rank`, on models that train_model wrote."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from polyagents import InputError, Match, Ranker
+from polyagents.__main__ import check_model_file, with_full_names
+from polyagents.commands.rank import Rank, read_contexts
+
+REPLIES = ["i am here", "canada is in north america", "fruits are still very nice", "i am here"]
+CONTEXTS = ["where is canada", "hi", "your persona: i ski .\nhello\nhow are you ?"]
+
+
+@pytest.fixture(scope="module", params=["bi", "poly", "cross"])
+def ranker(request, trained):
+    return Ranker.load(trained(request.param))
+
+
+@pytest.fixture(scope="module")
+def poly(trained):
+    return Ranker.load(trained("poly"))
+
+
+def test_scores_have_the_shape_of_the_question(ranker):
+    scores = ranker.score(CONTEXTS, REPLIES)
+    assert scores.shape == (3, 4) and scores.dtype == np.float32
+    assert ranker.score(CONTEXTS[0], REPLIES).shape == (4,)
+    assert ranker.score([], REPLIES).shape == (0, 4)
+    assert ranker.score(CONTEXTS, []).shape == (3, 0)
+    assert (scores[:, 0] == scores[:, 3]).all()  # equal texts, equal scores
+
+
+def test_many_contexts_score_as_one_by_one(ranker):
+    many = CONTEXTS * 30  # more than one block
+    scores = ranker.score(many, REPLIES)
+    for context, row in zip(CONTEXTS, scores, strict=False):
+        np.testing.assert_allclose(ranker.score(context, REPLIES), row, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(scores[:3], scores[-3:], atol=1e-4, rtol=1e-4)
+
+
+def test_rank_sorts_by_score_and_then_by_index(ranker):
+    matches = ranker.rank(CONTEXTS[0], REPLIES, top_k=10)
+    scores = ranker.score(CONTEXTS[0], REPLIES)
+    assert [match.index for match in matches] == sorted(range(4), key=lambda i: (-scores[i], i))
+    assert matches[0] == Match(
+        matches[0].index, REPLIES[matches[0].index], pytest.approx(float(scores.max()), abs=1e-4)
+    )
+    several = ranker.rank(CONTEXTS, REPLIES, top_k=2)
+    assert [len(row) for row in several] == [2, 2, 2]
+    assert several[0] == [Match(m.index, m.text, pytest.approx(m.score, abs=1e-4)) for m in matches[:2]]
+    assert ranker.rank(CONTEXTS[0], [], top_k=2) == []
+    with pytest.raises(InputError, match="must be 1 or more"):
+        ranker.rank(CONTEXTS[0], REPLIES, top_k=0)
+
+
+def test_an_index_ranks_as_its_texts(poly, tmp_path):
+    file, folder = tmp_path / "replies.txt", tmp_path / "replies.index"
+    file.write_text("\n".join(REPLIES))
+    distinct = REPLIES[:3]
+    for index in (poly.index(str(file), str(folder)), poly.open_index(str(folder)), poly.prepare(distinct)):
+        for ours, direct in zip(poly.rank(CONTEXTS, index, 3), poly.rank(CONTEXTS, distinct, 3), strict=True):
+            assert [(m.index, m.text) for m in ours] == [(m.index, m.text) for m in direct]
+            assert [m.score for m in ours] == pytest.approx([m.score for m in direct], abs=1e-4)
+
+
+def test_an_index_follows_its_file(poly, tmp_path):
+    file, folder = tmp_path / "replies.txt", str(tmp_path / "replies.index")
+    file.write_text("\n".join(REPLIES))
+    poly.index(str(file), folder)
+    stored = tmp_path / "replies.index" / "candidates.safetensors"
+    first = stored.stat().st_ino
+    poly.index(str(file), folder)
+    assert stored.stat().st_ino == first  # reused: not written again
+    file.write_text("something else\nand more")
+    assert poly.index(str(file), folder).texts == ["something else", "and more"]
+
+
+def test_an_index_of_other_weights_is_refused(poly, trained, tmp_path):
+    file, folder = tmp_path / "replies.txt", str(tmp_path / "replies.index")
+    file.write_text("\n".join(REPLIES))
+    poly.index(str(file), folder)
+    other = Ranker.load(trained("bi"))
+    with pytest.raises(InputError, match="encoded by another model"):
+        other.open_index(folder)
+    before = poly.agent.fingerprint()
+    parameter = next(poly.agent.module.candidate_encoder.parameters())
+    with torch.no_grad():
+        parameter[0, 0] += 1
+        changed = poly.agent.fingerprint()
+        parameter[0, 0] -= 1
+    assert changed != before
+
+
+def test_a_cross_encoder_has_no_index(trained, tmp_path):
+    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+        Ranker.load(trained("cross")).index("replies.txt", str(tmp_path))
+
+
+def test_missing_and_foreign_models_are_named(tmp_path):
+    with pytest.raises(InputError, match="no trained model at"):
+        Ranker.load(str(tmp_path / "M"))
+    (tmp_path / "M").write_bytes(b"")
+    (tmp_path / "M.opt").write_text(json.dumps({"model": "repeat_label"}))
+    with pytest.raises(InputError, match="was trained as repeat_label"):
+        Ranker.load(str(tmp_path / "M"))
+
+
+def test_precision_can_be_chosen_when_loading(trained, poly):
+    half = Ranker.load(trained("poly"), precision="bf16")
+    np.testing.assert_allclose(half.score(CONTEXTS, REPLIES), poly.score(CONTEXTS, REPLIES), rtol=0.05, atol=0.5)
+
+
+def test_rank_command_reads_lines_and_json(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
+    lines = ["hi", "", '{"context": ["your persona: i ski .", "hello"]}', '{"context": "déjà vu"}']
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    Rank.main("-mf", trained("poly"), "--candidates-file", str(tmp_path / "replies.txt"), "--top-k", "2")
+    found = [json.loads(line) for line in capsys.readouterr().out.strip().split("\n")]
+    assert [row["context"] for row in found] == ["hi", "your persona: i ski .\nhello", "déjà vu"]
+    assert all(len(row["candidates"]) == 2 and set(row["candidates"][0]) == {"index", "text", "score"} for row in found)
+
+
+@pytest.mark.parametrize("line", ['{"context": 3}', "{", '{"text": "hi"}', '{"context": [1]}'])
+def test_a_wrong_line_is_counted(line):
+    with pytest.raises(InputError, match="Line 2 of the input"):
+        list(read_contexts(io.StringIO(f"fine\n{line}\n")))
+
+
+def test_rank_needs_a_model_and_candidates():
+    with pytest.raises(InputError, match="either --candidates-file or --index-dir"):
+        Rank.main("-mf", "M")
+
+
+def test_short_names_and_missing_model_files():
+    assert with_full_names(["train_model", "-m", "poly", "-t", "bi"]) == [
+        "train_model",
+        "-m",
+        "polyagents:PolyEncoder",
+        "-t",
+        "bi",
+    ]
+    with pytest.raises(InputError, match="There is no trained model at nowhere/M"):
+        check_model_file(["eval_model", "-mf", "nowhere/M", "-t", "x"])
+    check_model_file(["train_model", "-m", "poly", "-mf", "nowhere/M"])

