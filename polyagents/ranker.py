@@ -197,9 +197,9 @@ def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """ParlAI logs each step of loading; a library says nothing."""
-    level = parlai_logging.logger.level
-    parlai_logging.set_log_level("ERROR")
+    before = parlai_logging.logger.disabled
+    parlai_logging.logger.disabled = True
     try:
         yield
     finally:
-        parlai_logging.logger.setLevel(level)
+        parlai_logging.logger.disabled = before
