@@ -106,15 +106,15 @@ def draw(results: list[Result], path: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for result in results:
-        point = (result.milliseconds, result.recall)
-        axes.scatter(*point, s=80)
-        axes.annotate(f"{result.name}-encoder", point, (0, 10), textcoords="offset points", ha="center")
+    for r, marker in zip(results, "osD", strict=True):  # points may lie together, so names go into a legend
+        label = f"{r.name}-encoder: {r.recall:.3f}, {r.milliseconds:.1f} ms"
+        axes.scatter(r.milliseconds, r.recall, s=80, marker=marker, alpha=0.8, label=label)
     axes.set(xscale="log", xlabel="milliseconds per reply (log scale; left is faster)", ylabel="R@1/20 on the test set")
     axes.set_title("Quality against speed on the sample task")
     axes.margins(0.3)
     axes.set_ylim(0, 1)
     axes.grid(alpha=0.3)
+    axes.legend(loc="center")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
