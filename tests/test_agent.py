@@ -293,6 +293,13 @@ def test_a_source_that_the_task_lacks_is_named(make):
         act(agent, [example(*pair) for pair in EXAMPLES])
 
 
+def test_an_evaluation_without_candidates_ranks_the_labels_of_the_batch(make):
+    agent = make("poly", "--eval-candidates", "inline", datatype="valid")
+    replies = act(agent, [example(*pair, key="eval_labels") for pair in EXAMPLES])
+    for reply in replies:
+        assert sorted(reply["text_candidates"]) == sorted(label for _, label in EXAMPLES)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

@@ -52,3 +52,9 @@ def test_a_label_loses_ties_and_its_best_copy_counts():
     equal = torch.tensor([[True, False, False]] * 3 + [[True, False, True]])
     real = torch.tensor([[True, True, True], [True, True, True], [True, True, False], [True, True, True]])
     assert label_ranks(scores, equal, real).tolist() == [3, 1, 2, 1]
+
+
+def test_scores_that_are_no_numbers_win_nothing():
+    equal = torch.tensor([[True, False, False]])
+    for scores in ([[torch.nan] * 3], [[torch.nan, 1.0, 2.0]]):
+        assert label_ranks(torch.tensor(scores), equal, torch.ones(1, 3).bool()).tolist() == [3]

@@ -45,9 +45,9 @@ def test_training_and_evaluation_on_real_text(model, task, datapath, minilm, tmp
         poly_n_codes=16,
         text_truncate=128,
         dropout=0.0,
-        batchsize=4,
+        batchsize=2,
         max_train_steps=2,
-        validation_max_exs=8,
+        validation_max_exs=4,
         short_final_eval=True,
         metrics="loss",
     )
@@ -56,8 +56,8 @@ def test_training_and_evaluation_on_real_text(model, task, datapath, minilm, tmp
         task=task,
         datapath=datapath,
         datatype="valid",
-        num_examples=8,
-        batchsize=4,
+        num_examples=4,
+        batchsize=2,
         metrics="loss",
     )
     for key in ("hits@1", "hits@2", "mrr", "loss"):
