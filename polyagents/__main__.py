@@ -10,14 +10,16 @@ from polyagents.commands import demo, rank  # noqa: F401  registers them
 from polyagents.compat import users_fault
 from polyagents.errors import InputError
 
-OWN_COMMANDS = tuple(SCRIPT_REGISTRY)
+OWN_COMMANDS = ("demo", "rank")
 SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 
 
 def with_full_names(arguments: list[str]) -> list[str]:
     """`-m poly` -> `-m polyagents:PolyEncoder`, so that M.opt loads in plain `parlai` too."""
-    result = list(arguments)
-    for i, (flag, value) in enumerate(itertools.pairwise(arguments)):
+    result = []
+    for argument in arguments:  # --model=poly in two parts
+        result += argument.split("=", 1) if argument.startswith(("--model=", "--model-file=")) else [argument]
+    for i, (flag, value) in enumerate(itertools.pairwise(list(result))):
         if flag in ("-m", "--model"):
             result[i + 1] = SHORT_NAMES.get(value, value)
     return result
@@ -27,7 +29,7 @@ def check_model_file(arguments: list[str]) -> None:
     """Say that a model file is missing before ParlAI complains about flags that only the model would have known."""
     given = {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
     file = given.get("-mf") or given.get("--model-file")
-    names_a_model = "-m" in given or "--model" in given
+    names_a_model = any(flag in given for flag in ("-m", "--model", "-o", "--init-opt"))
     if file and not names_a_model and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"There is no trained model at {file} ({file}.opt is missing). Give the path that was --model-file of "

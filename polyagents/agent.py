@@ -184,7 +184,7 @@ class RankerAgent(TorchRankerAgent):
     def init_optim(self, params: Any, *args: Any, **kwargs: Any) -> bool:
         """Decay for weight matrices only (as for BERT), own rate for the codes, betas and eps for every Adam.
 
-        ParlAI passes `--betas` and `--adam-eps` on to some optimisers and silently not to AdamW (PARLAI.md B).
+        ParlAI passes `--betas` and `--adam-eps` on to some optimisers and silently not to AdamW.
         """
         named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
         codes = [p for name, p in named if name == "codes"]
@@ -356,6 +356,7 @@ class RankerAgent(TorchRankerAgent):
         if not os.path.exists(path):
             opt = copy.deepcopy(self.opt)
             opt |= {"outfile": f"{path}.tmp", "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
+            opt["num_examples"] = -1  # an evaluation of a few examples wants all candidates, too
             build_cands(opt)
             texts = sorted(read_candidates(f"{path}.tmp"))  # ParlAI writes them in the order of a hash table
             with open(f"{path}.tmp", "w", encoding="utf-8") as file:
@@ -428,7 +429,10 @@ class RankerAgent(TorchRankerAgent):
         vectors = self.cache.vectors(candidates.ids)
         if candidates.rows is not None:
             vectors = vectors[candidates.rows.to(self.device)]
-        scores: Tensor = self.module.score(self.module.encode_context(self.tokens(contexts)), vectors)
+        context = self.module.encode_context(self.tokens(contexts))
+        if candidates.rows is None:
+            return score_all(self.module, context, vectors)
+        scores: Tensor = self.module.score(context, vectors)
         return scores
 
     def _fixed_scores(self, batch: Batch, contexts: list[list[int]]) -> tuple[Tensor, CandidateSet]:

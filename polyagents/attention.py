@@ -65,7 +65,7 @@ def poly_scores(context: Tensor, mask: Tensor, candidates: Tensor, sharpness: fl
     """Section 4.4: s = y_ctxt . y_cand, where y_ctxt is the candidate's attention over the context vectors.
 
     With d_i = y_ctxt^i . y_cand and w = softmax(d), the score is sum_i w_i d_i. So the attended context [B, C, D] is
-    never built: half the arithmetic and a tenth of the memory traffic (DESIGN 1).
+    never built: half the arithmetic and a tenth of the memory traffic.
 
     Args:
         context: [B, M, D].

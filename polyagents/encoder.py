@@ -163,10 +163,18 @@ def choose_trained_layers(backbone: PreTrainedModel, which: str) -> None:
     if which == "all":
         return
     layers = next(
-        module
-        for module in backbone.modules()
-        if isinstance(module, nn.ModuleList) and len(module) == backbone.config.num_hidden_layers
+        (
+            module
+            for module in backbone.modules()
+            if isinstance(module, nn.ModuleList) and len(module) == backbone.config.num_hidden_layers
+        ),
+        None,
     )
+    if layers is None:
+        raise InputError(
+            f"--train-layers {which}: {backbone.config.model_type} has no list of its layers (ALBERT shares one); use "
+            f"--train-layers all."
+        )
     first_trained = {"all_but_embeddings": 0, "top4": max(len(layers) - 4, 0), "top": len(layers) - 1}[which]
     first_parameter = next(layers[first_trained].parameters())
     for parameter in backbone.parameters():

@@ -51,7 +51,6 @@ class PolyOptions:
     context_vectors: str
     attention: str
     codes_init: str
-    codes_learningrate: float | None
 
 
 def add_backbone_flags(parser: ParlaiParser) -> None:
@@ -192,9 +191,7 @@ def read_towers(opt: Opt) -> TowerOptions:
 
 def read_poly(opt: Opt) -> PolyOptions:
     """What only a poly-encoder has."""
-    return PolyOptions(
-        opt["polyencoder_type"], opt["poly_attention_type"], opt["codes_init"], opt.get("codes_learningrate")
-    )
+    return PolyOptions(opt["polyencoder_type"], opt["poly_attention_type"], opt["codes_init"])
 
 
 def read_recall_at(opt: Opt) -> tuple[int, ...]:
@@ -209,6 +206,10 @@ def check_not_reserved(opt: Opt) -> None:
         raise InputError(
             "candidates 'vocab' (every word of the vocabulary) is nothing these agents can rank; use inline, batch, "
             "batch-all-cands or fixed."
+        )
+    if opt.get("truncate", -1) > 0:
+        raise InputError(
+            "--truncate would cut contexts and candidates alike; give --text-truncate and --label-truncate."
         )
 
 
@@ -235,7 +236,7 @@ def token_limit(text: str) -> int:
     """A length in tokens with room for [S], one token and [S]; -1 is ParlAI's word for no limit."""
     value = int(text) if text.lstrip("-").isdigit() else 0
     if value != -1 and value < 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length in tokens: 3 or more, or -1 for no limit of its own")
+        raise argparse.ArgumentTypeError(f"{text!r} is no length in tokens: 3 or more, or -1 for no limit")
     return value
 
 

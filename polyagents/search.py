@@ -35,6 +35,7 @@ def top_k(scores: np.ndarray, k: int, last: np.ndarray | None = None) -> np.ndar
         k: at most C are returned.
         last: [C] bool, candidates that come after all others of the same score (a label must not win a tie by luck).
     """
+    scores = np.where(np.isnan(scores), -np.inf, scores)  # a diverged model's scores come last
     k = min(k, len(scores))
     if k < len(scores):
         threshold = np.partition(scores, -k)[-k]

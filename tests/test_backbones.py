@@ -17,7 +17,7 @@ from polyagents.text import TextDictionary, pad, pad_pairs
 
 CONTEXTS = ["hi , how are you ?\ni am fine thank you\nwhere is canada", "my dog", ""]
 CANDIDATES = ["canada is in north america", "i am fine", "she plays", "my dog barks at the mailman"]
-POLY = PolyOptions("codes", "basic", "uniform", None)
+POLY = PolyOptions("codes", "basic", "uniform")
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +95,7 @@ def test_batch_equals_one_by_one(parts, kind, reduction):
 @pytest.mark.parametrize("kind", CONTEXT_VECTORS)
 def test_every_kind_of_context_vectors(parts, kind, m):
     _, dictionary, encoder = parts
-    model = towers(encoder, "poly", m=m, poly=PolyOptions(kind, "sqrt", "normal", None)).eval()
+    model = towers(encoder, "poly", m=m, poly=PolyOptions(kind, "sqrt", "normal")).eval()
     contexts = context_ids(dictionary)
     with torch.no_grad():
         vectors = model.encode_context(pad(contexts, dictionary.pad_id))
@@ -141,7 +141,7 @@ def test_pairs_have_segments_and_both_their_ends(parts):
 
 def test_chunks_by_length_change_nothing(parts, monkeypatch):
     _, dictionary, encoder = parts
-    model = towers(encoder, "poly", poly=PolyOptions("n_first", "basic", "normal", None), m=6).eval()
+    model = towers(encoder, "poly", poly=PolyOptions("n_first", "basic", "normal"), m=6).eval()
     tokens = pad(context_ids(dictionary), dictionary.pad_id)
     whole = model.encode_context(tokens)
     monkeypatch.setattr("polyagents.encoder.CHUNK_TOKENS", {"cpu": 1, "cuda": 1})  # every text alone

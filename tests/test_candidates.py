@@ -102,6 +102,11 @@ def test_top_k_is_a_stable_sort(k):
         assert top_k(scores, k, last).tolist() == expected
 
 
+def test_top_k_puts_scores_that_are_no_numbers_last():
+    assert top_k(np.full(5, np.nan, np.float32), 2).tolist() == [0, 1]
+    assert top_k(np.array([np.nan, 1, 2, 3], np.float32), 2).tolist() == [3, 2]
+
+
 def test_scores_in_blocks_equal_scores_at_once(monkeypatch):
     from types import SimpleNamespace
 

@@ -146,3 +146,5 @@ def test_short_names_and_missing_model_files():
     with pytest.raises(InputError, match="There is no trained model at nowhere/M"):
         check_model_file(["eval_model", "-mf", "nowhere/M", "-t", "x"])
     check_model_file(["train_model", "-m", "poly", "-mf", "nowhere/M"])
+    check_model_file(["train_model", "-o", "my.opt", "-mf", "nowhere/M"])
+    assert with_full_names(["tm", "--model=bi"]) == ["tm", "--model", "polyagents:BiEncoder"]

@@ -140,7 +140,7 @@ class Demo(ParlaiScript):
     def setup_args(cls) -> ParlaiParser:
         """Two flags."""
         parser = ParlaiParser(False, False, "Train bi, poly and cross on a built-in task and compare them (polyagents)")
-        parser.add_argument("--output", default="demo-output", help="folder for models, table and picture; made anew")
+        parser.add_argument("--output", default="demo-output", help="folder for models, table and picture")
         parser.add_argument("--percent", type=positive_int, default=100, help="of the training steps, for a quick look")
         return parser
 
@@ -150,8 +150,9 @@ class Demo(ParlaiScript):
 
         warnings.filterwarnings("ignore")
         output, everything = self.opt["output"], replies()
-        shutil.rmtree(output, ignore_errors=True)
-        os.makedirs(output)
+        for name in FLAGS:  # nothing else in that folder is ours to remove
+            shutil.rmtree(os.path.join(output, name), ignore_errors=True)
+        os.makedirs(output, exist_ok=True)
         test = dialogues("test")
         results = []
         for name in FLAGS:
@@ -162,9 +163,7 @@ class Demo(ParlaiScript):
         print(f"\n{comparison}\n")
         with open(os.path.join(output, "table.txt"), "w", encoding="utf-8") as file:
             file.write(f"{comparison}\n")
-        print(
-            "A cross-encoder learns little from 8,500 examples alone: it needs a pretrained backbone (docs/results.md)."
-        )
+        print("A cross-encoder learns little from random weights: it needs a pretrained backbone (docs/results.md).")
         draw(results, os.path.join(output, "quality_speed.png"))
         print(f"The picture is in {output}/quality_speed.png, the models are in {output}/*/M.\n")
         print("A test dialogue, answered by the poly-encoder from all replies of the task:\n")

@@ -1,5 +1,6 @@
 """`polyagents rank`: contexts in, ranked candidates out."""
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Rank(ParlaiScript):
 
     @classmethod
     def setup_args(cls) -> ParlaiParser:
-        """The flags of DESIGN 4."""
+        """A model, candidates, and how many to return."""
         parser = ParlaiParser(
             False, False, "Rank candidates for contexts on standard input; JSON lines out (polyagents)"
         )
@@ -59,6 +60,11 @@ class Rank(ParlaiScript):
             raise InputError("rank needs --model-file, and either --candidates-file or --index-dir.")
         overrides = {"precision": self.opt["precision"]} if self.opt.get("precision") else {}
         ranker = Ranker.load(self.opt["model_file"], **overrides)
+        for stream in (sys.stdin, sys.stdout):
+            if isinstance(
+                stream, io.TextIOWrapper
+            ):  # whatever the terminal's encoding; bad bytes are no reason to stop
+                stream.reconfigure(encoding="utf-8", errors="replace")
         candidates: CandidateStore | list[str]
         if self.opt.get("index_dir"):
             candidates = ranker.open_index(self.opt["index_dir"])
