@@ -72,13 +72,13 @@ class RankerAgent(TorchRankerAgent):
         return parser
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
-        options.check_not_reserved(opt)
         if opt.get("fp16"):  # ParlAI's flag, whose way halves the weights themselves; ours is autocast
             opt["precision"], opt["fp16"] = "fp16", False
         self.backbone_options = options.read_backbone(opt)
         self.recall_at = options.read_recall_at(opt)
         if shared is None:
             self._check_model_file(opt)
+            options.check_not_reserved(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
         self.scaler = torch.amp.GradScaler(device, enabled=self.backbone_options.precision == "fp16")
         self.label_pool: list[str] = []
