@@ -240,12 +240,17 @@ def token_limit(text: str) -> int:
     return value
 
 
+def number(text: str) -> float:
+    """A number, or NaN, which lies within no bounds."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def positive(text: str) -> float:
     """A factor or rate."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = number(text)
     if not 0.0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return value
@@ -253,10 +258,7 @@ def positive(text: str) -> float:
 
 def probability(text: str) -> float:
     """A probability below 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = number(text)
     if not 0.0 <= value < 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is no probability between 0 and 1 (excluded)")
     return value
