@@ -15,6 +15,8 @@ INSTALL_REQUIRES = [
     "tokenizers>=0.23",  # learns the WordPiece vocabulary of the `scratch:` backbones
     "safetensors>=0.8",  # weights without pickle
     "numpy>=2.2",  # scores and candidate vectors outside torch
+    "faiss-cpu>=1.15",  # approximate search over millions of candidates
+    "filelock>=3.20",  # one builder of a candidate index at a time
     "tqdm>=4.70",  # progress bars, ours and ParlAI's
     "matplotlib>=3.10",  # the picture that `polyagents demo` draws
     # What ParlAI imports as soon as a command starts: its CLI loads every script it has.

@@ -4,11 +4,12 @@ observe -> vectorize (text.py) -> batchify -> train_step / eval_step -> Candidat
 """
 
 import copy
+import functools
 import json
 import os
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,19 @@ from torch import Tensor, nn
 
 from polyagents import options
 from polyagents.bi import BiEncoder
+from polyagents.building import Maker
+from polyagents.cache import VectorCache
 from polyagents.candidate_set import Candidate, CandidateSet, equal_to_label, inline_set, label_ranks, shared_set
-from polyagents.candidates import CandidateStore, VectorCache, fingerprint, read_candidates
+from polyagents.candidate_texts import read_candidates
+from polyagents.candidates import CandidateStore, HeldCandidates, fingerprint
 from polyagents.cross import CrossEncoder
 from polyagents.encoder import Encoder, load_backbone
 from polyagents.errors import InputError
+from polyagents.fixed import FixedCandidates, WithLabel
 from polyagents.losses import ranking_loss
+from polyagents.manifest import Manifest
 from polyagents.poly import PolyEncoder
-from polyagents.search import score_all, top_k
+from polyagents.search import Found, HeldVectors, has_bf16, score_all, search, top_k
 from polyagents.text import SCRATCH, TextDictionary, Tokens, pad, pad_pairs
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
@@ -45,7 +51,7 @@ class RankerAgent(TorchRankerAgent):
     """The agent's public name: `polyagents:<architecture>`."""
 
     fixed_candidates_path: str
-    fixed_candidates: list[str]
+    fixed: FixedCandidates | None
 
     # ---- options ---------------------------------------------------------------------------------------------------
 
@@ -339,13 +345,33 @@ class RankerAgent(TorchRankerAgent):
         self.vocab_candidates = self.vocab_candidate_vecs = self.vocab_candidate_encs = None
 
     def set_fixed_candidates(self, shared: dict[str, Any] | None) -> None:
-        """TorchRankerAgent: the texts of `--fixed-candidates-path`; `self.cache` holds their vectors once asked for."""
-        self.fixed_candidate_vecs = self.fixed_candidate_encs = None
-        self.fixed_candidates = [] if shared is None else shared["fixed_candidates"]
+        """TorchRankerAgent: the candidates of `--fixed-candidates-path`, or all of the task."""
+        # Its share() wants these names; nothing is kept under them.
+        self.fixed_candidates = self.fixed_candidate_vecs = self.fixed_candidate_encs = None
+        self.num_fixed_candidates = 0
+        self.fixed = None if shared is None else shared["fixed"]
         if shared is None and "fixed" in (self.candidates, self.eval_candidates):
             self.fixed_candidates_path = self.fixed_candidates_path or self.get_task_candidates_path()
-            self.fixed_candidates = read_candidates(self.fixed_candidates_path)
-        self.num_fixed_candidates = len(self.fixed_candidates)
+            self.fixed = FixedCandidates(self.fixed_candidates_path, self.encode_fixed())
+            # What is wrong with the file is said now, and the first message of a chat need not wait.
+            _ = self.fixed.listed if self._is_training_run(self.opt) else self.fixed.texts
+
+    def encode_fixed(self) -> Callable[[str], CandidateStore | HeldCandidates] | None:
+        """What encodes a candidates file; None where candidates cannot be encoded apart."""
+        return self._encode_file
+
+    def _encode_file(self, path: str) -> CandidateStore | HeldCandidates:
+        """Kept beside the model file while the weights do not change any more."""
+        file = self.opt.get("model_file")
+        if (
+            self._is_training_run(self.opt)
+            or not file
+            or not os.access(os.path.dirname(os.path.abspath(file)), os.W_OK)
+        ):
+            return HeldCandidates.encode(read_candidates(path), self.encode_texts)
+        folder = f"{file}.{os.path.splitext(os.path.basename(path))[0]}.index"
+        before = Manifest.read(folder)  # build_index may have been there, and asked for less
+        return CandidateStore.build(path, folder, self.maker("fp32" if before is None else before.stored_as))
 
     def get_task_candidates_path(self) -> str:
         """TorchRankerAgent's list of all candidates of the task, beside the model file; written whole or not at all."""
@@ -366,7 +392,7 @@ class RankerAgent(TorchRankerAgent):
 
     def share(self) -> dict[str, Any]:
         """TorchRankerAgent's, and the cache: clones share the weights, so what goes stale for one does for all."""
-        return super().share() | {"cache": self.cache}
+        return super().share() | {"cache": self.cache, "fixed": self.fixed}
 
     # ---- training --------------------------------------------------------------------------------------------------
 
@@ -376,6 +402,8 @@ class RankerAgent(TorchRankerAgent):
             return None
         self.model.train()
         self.cache.clear()  # these weights are about to change
+        if self.fixed is not None:
+            self.fixed.forget_vectors()
         self.zero_grad()
         candidates = self.training_candidates(batch)
         assert candidates.labels is not None
@@ -396,7 +424,8 @@ class RankerAgent(TorchRankerAgent):
         """What a training batch ranks."""
         if self.candidates != "fixed":
             return self.candidate_set(batch, self.candidates)
-        return shared_set(self.as_candidates(self.fixed_candidates), self.as_candidates(batch.labels))
+        assert self.fixed is not None
+        return shared_set(self.as_candidates(self.fixed.listed), self.as_candidates(batch.labels))
 
     def training_scores(self, batch: Batch, candidates: CandidateSet) -> Tensor:
         """Scores [B, C] with gradient."""
@@ -412,70 +441,98 @@ class RankerAgent(TorchRankerAgent):
             return None
         self.model.eval()
         contexts = self._batch_contexts(batch)
+        if self.eval_candidates == "fixed" and batch.labels is None:
+            return self._fixed_reply(contexts)
         if self.eval_candidates == "fixed":
-            scores, candidates = self._fixed_scores(batch, contexts)
+            scores, candidates, equal = self._fixed_scores(batch.labels, contexts)
         else:
             candidates = self.candidate_set(batch, self.eval_candidates)
-            scores = self.candidate_scores(contexts, candidates)
-        scores = scores.cpu()
-        if candidates.labels is None:
-            return self._reply(scores.numpy(), candidates, None)
-        equal = equal_to_label(candidates, batch.labels, scores.size(1))
+            scores = self.candidate_scores(contexts, candidates).cpu()
+            if candidates.labels is None:
+                return self._reply(scores.numpy(), candidates, None)
+            equal = equal_to_label(candidates, batch.labels, scores.size(1))
         self._record_metrics(scores, candidates, equal)
         return self._reply(scores.numpy(), candidates, equal.numpy())
 
     def candidate_scores(self, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
         """Scores [B, C] of a batch's own candidates, without gradient."""
         vectors = self.cache.vectors(candidates.ids)
-        if candidates.rows is not None:
-            vectors = vectors[candidates.rows.to(self.device)]
         context = self.module.encode_context(self.tokens(contexts))
         if candidates.rows is None:
-            return score_all(self.module, context, vectors)
-        scores: Tensor = self.module.score(context, vectors)
+            return score_all(self.module.query(context), HeldVectors(vectors))
+        scores: Tensor = self.module.score(context, vectors[candidates.rows.to(self.device)])
         return scores
 
-    def _fixed_scores(self, batch: Batch, contexts: list[list[int]]) -> tuple[Tensor, CandidateSet]:
-        """Scores over the fixed set; a label that it lacks is scored after it, for its own example alone."""
-        texts, scores = self.fixed_candidates, self.fixed_scores(contexts)
-        everyone = torch.ones(scores.shape).bool()
-        if batch.labels is None:
-            return scores, CandidateSet([], None, everyone, texts, None)
-        column = {text: i for i, text in enumerate(texts)}
-        labels = torch.tensor([column.get(label, len(texts)) for label in batch.labels])
-        missing = labels == len(texts)
+    def _fixed_scores(self, labels: list[str], contexts: list[list[int]]) -> tuple[Tensor, CandidateSet, Tensor]:
+        """Scores over the fixed set, and which candidates read as the label.
+
+        A label that the set lacks is scored after it, for its own example alone.
+        """
+        assert self.fixed is not None
+        scores, texts = self.fixed_scores(contexts).cpu(), self.fixed.texts
+        size = scores.size(1)
+        found = [self.fixed.find(label) for label in labels]
+        columns = torch.tensor([size if place is None else place for place in found])
+        missing = columns == size
+        mask = torch.cat([torch.ones(scores.shape).bool(), missing.unsqueeze(1)], dim=1)
+        equal = torch.zeros(mask.shape).bool()
+        for example, label in enumerate(labels):
+            equal[example, torch.from_numpy(self.fixed.reading_as(label))] = True
+            equal[example, columns[example]] = True
         if not missing.any():
-            return scores, CandidateSet([], None, everyone, texts, labels)
-        example = batch.labels[int(missing.nonzero()[0])]
-        warn_once(f"Labels such as {example!r} are not in the fixed candidates; each is ranked with them.")
-        own = inline_set([[label] for label in self.as_candidates(batch.labels)], None)
-        scores = torch.cat([scores, self.candidate_scores(contexts, own)], dim=1)
-        mask = torch.cat([everyone, missing.unsqueeze(1)], dim=1)
-        lists = [
-            [*texts, label] if is_missing else texts for label, is_missing in zip(batch.labels, missing, strict=True)
-        ]
-        return scores, CandidateSet([], mask, mask, lists, labels)
+            return scores, CandidateSet([], None, mask[:, :size], texts, columns), equal[:, :size]
+        warn_once(
+            f"Labels such as {labels[found.index(None)]!r} are not in the fixed candidates; each is ranked with them."
+        )
+        own = inline_set([[label] for label in self.as_candidates(labels)], None)
+        scores = torch.cat([scores, self.candidate_scores(contexts, own).cpu()], dim=1)
+        pairs = zip(labels, found, strict=True)
+        lists = [WithLabel(texts, label) if place is None else texts for label, place in pairs]
+        return scores, CandidateSet([], mask, mask, lists, columns), equal
 
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
         """Scores [B, C] over the fixed candidates."""
-        if self.cache.fixed is None:
-            self.cache.fixed = self._fixed_store()
-        context = self.module.encode_context(self.tokens(contexts))
-        return score_all(self.module, context, self.cache.fixed.vectors.to(self.device))
+        assert self.fixed is not None
+        return score_all(self.module.query(self.module.encode_context(self.tokens(contexts))), self.fixed.encoded)
 
-    def _fixed_store(self) -> CandidateStore:
-        """Encoded once, and kept beside the model file while the weights do not change any more."""
-        if self._is_training_run(self.opt) or not self.opt.get("model_file"):
-            return CandidateStore.build(self.fixed_candidates, self.encode_texts)
-        name = os.path.splitext(os.path.basename(self.fixed_candidates_path))[0]
-        folder = f"{self.opt['model_file']}.{name}.index"
-        return CandidateStore.build_or_reuse(self.fixed_candidates, folder, self.fingerprint(), self.encode_texts)
+    def _fixed_reply(self, contexts: list[list[int]]) -> Output:
+        """The best of the fixed candidates, without scoring all of them where that can be had.
+
+        What was said in the conversation is left out, unless nothing else remains.
+        """
+        assert self.fixed is not None
+        said = {place for line in self._said() if (place := self.fixed.find(line)) is not None}
+        k = max(self._predictions(), 1)
+        found, ranked, values = self.fixed_best(contexts, k + len(said)), [], []
+        for indices, scores in zip(found.indices, found.scores, strict=True):
+            fresh = [place for place, index in enumerate(indices) if index not in said] or range(len(indices))
+            ranked.append([self.fixed.texts[int(indices[place])] for place in fresh[:k]])
+            values.append([float(scores[place]) for place in fresh[:k]])
+        return self._output(ranked, values)
+
+    def fixed_best(self, contexts: list[list[int]], k: int) -> Found:
+        """The k best fixed candidates of every context."""
+        assert self.fixed is not None
+        return search(self.module.query(self.module.encode_context(self.tokens(contexts))), self.fixed.encoded, k)
+
+    def maker(self, stored_as: str = "bf16") -> Maker:
+        """What the vectors of a candidate store are made with."""
+        encode = functools.partial(self.encode_texts, low_precision=stored_as != "fp32")
+        return Maker(self.fingerprint(), encode, stored_as)
 
     @torch.no_grad()
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Candidate texts -> vectors [C, D] on the CPU."""
+    def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
+        """Candidate texts -> vectors [C, D] fp32 on the CPU.
+
+        Args:
+            texts: C of them.
+            low_precision: encode in bf16 where the machine is fast in it, whatever `--precision` says: right for
+                vectors that are rounded to 8 bits anyway.
+        """
         self.model.eval()
-        return self._encode_ids([candidate.ids for candidate in self.as_candidates(texts)]).cpu()
+        low = low_precision and self.backbone_options.precision == "fp32" and (self.device.type != "cpu" or has_bf16())
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
+            return self._encode_ids([candidate.ids for candidate in self.as_candidates(texts)]).cpu()
 
     @torch.no_grad()
     def _encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
@@ -483,9 +540,10 @@ class RankerAgent(TorchRankerAgent):
         return vectors
 
     def fingerprint(self) -> str:
-        """Of everything but the texts that decides a candidate's vector."""
-        settings = [self.opt[key] for key in ("reduction_type", "poly_n_codes", "similarity", "output_scaling")]
-        settings += [self.backbone_options.precision, self.label_truncate]
+        """Of everything but the texts that decides a candidate's vector; not the precision, which only rounds it."""
+        settings = [self.opt[key] for key in ("reduction_type", "similarity", "output_scaling")]
+        settings += [self.opt["poly_n_codes"]] if self.opt["reduction_type"] == "first_m" else []
+        settings.append(self.label_truncate)
         weights = self.module.candidate_encoder.state_dict()
         parts: list[Any] = [json.dumps(settings), self.dict.tokenizer.to_str()]
         return fingerprint(parts + [part for name in sorted(weights) for part in (name, weights[name])])
@@ -507,24 +565,27 @@ class RankerAgent(TorchRankerAgent):
     def _record(self, name: str, values: Tensor) -> None:
         self.record_local_metric(name, AverageMetric.many(values.tolist()))
 
+    def _predictions(self) -> int:
+        """How many ranked texts a reply brings along."""
+        return int(self.rank_top_k if self.rank_top_k > 0 else self.opt["cap_num_predictions"])
+
     def _reply(self, scores: np.ndarray, candidates: CandidateSet, equal: np.ndarray | None) -> Output:
         """The best texts of every example, highest score first; a label comes after what ties with it."""
-        k = self.rank_top_k if self.rank_top_k > 0 else self.opt["cap_num_predictions"]
+        k = self._predictions()
         if equal is not None:
             k = max(k, max(TEACHER_RECALL_AT))  # ParlAI's teachers count their hits in this list
         ranked, values = [], []
-        said = self._said() if equal is None and self.eval_candidates == "fixed" else set()
         for example, row in enumerate(scores):
             texts = candidates.of(example)
             row = row[: len(texts)]
-            if said:
-                fresh = [i for i, text in enumerate(texts) if text not in said]
-                if fresh:
-                    texts, row = [texts[i] for i in fresh], row[fresh]
             wanted = None if equal is None else equal[example, : len(texts)]
             index = top_k(row, max(k, 1), wanted)
             ranked.append([texts[i] for i in index])
             values.append([float(row[i]) for i in index])
+        return self._output(ranked, values)
+
+    def _output(self, ranked: list[list[str]], values: list[list[float]]) -> Output:
+        """Ranked texts and their scores -> ParlAI's reply."""
         if self.opt.get("inference", "max") == "topk":
             chosen = [random.choice(texts[: self.opt["topk"]]) for texts in ranked]
         else:
@@ -655,10 +716,19 @@ class CrossEncoderAgent(RankerAgent):
         scores = torch.zeros(rows.shape, device=self.device)
         return scores.masked_scatter(real.to(self.device), model(pad_pairs(pairs, self.dict.pad_id).to(self.device)))
 
+    def encode_fixed(self) -> None:
+        """Nothing can be kept: every candidate goes through the encoder with every context (paper 4.3)."""
+
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
-        """Every fixed candidate goes through the encoder with every context: nothing can be kept (paper 4.3)."""
-        every = shared_set(self.as_candidates(self.fixed_candidates), None)
-        return self._pair_scores(self.module, contexts, every)
+        """Scores [B, C] over the fixed candidates."""
+        assert self.fixed is not None
+        return self._pair_scores(self.module, contexts, shared_set(self.as_candidates(self.fixed.listed), None))
+
+    def fixed_best(self, contexts: list[list[int]], k: int) -> Found:
+        """The k best fixed candidates of every context."""
+        scores = self.fixed_scores(contexts).cpu().numpy()
+        indices = np.stack([top_k(row, k) for row in scores])
+        return Found(indices, np.take_along_axis(scores, indices, 1))
 
 
 def is_training_command(partial_opt: Opt | None) -> bool:

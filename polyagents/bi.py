@@ -2,6 +2,7 @@
 
 import copy
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -9,6 +10,7 @@ from polyagents.attention import bi_scores
 from polyagents.encoder import Encoder, in_order
 from polyagents.options import ReductionOptions, TowerOptions
 from polyagents.reduction import reduce
+from polyagents.search import Query
 from polyagents.text import Tokens
 
 # Cosines lie between -1 and 1, too flat for a softmax: training multiplies them by 20, as sentence-transformers does.
@@ -41,6 +43,11 @@ class BiEncoder(nn.Module):
     def score(self, context: Tensor, candidates: Tensor) -> Tensor:
         """Context [B, D] and candidates [C, D] or [B, C, D] -> scores [B, C], fp32."""
         return bi_scores(context, candidates)
+
+    def query(self, context: Tensor) -> Query:
+        """What `encode_context` returned, as what a large set of candidates is searched for."""
+        vectors = context.unsqueeze(1)
+        return Query(vectors, torch.ones_like(vectors[..., 0], dtype=torch.bool))
 
     def forward(self, context: Tokens, candidates: Tokens, rows: Tensor | None = None) -> Tensor:
         """Scores of a training batch.

@@ -36,7 +36,7 @@ class CandidateSet:
     ids: list[tuple[int, ...]]
     rows: Tensor | None
     mask: Tensor
-    texts: Sequence[Any]
+    texts: Any
     labels: Tensor | None
 
     def of(self, example: int) -> Sequence[str]:

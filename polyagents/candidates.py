@@ -1,52 +1,32 @@
-"""Candidate vectors that are kept: on disk for a fixed set, in memory during an evaluation. Never stale.
+"""CandidateStore: millions of candidates on disk, mapped into memory, and never stale.
 
-A vector belongs to the weights that made it. What is stored carries a fingerprint of the weights, the tokenisation and
-the texts, and is used only where all of them are still the same (ParlAI keys its caches by file name alone).
+A folder holds `manifest.json` and the shards (shards.py) that it names. The manifest says which model made the vectors
+and from which file, and is replaced, in one step, once all its shards are there: whoever opens the store sees it before
+or after a change, never within. A shard is named by its place and by the model and texts that it was made from, so a
+build that was killed finds what it had finished, and a changed candidates file costs only the shards that differ.
+
+Vectors belong to the weights that made them: a store of another model is refused when opened, and rebuilt by `build`
+(ParlAI keys its caches by file name alone).
 """
 
+import bisect
+import contextlib
 import hashlib
-import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
+from polyagents.building import BLOCK, Encode, Maker, Worker, alone, write_shards
+from polyagents.candidate_texts import FileTexts, Texts, file_digest, first_of_each, key_columns, text_key, utf8
 from polyagents.errors import InputError
-
-FILE = "candidates.safetensors"
-BLOCK = 2_048  # texts that are tokenised and encoded at once; progress is shown per block
-
-Encode = Callable[[Sequence[str]], Tensor]
-"""Texts -> vectors [C, D], fp32, on the CPU."""
-
-
-def read_candidates(path: str) -> list[str]:
-    """The candidates of a UTF-8 text file, one per line; blank lines and repetitions are left out.
-
-    Raises:
-        InputError: the file is missing, no text, or empty.
-    """
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise InputError(
-            f"Candidates file {path} cannot be read ({error.strerror}); give an existing text file with one candidate "
-            f"per line."
-        ) from error
-    try:
-        lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise InputError(f"Candidates file {path} is not UTF-8 in line {line}; save it as UTF-8.") from error
-    texts = list(dict.fromkeys(stripped for line in lines if (stripped := line.strip())))
-    if not texts:
-        raise InputError(f"Candidates file {path} holds no text; it needs one candidate per line.")
-    return texts
+from polyagents.manifest import Manifest
+from polyagents.search import HeldVectors
+from polyagents.shards import SHARD, STORED_AS, Block
 
 
 def fingerprint(parts: Iterable[str | bytes | Tensor]) -> str:
@@ -60,15 +40,15 @@ def fingerprint(parts: Iterable[str | bytes | Tensor]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class CandidateStore:
-    """A fixed set of candidates: `texts`, and `vectors` [C, D] in fp32."""
+class HeldCandidates(HeldVectors):
+    """Candidates and their vectors [C, D] in memory."""
 
-    texts: list[str]
-    vectors: Tensor
+    def __init__(self, texts: Sequence[str], vectors: Tensor):
+        super().__init__(vectors)
+        self.listed = list(texts)
 
     @classmethod
-    def build(cls, texts: list[str], encode: Encode) -> "CandidateStore":
+    def encode(cls, texts: Sequence[str], encode: Encode) -> "HeldCandidates":
         """Encode all texts, with a progress bar."""
         blocks = []
         with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=len(texts) < BLOCK) as bar:
@@ -77,88 +57,219 @@ class CandidateStore:
                 bar.update(len(blocks[-1]))
         return cls(texts, torch.cat(blocks))
 
-    @classmethod
-    def build_or_reuse(cls, texts: list[str], folder: str, model: str, encode: Encode) -> "CandidateStore":
-        """The store in `folder` if it was made from these texts by this model, else a new one, written there.
+    def __getitem__(self, index: int) -> str:
+        """The text of one candidate."""
+        return self.listed[index]
 
-        Args:
-            model: fingerprint of everything but the texts that decides the vectors.
-        """
-        wanted = {"model": model, "texts": fingerprint(texts)}
-        if stored_manifest(folder) == wanted:
-            return cls.open(folder, model)
-        store = cls.build(texts, encode)
-        store.save(folder, wanted)
-        return store
+    def find(self, text: str) -> int | None:
+        """The index of a candidate; None where it is not among them."""
+        return self.listed.index(text) if text in self.listed else None
+
+
+class CandidateStore:
+    """Candidates and their vectors in a folder, as they were when it was opened.
+
+    >>> store = CandidateStore.build("replies.txt", "replies.index", Maker(model, encode, "bf16"))
+    >>> store = store.append(ListedTexts(["new reply"]), encode)
+    >>> store = store.delete([store.find("old reply")])
+
+    An index stays what it is for as long as the store lives: a deleted one stands for nothing, later ones do not move.
+    """
+
+    shortlist: Any = None
+    """What finds candidates approximately (shortlist.py); None for exact search."""
+
+    def __init__(self, folder: str, manifest: Manifest):
+        self.folder, self.manifest = folder, manifest
+        self.shards = manifest.open_shards(folder)
+        self.starts = np.concatenate([[0], np.cumsum([len(shard) for shard in self.shards])]).tolist()
+        self.deleted = np.array(manifest.deleted, np.int64)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
 
     @classmethod
     def open(cls, folder: str, model: str) -> "CandidateStore":
-        """Read a store.
+        """Map a store: fast, whatever its size.
 
         Raises:
             InputError: there is none, it is damaged, or other weights made it.
         """
-        manifest = stored_manifest(folder)
-        if manifest is None:
-            raise InputError(f"{folder} holds no usable candidate index (missing or damaged); build it anew.")
-        if manifest["model"] != model:
-            raise InputError(
-                f"{folder} was encoded by another model, or by this one before it was trained further; build it anew."
-            )
-        with safe_open(os.path.join(folder, FILE), "pt") as file:
-            content, ends = bytes(file.get_tensor("text").numpy()), file.get_tensor("ends").tolist()
-            vectors = file.get_tensor("vectors")
-        starts = [0, *ends[:-1]]
-        return cls([content[a:b].decode("utf-8") for a, b in zip(starts, ends, strict=True)], vectors)
+        manifest = Manifest.read(folder)
+        while True:
+            if manifest is None:
+                raise InputError(f"{folder} holds no finished candidate index; build it (polyagents build_index).")
+            if manifest.model != model:
+                raise InputError(
+                    f"{folder} was encoded by another model, or by this one before it was trained further; build it "
+                    f"anew."
+                )
+            try:
+                return cls(folder, manifest)
+            except InputError:
+                # A builder may have replaced the manifest, and removed its shards, between our two looks.
+                before, manifest = manifest, Manifest.read(folder)
+                if manifest == before:
+                    raise
 
-    def save(self, folder: str, manifest: dict[str, str]) -> None:
-        """Write the store, whole or not at all."""
-        encoded = [text.encode("utf-8") for text in self.texts]
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, FILE)
-        tensors = {
-            "vectors": self.vectors.contiguous(),
-            "text": torch.frombuffer(bytearray(b"".join(encoded)), dtype=torch.uint8),
-            "ends": torch.tensor([len(text) for text in encoded]).cumsum(0),
-        }
-        save_file(tensors, f"{path}.tmp", metadata=manifest)
-        os.replace(f"{path}.tmp", path)
+    def __len__(self) -> int:
+        """Candidates that are not deleted."""
+        return self.slots - len(self.deleted)
 
+    @property
+    def slots(self) -> int:
+        """One more than the highest index."""
+        return int(self.starts[-1])
 
-def stored_manifest(folder: str) -> dict[str, str] | None:
-    """The fingerprints that a store was written with; None where there is none that can be read whole."""
-    try:
-        with safe_open(os.path.join(folder, FILE), "pt") as file:
-            return dict(file.metadata() or {})
-    except (OSError, SafetensorError):
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.shards[0].tensors["vectors"].size(1)
+
+    def __getitem__(self, index: int) -> str:
+        """The text of one candidate, looked up on disk."""
+        shard = bisect.bisect_right(self.starts, index) - 1
+        place = index - self.starts[shard]
+        return self.shards[shard].texts(place, place + 1)[0]
+
+    def find(self, text: str) -> int | None:
+        """The index of a candidate; None where it is not among them."""
+        wanted = key_columns(text_key(utf8(text)))[0]
+        for start, shard in zip(self.starts, self.shards, strict=False):
+            keys = shard.tensors["keys"].numpy()
+            for place in np.flatnonzero(keys[:, 0] == wanted[0]):
+                if keys[place, 1] == wanted[1] and start + place not in self.deleted:
+                    return int(start + place)
         return None
 
+    def texts(self) -> Iterator[str]:
+        """All that are not deleted, in order, a shard at a time."""
+        gone = set(self.deleted.tolist())
+        for start, shard in zip(self.starts, self.shards, strict=False):
+            yield from (text for index, text in enumerate(shard.texts(), start) if index not in gone)
 
-class VectorCache:
-    """Vectors of candidates already met, for as long as the weights stay as they are.
+    def blocks(self) -> Iterator[Block]:
+        """All vectors, mapped: [n, D] at a time."""
+        for start, shard in zip(self.starts, self.shards, strict=False):
+            yield shard.block(start, self._alive(start, start + len(shard)))
 
-    In an evaluation the same replies come back as distractors again and again (each about 20 times on ConvAI2).
-    """
+    @property
+    def identity(self) -> str:
+        """Another one for other vectors."""
+        return fingerprint(shard.checksum for shard in self.shards)
 
-    LIMIT = 200_000  # vectors; 300 MB at width 384. Chosen here: ten times the distinct replies of the ParlAI tasks
+    def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """Some of the vectors, [r, D] fp32, in the order asked for."""
+        wanted = np.asarray(indices, np.int64)
+        out = torch.empty(len(wanted), self.width)
+        owner = np.searchsorted(self.starts, wanted, side="right") - 1
+        for shard in np.unique(owner):
+            places = np.flatnonzero(owner == shard)
+            local = torch.from_numpy(wanted[places] - self.starts[shard])
+            out[torch.from_numpy(places)] = self.shards[shard].block(0, None).exact(local)
+        return out
 
-    def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor]):
-        self.encode = encode
-        self.known: dict[tuple[int, ...], Tensor] = {}
-        self.fixed: CandidateStore | None = None  # of --fixed-candidates-path
+    def _alive(self, start: int, stop: int) -> Tensor | None:
+        first, last = np.searchsorted(self.deleted, [start, stop])
+        if first == last:
+            return None
+        alive = torch.ones(stop - start).bool()
+        alive[torch.from_numpy(self.deleted[first:last] - start)] = False
+        return alive
 
-    def vectors(self, candidates: Sequence[Sequence[int]]) -> Tensor:
-        """Token ids of U candidates -> [U, D], on the model's device."""
-        keys = [tuple(candidate) for candidate in candidates]
-        new = [key for key in dict.fromkeys(keys) if key not in self.known]
-        if len(self.known) + len(new) > self.LIMIT:
-            self.known.clear()
-            new = list(dict.fromkeys(keys))
-        if new:
-            self.known.update(zip(new, self.encode(new), strict=True))
-        return torch.stack([self.known[key] for key in keys])
+    # ---- changing --------------------------------------------------------------------------------------------------
 
-    def clear(self) -> None:
-        """Forget all: the weights have changed."""
-        self.known.clear()
-        self.fixed = None
+    @classmethod
+    def build(cls, candidates_file: str, folder: str, maker: Maker, worker: Worker = Worker()) -> "CandidateStore":  # noqa: B008  frozen
+        """The store of a text file's lines in `folder`: reused while it is true, else built, or built to its end.
+
+        Args:
+            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
+            folder: made where it is missing.
+            maker: the model that encodes the candidates, and how its vectors are stored.
+            worker: which part of the work is ours, where several processes build together.
+
+        Raises:
+            InputError: the file cannot be read, the disk is full, or the folder holds candidates that were added or
+                deleted by hand.
+        """
+        if maker.stored_as not in STORED_AS:
+            raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {maker.stored_as!r}.")
+        source = file_digest(candidates_file)
+        store = cls._true_store(folder, maker, source)
+        worker.wait()  # all look before one writes
+        if store is not None:
+            return store
+        texts = FileTexts(candidates_file)  # what is wrong with it is said before a folder is made
+        with alone(folder, worker):
+            store = cls._true_store(folder, maker, source) if worker.world == 1 else None
+            if store is not None:  # the process that we waited for has built just this
+                return store
+            before = Manifest.read(folder)
+            if before is not None and before.source is None and before.model == maker.model:
+                raise InputError(
+                    f"Candidates were added to or deleted from {folder} since it was built, and building it from "
+                    f"{candidates_file} would undo that; use the index as it is, or give another folder."
+                )
+            shards = write_shards(folder, texts, maker, worker)
+            worker.wait()
+            if worker.rank == 0:
+                Manifest(maker.model, texts.digest, maker.stored_as, shards).commit(folder)
+            worker.wait()
+            return cls.open(folder, maker.model)
+
+    @classmethod
+    def _true_store(cls, folder: str, maker: Maker, source: str) -> "CandidateStore | None":
+        manifest = Manifest.read(folder)
+        made = None if manifest is None else (manifest.model, manifest.source, manifest.stored_as)
+        if made != (maker.model, source, maker.stored_as):
+            return None
+        with contextlib.suppress(InputError):  # damaged: building mends it
+            return cls.open(folder, maker.model)
+        return None
+
+    def append(self, texts: Texts, encode: Encode) -> "CandidateStore":
+        """The store with candidates added at its end, where it lacks them; a deleted one comes back where it was.
+
+        A killed append leaves the store as it was, and goes on when it is called again.
+        """
+        with alone(self.folder, Worker()):
+            now = CandidateStore.open(self.folder, self.manifest.model)
+            manifest = now.manifest
+            gone = {now._key(index): index for index in manifest.deleted}
+            back = {gone[key] for row in texts.keys if (key := row.tobytes()) in gone} if gone else set()
+            stored = [shard.tensors["keys"].numpy() for shard in now.shards]
+            first = first_of_each(np.concatenate([*stored, texts.keys]))
+            texts.keep(first[first >= now.slots] - now.slots)
+            shards = list(manifest.shards)
+            if len(texts):
+                last = now.shards[-1] if len(now.shards[-1]) < SHARD else None
+                shards = shards[:-1] if last is not None else shards
+                maker = Maker(manifest.model, encode, manifest.stored_as)
+                shards += write_shards(self.folder, texts, maker, Worker(), first=len(shards), last=last)
+            if len(texts) or back:
+                left = [index for index in manifest.deleted if index not in back]
+                replace(manifest, source=None, shards=shards, deleted=left).commit(self.folder)
+            return CandidateStore.open(self.folder, manifest.model)
+
+    def delete(self, indices: Iterable[int]) -> "CandidateStore":
+        """The store without some candidates; their vectors stay on disk until it is built anew.
+
+        Raises:
+            InputError: an index is none of this store, or none would be left.
+        """
+        wanted = {int(index) for index in indices}
+        with alone(self.folder, Worker()):
+            now = CandidateStore.open(self.folder, self.manifest.model)
+            for index in wanted:
+                if not 0 <= index < now.slots:
+                    raise InputError(f"{index} is no index of {self.folder}, which has 0 to {now.slots - 1}.")
+            deleted = sorted(wanted.union(now.manifest.deleted))
+            if len(deleted) == now.slots:
+                raise InputError(f"That would leave {self.folder} without any candidate; remove the folder instead.")
+            if len(deleted) > len(now.deleted):
+                replace(now.manifest, source=None, deleted=deleted).commit(self.folder)
+            return CandidateStore.open(self.folder, self.manifest.model)
+
+    def _key(self, index: int) -> bytes:
+        shard = bisect.bisect_right(self.starts, index) - 1
+        return bytes(self.shards[shard].tensors["keys"][index - self.starts[shard]].numpy().tobytes())

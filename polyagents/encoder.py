@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks win what padding would cost; a GPU wants large ones. Chosen here.
-CHUNK_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+CHUNK_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 
 
 class Encoder(nn.Module):
@@ -45,7 +46,8 @@ class Encoder(nn.Module):
         if self.has_segments and tokens.segments is not None:
             inputs["token_type_ids"] = tokens.segments
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
-        with torch.autocast(tokens.ids.device.type, dtype, enabled=self.precision != "fp32"):
+        autocast = torch.autocast(tokens.ids.device.type, dtype) if self.precision != "fp32" else nullcontext()
+        with autocast:  # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts)
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 

@@ -9,6 +9,7 @@ from polyagents.bi import BiEncoder
 from polyagents.encoder import Encoder, in_order
 from polyagents.options import PolyOptions, ReductionOptions, TowerOptions
 from polyagents.reduction import ContextVectors, context_vectors
+from polyagents.search import Query
 from polyagents.text import Tokens
 
 
@@ -42,3 +43,7 @@ class PolyEncoder(BiEncoder):
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:  # type: ignore[override]
         """Context vectors [B, M, D] and candidates [C, D] or [B, C, D] -> scores [B, C], fp32."""
         return poly_scores(context.vectors, context.mask, candidates, self.sharpness)
+
+    def query(self, context: ContextVectors) -> Query:  # type: ignore[override]
+        """What `encode_context` returned, as what a large set of candidates is searched for."""
+        return Query(context.vectors, context.mask, self.sharpness)

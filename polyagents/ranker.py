@@ -14,12 +14,18 @@ from parlai.core.params import ParlaiParser
 from parlai.utils import logging as parlai_logging
 
 from polyagents.agent import RankerAgent
+from polyagents.building import Worker
 from polyagents.candidate_set import shared_set
-from polyagents.candidates import CandidateStore, read_candidates
+from polyagents.candidate_texts import FileTexts, ListedTexts
+from polyagents.candidates import CandidateStore, HeldCandidates
 from polyagents.cross import CrossEncoder
 from polyagents.errors import InputError
-from polyagents.search import score_all
+from polyagents.search import Query, joined, search
 from polyagents.search import top_k as best
+from polyagents.shortlist import Description, build_shortlist, open_shortlist, sample_of, search_shortlist
+
+Candidates = Sequence[str] | CandidateStore | HeldCandidates
+"""What can be ranked: texts, or what `index`, `open_index` and `prepare` return."""
 
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 
@@ -118,22 +124,20 @@ class Ranker:
 
     @overload  # a str is a Sequence[str], too; the first that fits is meant
     def rank(  # type: ignore[overload-overlap]
-        self, contexts: str, candidates: Sequence[str] | CandidateStore, top_k: int = 10
+        self, contexts: str, candidates: Candidates, top_k: int = 10
     ) -> list[Match]: ...
 
     @overload
-    def rank(
-        self, contexts: Sequence[str], candidates: Sequence[str] | CandidateStore, top_k: int = 10
-    ) -> list[list[Match]]: ...
+    def rank(self, contexts: Sequence[str], candidates: Candidates, top_k: int = 10) -> list[list[Match]]: ...
 
     def rank(
-        self, contexts: str | Sequence[str], candidates: Sequence[str] | CandidateStore, top_k: int = 10
+        self, contexts: str | Sequence[str], candidates: Candidates, top_k: int = 10
     ) -> list[Match] | list[list[Match]]:
         """The best candidates, highest score first; among equals the lower index.
 
         Args:
             contexts: one context, or several.
-            candidates: texts, or what `index` returned.
+            candidates: texts, or what `index`, `open_index` or `prepare` returned.
             top_k: how many, at most.
 
         Returns:
@@ -143,43 +147,116 @@ class Ranker:
             raise InputError(f"top_k is {top_k}; it must be 1 or more.")
         if isinstance(contexts, str):
             return self.rank([contexts], candidates, top_k)[0]
-        texts = candidates.texts if isinstance(candidates, CandidateStore) else list(candidates)
+        blocks = in_blocks(contexts)
+        if isinstance(candidates, (CandidateStore, HeldCandidates)):
+            return [matches for block in blocks for matches in self.search(block, candidates, top_k)[0]]
+        texts = list(candidates)
         return [
             [Match(int(i), texts[i], float(row[i])) for i in best(row, top_k)]
-            for block in in_blocks(contexts)
-            for row in self._scores(block, candidates)
+            for block in blocks
+            for row in self.score(list(block), texts)
         ]
 
+    def search(
+        self, contexts: Sequence[str], index: CandidateStore | HeldCandidates, top_k: int = 10
+    ) -> tuple[list[list[Match]], list[bool]]:
+        """`rank` over encoded candidates, and how sure the answers are.
+
+        Returns:
+            The matches of each context, and whether they are complete: always so for exact search; for an approximate
+            one, whether its stop rule held (shortlist.py).
+        """
+        query = self.query(contexts)
+        if isinstance(index, CandidateStore) and index.shortlist is not None:
+            found, complete = search_shortlist(query, index.shortlist, index, top_k)
+        else:
+            found, complete = search(query, index, top_k), [True] * len(contexts)
+        matches = [
+            [Match(int(i), index[int(i)], float(score)) for i, score in zip(*row, strict=True)]
+            for row in zip(found.indices, found.scores, strict=True)
+        ]
+        return matches, complete
+
     @torch.no_grad()
-    def _scores(self, contexts: Sequence[str], candidates: Sequence[str] | CandidateStore) -> np.ndarray:
-        if not isinstance(candidates, CandidateStore):
-            return self.score(list(contexts), candidates)
+    def query(self, contexts: Sequence[str]) -> Query:
+        """B contexts, encoded, as `search.search` takes them."""
         module, tokens = self.agent.module, self.agent.tokens([self.agent.context_ids(text) for text in contexts])
-        return score_all(module, module.encode_context(tokens), candidates.vectors.to(self.agent.device)).cpu().numpy()
+        query: Query = module.query(module.encode_context(tokens))
+        return query
+
+    def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
+        """Matches of another ranker, in the order of this one: a cross-encoder after a bi- or poly-encoder's shortlist.
+
+        Args:
+            context: what they were ranked for.
+            matches: the shortlist; places and texts are kept, scores are this ranker's.
+            top_k: how many to return, at most.
+        """
+        ranked = self.rank(context, [match.text for match in matches], top_k)
+        return [Match(matches[match.index].index, match.text, match.score) for match in ranked]
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
-    def prepare(self, candidates: Sequence[str]) -> CandidateStore | list[str]:
+    def prepare(self, candidates: Sequence[str]) -> HeldCandidates | list[str]:
         """Candidates to rank for many contexts: encoded once, in memory; as they are for a cross-encoder."""
         if not candidates:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if isinstance(self.agent.module, CrossEncoder):
             return list(candidates)
-        return CandidateStore.build(list(candidates), self.agent.encode_texts)
+        return HeldCandidates.encode(list(candidates), self.agent.encode_texts)
 
-    def index(self, candidates_file: str, index_dir: str) -> CandidateStore:
+    def index(
+        self,
+        candidates_file: str | os.PathLike[str],
+        index_dir: str | os.PathLike[str],
+        stored_as: str = "bf16",
+        worker: Worker = Worker(),  # noqa: B008  frozen
+    ) -> CandidateStore:
         """The candidates of a text file, one per line, encoded once.
 
-        The index in `index_dir` is reused if this model made it from the same texts, else built and written there.
+        The index in `index_dir` is reused if this model made it from the same file, else built and written there; a
+        build that was stopped goes on where it was.
+
+        Args:
+            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
+            index_dir: a folder, made where it is missing.
+            stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
+            worker: this process's part, where several build together.
         """
         self._refuse_cross()
-        texts = read_candidates(candidates_file)
-        return CandidateStore.build_or_reuse(texts, index_dir, self.agent.fingerprint(), self.agent.encode_texts)
+        file, folder = os.fspath(candidates_file), os.fspath(index_dir)
+        return CandidateStore.build(file, folder, self.agent.maker(stored_as), worker)
 
-    def open_index(self, index_dir: str) -> CandidateStore:
-        """An index that `index` wrote, without its text file."""
+    def open_index(self, index_dir: str | os.PathLike[str], exact: bool = False) -> CandidateStore:
+        """An index that `index` wrote, without its text file.
+
+        Args:
+            index_dir: its folder.
+            exact: search exactly, also where an approximate index is there.
+        """
         self._refuse_cross()
-        return CandidateStore.open(index_dir, self.agent.fingerprint())
+        store = CandidateStore.open(os.fspath(index_dir), self.agent.fingerprint())
+        store.shortlist = None if exact else open_shortlist(store)
+        return store
+
+    def append(self, index: CandidateStore, candidates: Sequence[str] | FileTexts) -> CandidateStore:
+        """The index with more candidates at its end; those that it has already are left out."""
+        texts = candidates if isinstance(candidates, FileTexts) else ListedTexts(candidates)
+        return index.append(texts, self.agent.maker(index.manifest.stored_as).encode)
+
+    def approximate(self, index: CandidateStore, index_type: str, contexts: Sequence[str] | None = None) -> Description:
+        """Build a FAISS index over a candidate index, which `rank` uses from then on; what it finds is told.
+
+        Args:
+            index: all of its candidates are indexed; it stays as it is, for exact search.
+            index_type: hnsw or ivfpq.
+            contexts: what recall is measured with; by default candidates stand in for them.
+        """
+        asked = list(contexts or sample_of(index, 200))
+        parts = [self.query(block) for block in in_blocks(asked)]
+        made = build_shortlist(index, index_type, joined(parts))
+        index.shortlist = open_shortlist(index)
+        return made
 
     def _refuse_cross(self) -> None:
         if isinstance(self.agent.module, CrossEncoder):

@@ -1,53 +1,161 @@
-"""Stored vectors equal fresh ones, or are not used."""
+"""A candidate store holds what was encoded, by whom, and is used only while that is true."""
+
+import dataclasses
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import threading
 
 import numpy as np
 import pytest
 import torch
 
-from polyagents.candidates import CandidateStore, VectorCache, fingerprint, read_candidates
+from polyagents import building, manifest, shards
+from polyagents.building import Maker, Worker, duration
+from polyagents.cache import VectorCache
+from polyagents.candidate_texts import FileTexts, ListedTexts, first_of_each, read_candidates
+from polyagents.candidates import CandidateStore, HeldCandidates, fingerprint
 from polyagents.errors import InputError
-from polyagents.search import score_all, top_k
+from polyagents.search import Query, search
 
-TEXTS = ["a", "bb", "", "déjà vu", "two\twords"]
+WIDTH = 6
+TEXTS = ["a", "bb", "déjà vu", "two\twords", "e", "six", "seven", "8", "nine", "ten", "eleven"]
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    """Four candidates a shard, two a block: a handful of texts is a large store."""
+    for module in (building, shards):
+        monkeypatch.setattr(module, "SHARD", 4)
+    monkeypatch.setattr("polyagents.candidates.SHARD", 4)
+    monkeypatch.setattr(building, "BLOCK", 2)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "replies.txt"
+    write(path, TEXTS)
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path / "index")
+
+
+def write(path, texts):
+    with open(path, "w", encoding="utf-8") as out:
+        out.write("".join(f"{text}\n" for text in texts))
+
+
+def vector(text):
+    return [((sum(text.encode()) * (i + 3)) % 101) / 7 - 5 for i in range(WIDTH)]
 
 
 def encode(texts):
-    return torch.tensor([[float(len(text)), float(sum(map(ord, text)))] for text in texts])
+    return torch.tensor([vector(text) for text in texts])
 
 
-def test_a_store_comes_back_as_it_was(tmp_path):
-    store = CandidateStore.build_or_reuse(TEXTS, str(tmp_path / "index"), "model", encode)
-    again = CandidateStore.open(str(tmp_path / "index"), "model")
-    assert again.texts == store.texts == TEXTS
-    assert torch.equal(again.vectors, encode(TEXTS))
+@dataclasses.dataclass
+class Counting:
+    """An encoder that remembers what it was given."""
 
+    seen: list = dataclasses.field(default_factory=list)
 
-def test_a_store_is_reused_only_while_it_is_true(tmp_path):
-    calls = []
-
-    def counting(texts):
-        calls.append(list(texts))
+    def __call__(self, texts):
+        self.seen.extend(texts)
         return encode(texts)
 
-    folder = str(tmp_path / "index")
-    for texts, model in [(TEXTS, "a"), (TEXTS, "a"), (TEXTS, "b"), (TEXTS[:3], "b"), (TEXTS[:3], "b")]:
-        store = CandidateStore.build_or_reuse(texts, folder, model, counting)
-        assert store.texts == texts
-    assert calls == [TEXTS, TEXTS, TEXTS[:3]]
+
+def maker(model="model", encode=encode, stored_as="fp32"):
+    return Maker(model, encode, stored_as)
+
+
+def content(store):
+    """Everything that a search can see."""
+    return [(store[i], store.rows([i])[0].tolist()) for i in range(store.slots) if i not in store.deleted]
+
+
+def shard_files(folder):
+    return sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
+
+
+# ---- what is stored --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stored_as", "off"), [("fp32", 0.0), ("bf16", 2**-8), ("int8", 1 / 127)])
+def test_a_store_holds_texts_and_vectors(file, folder, stored_as, off):
+    built = CandidateStore.build(file, folder, maker(stored_as=stored_as))
+    for store in (built, CandidateStore.open(folder, "model")):
+        assert len(store) == store.slots == len(TEXTS) and store.width == WIDTH
+        assert [store[i] for i in range(len(store))] == list(store.texts()) == TEXTS
+        expected, got = encode(TEXTS), store.rows(range(len(TEXTS)))
+        assert ((got - expected).abs() <= off * expected.abs().amax(1, keepdim=True)).all()
+        assert torch.equal(torch.cat([block.exact(slice(None)) for block in store.blocks()]), got)
+        assert torch.equal(store.rows([9, 0, 9]), got[[9, 0, 9]])
+        assert [store.find(text) for text in (*TEXTS, "nothing", "caf\udce9")] == [*range(len(TEXTS)), None, None]
+    assert len(shard_files(folder)) == 3
+
+
+def test_blank_and_repeated_lines_are_left_out(tmp_path, folder):
+    path = tmp_path / "replies.txt"
+    path.write_bytes("\ufeffone\r\n\n  two words \n\none\nthree\x85four".encode())
+    counting = Counting()
+    store = CandidateStore.build(str(path), folder, maker(encode=counting))
+    assert list(store.texts()) == counting.seen == read_candidates(str(path)) == ["one", "two words", "three\x85four"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"fine\nna\xefve\n", "not UTF-8 in line 2"), (b"", "holds no text"), (b"\n \n", "holds no text")],
+)
+def test_files_without_candidates(tmp_path, folder, content, message):
+    path = tmp_path / "replies.txt"
+    path.write_bytes(content)
+    for read in (read_candidates, lambda path: CandidateStore.build(path, folder, maker())):
+        with pytest.raises(InputError, match=message):
+            read(str(path))
+        with pytest.raises(InputError, match="cannot be read"):
+            read(str(tmp_path / "missing.txt"))
+        with pytest.raises(InputError, match="cannot be read"):
+            read(str(tmp_path))
+
+
+def test_held_candidates_are_those_of_a_store(file, folder):
+    store, held = CandidateStore.build(file, folder, maker()), HeldCandidates.encode(TEXTS, encode)
+    asked = Query(torch.ones(2, 1, WIDTH), torch.ones(2, 1).bool())
+    assert search(asked, store, 5).indices.tolist() == search(asked, held, 5).indices.tolist()
+    assert [held[i] for i in range(len(held))] == TEXTS and held.find("e") == 4 and held.find("x") is None
+
+
+# ---- never stale -----------------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_reused_only_while_it_is_true(file, folder):
+    counting = Counting()
+
+    def build(texts, model, stored_as="fp32"):
+        counting.seen.clear()
+        write(file, texts)
+        store = CandidateStore.build(file, folder, maker(model, counting, stored_as))
+        assert list(store.texts()) == texts
+        return counting.seen
+
+    assert build(TEXTS, "a") == TEXTS
+    assert build(TEXTS, "a") == []
+    assert build(TEXTS, "b") == TEXTS
+    assert build(TEXTS, "b", "int8") == TEXTS
+    assert build([*TEXTS[:9], "another"], "b", "int8") == ["nine", "another"]  # the shards before are the same
+    assert len(shard_files(folder)) == 3  # nothing is left of the others
     with pytest.raises(InputError, match="encoded by another model"):
         CandidateStore.open(folder, "a")
-
-
-def test_a_damaged_store_is_rebuilt_or_refused(tmp_path):
-    folder = tmp_path / "index"
-    CandidateStore.build_or_reuse(TEXTS, str(folder), "model", encode)
-    file = folder / "candidates.safetensors"
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(InputError, match="missing or damaged"):
-        CandidateStore.open(str(folder), "model")
-    assert CandidateStore.build_or_reuse(TEXTS, str(folder), "model", encode).texts == TEXTS
-    with pytest.raises(InputError, match="missing or damaged"):
-        CandidateStore.open(str(tmp_path / "nothing"), "model")
+    with pytest.raises(InputError, match="holds no finished candidate index"):
+        CandidateStore.open(f"{folder}/nowhere", "a")
+    with pytest.raises(InputError, match="bf16, fp32, int8, not 'fp8'"):
+        CandidateStore.build(file, folder, maker(stored_as="fp8"))
 
 
 def test_a_fingerprint_tells_everything_apart():
@@ -56,19 +164,262 @@ def test_a_fingerprint_tells_everything_apart():
     assert fingerprint(["a", torch.ones(2)]) == fingerprint(["a", torch.ones(2)])
 
 
-def test_candidates_files(tmp_path):
-    path = tmp_path / "c.txt"
-    path.write_bytes("\ufeffone\r\n\n  two words \n\none\nthree\x85four".encode())
-    assert read_candidates(str(path)) == ["one", "two words", "three\x85four"]
-    path.write_bytes(b"fine\nna\xefve\n")
-    with pytest.raises(InputError, match="not UTF-8 in line 2"):
-        read_candidates(str(path))
-    for content in (b"", b"\n \n"):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match="holds no text"):
-            read_candidates(str(path))
-    with pytest.raises(InputError, match="cannot be read"):
-        read_candidates(str(tmp_path / "missing.txt"))
+def test_a_file_that_changes_while_it_is_encoded(file):
+    texts = FileTexts(file)
+    with open(file, "a", encoding="utf-8") as out:
+        out.write("more\n")
+    with pytest.raises(InputError, match="was changed while it was being encoded"):
+        texts.part(0, 2)
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "remove", "swap"])
+def test_a_damaged_shard_is_refused_by_name_and_made_anew(file, folder, harm):
+    expected = content(CandidateStore.build(file, folder, maker()))
+    name = shard_files(folder)[1]
+    path = os.path.join(folder, name)
+    with open(path, "rb") as shard:
+        whole = shard.read()
+    if harm == "remove":
+        os.remove(path)
+    else:
+        flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
+        with open(os.path.join(folder, shard_files(folder)[0]), "rb") as other:
+            harmed = {"cut": whole[:-9], "flip": flipped, "swap": other.read()}[harm]
+        with open(path, "wb") as shard:
+            shard.write(harmed)
+    with pytest.raises(InputError, match=name):
+        CandidateStore.open(folder, "model")
+    counting = Counting()
+    assert content(CandidateStore.build(file, folder, maker(encode=counting))) == expected
+    assert counting.seen == TEXTS[4:8]
+
+
+def test_an_unchanged_store_is_not_read_again(file, folder, monkeypatch):
+    CandidateStore.build(file, folder, maker())
+    monkeypatch.setattr(shards.Shard, "is_whole", lambda shard: pytest.fail("read all of it"))
+    CandidateStore.open(folder, "model")
+    os.remove(os.path.join(folder, manifest.VERIFIED))  # a copy of the folder has other times
+    monkeypatch.undo()
+    monkeypatch.setattr(shards.Shard, "is_whole", lambda shard: True)
+    CandidateStore.open(folder, "model")
+    assert len(json.loads(open(os.path.join(folder, manifest.VERIFIED)).read())) == 3  # noqa: SIM115
+
+
+# ---- builds that end early -------------------------------------------------------------------------------------------
+
+
+def killed_at(moment, file, folder):
+    """Build in a process that kills itself at the given of its steps; False when it got through."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status)
+    left = iter(range(moment, -1, -1))
+
+    def fatal(function):
+        def step(*arguments, **options):
+            if next(left, 0) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return step
+
+    shards.save_file, shards.os.replace = fatal(shards.save_file), fatal(os.replace)
+    shards.os.fsync, manifest.os.remove = fatal(os.fsync), fatal(os.remove)
+    try:
+        CandidateStore.build(file, folder, maker(encode=fatal(encode)))
+    finally:
+        os._exit(0)
+
+
+def test_a_build_killed_at_any_moment_ends_as_an_undisturbed_one(file, folder, tmp_path):
+    expected = content(CandidateStore.build(file, str(tmp_path / "undisturbed"), maker()))
+    draw = random.Random(0)
+    for _ in range(10):
+        assert killed_at(draw.randrange(4), file, folder)  # goes on from what the one before has left
+        assert not os.path.exists(os.path.join(folder, manifest.MANIFEST))
+        with pytest.raises(InputError, match="no finished candidate index"):
+            CandidateStore.open(folder, "model")
+    assert content(CandidateStore.build(file, folder, maker())) == expected
+    assert not [name for name in os.listdir(folder) if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("moment", range(20))
+def test_a_killed_build_loses_at_most_the_shard_it_was_at(file, folder, moment):
+    killed_at(moment, file, folder)
+    finished = len(shard_files(folder))
+    counting = Counting()
+    CandidateStore.build(file, folder, maker(encode=counting))
+    assert len(counting.seen) == max(len(TEXTS) - 4 * finished, 0)
+
+
+def test_a_full_disk_keeps_what_was_finished(file, folder, monkeypatch):
+    save, calls = shards.save_file, []
+
+    def full(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(*arguments, **options)
+
+    monkeypatch.setattr(shards, "save_file", full)
+    with pytest.raises(InputError, match="the disk is full"):
+        CandidateStore.build(file, folder, maker())
+    counting = Counting()
+    assert list(CandidateStore.build(file, folder, maker(encode=counting)).texts()) == TEXTS
+    assert counting.seen == TEXTS[8:]
+
+
+def test_a_store_that_will_not_fit_is_not_begun(file, folder, monkeypatch):
+    monkeypatch.setattr(building, "ESTIMATED", 5)
+    monkeypatch.setattr(building.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1000, 900, 100))
+    with pytest.raises(InputError, match=r"would take .* GB, and 0.0 GB are free"):
+        CandidateStore.build(file, folder, maker())
+
+
+def test_size_and_time_are_told_before(file, folder, monkeypatch, capsys):
+    monkeypatch.setattr(building, "ESTIMATED", 5)
+    CandidateStore.build(file, folder, maker())
+    assert "11 candidates to encode: 0.00 GB, about 1 s." in capsys.readouterr().err
+    assert [duration(s) for s in (0, 42, 600, 12_000)] == ["1 s", "42 s", "10 min", "3 h 20 min"]
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+
+
+def test_workers_build_what_one_would(file, folder, tmp_path):
+    barrier, counts = threading.Barrier(2), [Counting(), Counting()]
+    undisturbed = CandidateStore.build(file, str(tmp_path / "alone"), maker())
+
+    def work(rank):
+        CandidateStore.build(file, folder, maker(encode=counts[rank]), Worker(rank, 2, barrier.wait))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert content(CandidateStore.open(folder, "model")) == content(undisturbed)
+    assert counts[0].seen == TEXTS[:4] + TEXTS[8:] and counts[1].seen == TEXTS[4:8]
+
+
+def test_a_second_builder_waits_and_uses_what_the_first_has_built(file, folder, capsys):
+    entered, go_on, results = threading.Event(), threading.Event(), []
+
+    def slow(texts):
+        entered.set()
+        assert go_on.wait(30)
+        return encode(texts)
+
+    second = Counting()
+    threads = [threading.Thread(target=lambda m=m: results.append(CandidateStore.build(file, folder, m)))
+               for m in (maker(encode=slow), maker(encode=second))]  # fmt: skip
+    threads[0].start()
+    assert entered.wait(30)
+    told, say = threading.Event(), building.say
+    building.say = lambda sentence: (say(sentence), told.set())
+    try:
+        threads[1].start()
+        assert told.wait(30)
+    finally:
+        building.say = say
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert [list(store.texts()) for store in results] == [TEXTS, TEXTS]
+    assert second.seen == []
+    assert "being built by another process; waiting" in capsys.readouterr().err
+
+
+def test_a_reader_keeps_what_it_opened(file, folder):
+    before = CandidateStore.build(file, folder, maker())
+    expected = content(before)
+    write(file, ["something", "else"])
+    CandidateStore.build(file, folder, maker())
+    assert content(before) == expected
+    assert list(CandidateStore.open(folder, "model").texts()) == ["something", "else"]
+
+
+def test_readers_never_see_a_store_between_two_states(file, folder):
+    """Readers open it again and again while a builder goes back and forth between two files."""
+    CandidateStore.build(file, folder, maker())
+    versions, done, seen = [TEXTS, ["x", *TEXTS]], threading.Event(), []
+
+    def read():
+        while not done.is_set():
+            try:
+                seen.append(list(CandidateStore.open(folder, "model").texts()))
+            except Exception as error:
+                seen.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for turn in range(30):
+        write(file, versions[turn % 2])
+        CandidateStore.build(file, folder, maker())
+    done.set()
+    for reader in readers:
+        reader.join(30)
+    assert seen and all(texts in versions for texts in seen)
+
+
+# ---- append and delete -----------------------------------------------------------------------------------------------
+
+
+def test_append_encodes_only_what_is_new(file, folder):
+    store, counting = CandidateStore.build(file, folder, maker()), Counting()
+    longer = store.append(ListedTexts(["ten", "twelve", "13", "twelve", "14", "15", "a"]), counting)
+    assert list(longer.texts()) == [*TEXTS, "twelve", "13", "14", "15"]
+    assert counting.seen == ["twelve", "13", "14", "15"]
+    torch.testing.assert_close(longer.rows(range(15)), encode(list(longer.texts())), rtol=0, atol=0)
+    assert content(CandidateStore.open(folder, "model")) == content(longer)
+    assert list(store.texts()) == TEXTS  # as it was when opened
+    assert len(shard_files(folder)) == 4
+    assert content(longer.append(ListedTexts(["a", "15"]), counting)) == content(longer)
+
+
+def test_delete_and_bring_back(file, folder):
+    store, counting = CandidateStore.build(file, folder, maker(stored_as="int8")), Counting()
+    asked = Query(torch.ones(1, 1, WIDTH), torch.ones(1, 1).bool())
+    best = int(search(asked, store, 1).indices[0, 0])
+    other = 0 if best else 1
+    fewer = store.delete([best, other])
+    assert len(fewer) == len(TEXTS) - 2 and fewer.find(TEXTS[best]) is None and fewer.find("ten") == 9
+    assert list(fewer.texts()) == [text for i, text in enumerate(TEXTS) if i not in (other, best)]
+    assert best not in search(asked, fewer, 99).indices
+    again = fewer.append(ListedTexts([TEXTS[best], "new"]), counting)
+    assert again.find(TEXTS[best]) == best and counting.seen == ["new"]
+    assert search(asked, again, 1).indices[0, 0] == best
+    with pytest.raises(InputError, match="99 is no index"):
+        store.delete([99])
+    with pytest.raises(InputError, match="without any candidate"):
+        store.delete(range(12))
+
+
+def test_building_does_not_undo_what_was_added_by_hand(file, folder):
+    store = CandidateStore.build(file, folder, maker()).append(ListedTexts(["by hand"]), encode)
+    with pytest.raises(InputError, match="would undo that"):
+        CandidateStore.build(file, folder, maker())
+    assert content(CandidateStore.open(folder, "model")) == content(store)
+    assert list(CandidateStore.build(file, folder, maker(model="trained further")).texts()) == TEXTS
+
+
+def test_a_folder_that_cannot_be_written(file, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(InputError, match="cannot be written to"):
+        CandidateStore.build(file, str(tmp_path / "taken"), maker())
+
+
+def test_other_files_of_a_folder_stay(file, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    CandidateStore.build(file, str(tmp_path), maker())
+    write(file, ["other"])
+    CandidateStore.build(file, str(tmp_path), maker())
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+# ---- vectors of an evaluation ----------------------------------------------------------------------------------------
 
 
 def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
@@ -90,33 +441,7 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
     assert len(cache.known) == 2
 
 
-@pytest.mark.parametrize("k", [1, 3, 10, 50])
-def test_top_k_is_a_stable_sort(k):
-    generator = np.random.default_rng(0)
-    for _ in range(20):
-        scores = generator.integers(0, 5, 10).astype(np.float32)
-        last = generator.random(10) < 0.3
-        expected = sorted(range(10), key=lambda i: (-scores[i], i))[:k]
-        assert top_k(scores, k).tolist() == expected
-        expected = sorted(range(10), key=lambda i: (-scores[i], last[i], i))[:k]
-        assert top_k(scores, k, last).tolist() == expected
-
-
-def test_top_k_puts_scores_that_are_no_numbers_last():
-    assert top_k(np.full(5, np.nan, np.float32), 2).tolist() == [0, 1]
-    assert top_k(np.array([np.nan, 1, 2, 3], np.float32), 2).tolist() == [3, 2]
-
-
-def test_scores_in_blocks_equal_scores_at_once(monkeypatch):
-    from types import SimpleNamespace
-
-    from polyagents.attention import poly_scores
-    from polyagents.reduction import ContextVectors
-
-    generator = torch.Generator().manual_seed(0)
-    vectors, candidates = torch.randn(2, 3, 4, generator=generator), torch.randn(11, 4, generator=generator)
-    context = ContextVectors(vectors, torch.ones(2, 3).bool())
-    poly = SimpleNamespace(score=lambda context, part: poly_scores(context.vectors, context.mask, part))
-    whole = poly_scores(vectors, context.mask, candidates)
-    monkeypatch.setattr("polyagents.search.BLOCK_PRODUCTS", 12)
-    torch.testing.assert_close(score_all(poly, context, candidates), whole)
+def test_first_of_each_is_that_of_a_dict():
+    keys = np.random.default_rng(0).integers(0, 3, (200, 2))
+    expected = list({tuple(key): i for i, key in reversed(list(enumerate(keys.tolist())))}.values())[::-1]
+    assert first_of_each(keys).tolist() == sorted(expected)

@@ -61,22 +61,33 @@ def test_an_index_ranks_as_its_texts(poly, tmp_path):
     file, folder = tmp_path / "replies.txt", tmp_path / "replies.index"
     file.write_text("\n".join(REPLIES))
     distinct = REPLIES[:3]
-    for index in (poly.index(str(file), str(folder)), poly.open_index(str(folder)), poly.prepare(distinct)):
+    fp32 = poly.index(str(file), str(folder), stored_as="fp32")
+    for index in (fp32, poly.open_index(str(folder)), poly.prepare(distinct)):
         for ours, direct in zip(poly.rank(CONTEXTS, index, 3), poly.rank(CONTEXTS, distinct, 3), strict=True):
             assert [(m.index, m.text) for m in ours] == [(m.index, m.text) for m in direct]
             assert [m.score for m in ours] == pytest.approx([m.score for m in direct], abs=1e-4)
+
+
+@pytest.mark.parametrize(("stored_as", "off"), [("bf16", 0.01), ("int8", 0.02)])
+def test_a_rounded_index_scores_nearly_the_same(poly, tmp_path, stored_as, off):
+    file = tmp_path / "replies.txt"
+    file.write_text("\n".join(REPLIES))
+    index = poly.index(file, tmp_path / "replies.index", stored_as=stored_as)
+    for ours, direct in zip(poly.rank(CONTEXTS, index, 3), poly.rank(CONTEXTS, REPLIES[:3], 3), strict=True):
+        direct = {match.text: match.score for match in direct}
+        assert {match.text: match.score for match in ours} == pytest.approx(direct, rel=off)
 
 
 def test_an_index_follows_its_file(poly, tmp_path):
     file, folder = tmp_path / "replies.txt", str(tmp_path / "replies.index")
     file.write_text("\n".join(REPLIES))
     poly.index(str(file), folder)
-    stored = tmp_path / "replies.index" / "candidates.safetensors"
+    (stored,) = (tmp_path / "replies.index").glob("*.safetensors")
     first = stored.stat().st_ino
     poly.index(str(file), folder)
     assert stored.stat().st_ino == first  # reused: not written again
     file.write_text("something else\nand more")
-    assert poly.index(str(file), folder).texts == ["something else", "and more"]
+    assert list(poly.index(str(file), folder).texts()) == ["something else", "and more"]
 
 
 def test_an_index_of_other_weights_is_refused(poly, trained, tmp_path):

@@ -4,15 +4,16 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents.candidates import CandidateStore, read_candidates
+from polyagents.candidate_texts import read_candidates
+from polyagents.candidates import CandidateStore
 from polyagents.errors import InputError
 from polyagents.options import PRECISIONS, positive_int
-from polyagents.ranker import Ranker
+from polyagents.ranker import Candidates, Ranker
 
 
 def read_contexts(lines: TextIO) -> Iterator[str]:
@@ -49,8 +50,15 @@ class Rank(ParlaiScript):
         # Not `required`: ParlAI parses every command's flags with an empty line to write its list of commands.
         parser.add_argument("-mf", "--model-file", help="a trained model")
         parser.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
-        parser.add_argument("--index-dir", help="candidates encoded earlier by Ranker.index, in place of a file")
+        parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+        parser.add_argument(
+            "--exact", action="store_true", help="search exactly, also where the index has an approximate one"
+        )
         parser.add_argument("--top-k", type=positive_int, default=10, help="how many candidates to return")
+        parser.add_argument("--rerank", help="a second model, such as a cross-encoder, to re-order what was found")
+        parser.add_argument(
+            "--rerank-top", type=positive_int, default=50, help="how many candidates the second model re-orders"
+        )
         parser.add_argument("--precision", choices=PRECISIONS, default=None, help="by default as in training")
         return parser
 
@@ -65,12 +73,22 @@ class Rank(ParlaiScript):
                 stream, io.TextIOWrapper
             ):  # whatever the terminal's encoding; bad bytes are no reason to stop
                 stream.reconfigure(encoding="utf-8", errors="replace")
-        candidates: CandidateStore | list[str]
-        if self.opt.get("index_dir"):
-            candidates = ranker.open_index(self.opt["index_dir"])
-        else:
-            candidates = ranker.prepare(read_candidates(self.opt["candidates_file"]))
+        second = Ranker.load(self.opt["rerank"], **overrides) if self.opt.get("rerank") else None
+        top_k, candidates = self.opt["top_k"], self.candidates(ranker)
         for context in read_contexts(sys.stdin):
-            matches = ranker.rank(context, candidates, top_k=self.opt["top_k"])
+            line: dict[str, Any] = {"context": context}
+            shortlist = top_k if second is None else self.opt["rerank_top"]
+            if isinstance(candidates, CandidateStore) and candidates.shortlist is not None:
+                (matches,), (line["complete"],) = ranker.search([context], candidates, shortlist)
+            else:
+                matches = ranker.rank(context, candidates, shortlist)
+            if second is not None:
+                matches = second.rerank(context, matches, top_k)
             found = [{"index": match.index, "text": match.text, "score": round(match.score, 4)} for match in matches]
-            print(json.dumps({"context": context, "candidates": found}, ensure_ascii=False), flush=True)
+            print(json.dumps(line | {"candidates": found}, ensure_ascii=False), flush=True)
+
+    def candidates(self, ranker: Ranker) -> Candidates:
+        """What is ranked, encoded as far as that can be done ahead."""
+        if self.opt.get("index_dir"):
+            return ranker.open_index(self.opt["index_dir"], self.opt["exact"])
+        return ranker.prepare(read_candidates(self.opt["candidates_file"]))

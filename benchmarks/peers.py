@@ -1,0 +1,290 @@
+"""What our inference is measured against: ParlAI's own agents, and the cross-encoder of sentence-transformers.
+
+    agent = parlai_agent("poly", layers=6, width=384, heads=12, m=64, backbone=FOLDER)
+    set_fixed_candidates(agent, texts, vectors)
+    reply(agent, "where is canada")
+
+Nothing is learnt or downloaded, and nothing is timed here: each function does one thing that is worth a time, in the
+way its library does it. ParlAI's agents have random weights, which take as long as learnt ones, but our tokens: both
+sides encode the same ids. Letters as everywhere: C candidates, M context vectors, D width.
+"""
+
+import copy
+import json
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from parlai.agents.transformer.biencoder import BiencoderAgent
+from parlai.agents.transformer.crossencoder import CrossencoderAgent
+from parlai.agents.transformer.polyencoder import PolyencoderAgent
+from parlai.core.params import ParlaiParser
+from parlai.core.torch_ranker_agent import TorchRankerAgent
+from sentence_transformers import CrossEncoder as SentenceCrossEncoder
+from tokenizers import Tokenizer, processors
+from torch import Tensor, nn
+from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
+
+from polyagents.ranker import Ranker, quiet
+from polyagents.text import TextDictionary
+
+TEXT_TRUNCATE = 360  # tokens of a context and of a candidate, the special tokens counted: our defaults, the paper's
+LABEL_TRUNCATE = 72
+
+
+class OurTokens:
+    """Mixed into an agent of ParlAI: our dictionary instead of its own."""
+
+    @staticmethod
+    def dictionary_class() -> type[TextDictionary]:
+        """TorchAgent: the tokenizer of the backbone."""
+        return TextDictionary
+
+
+class ParlaiBi(OurTokens, BiencoderAgent):
+    """`-m transformer/biencoder`."""
+
+
+class ParlaiPoly(OurTokens, PolyencoderAgent):
+    """`-m transformer/polyencoder`."""
+
+
+class ParlaiCross(OurTokens, CrossencoderAgent):
+    """`-m transformer/crossencoder`."""
+
+
+PARLAI = {
+    "bi": (ParlaiBi, "transformer/biencoder"),
+    "poly": (ParlaiPoly, "transformer/polyencoder"),
+    "cross": (ParlaiCross, "transformer/crossencoder"),
+}
+
+# ---- ParlAI's own agents ---------------------------------------------------------------------------------------------
+
+
+def parlai_agent(
+    kind: str,
+    layers: int,
+    width: int,
+    heads: int,
+    m: int = 64,
+    polyencoder_type: str = "codes",
+    backbone: str = "bert-base-uncased",
+) -> TorchRankerAgent:
+    """One of ParlAI's agents with random weights, ready to evaluate on the CPU.
+
+    Args:
+        kind: bi, poly or cross.
+        layers: of each encoder.
+        width: D; the inner width of a layer is 4 D, as BERT's.
+        heads: of each layer's attention.
+        m: context vectors of a poly-encoder.
+        polyencoder_type: codes or n_first, ParlAI's two.
+        backbone: hub name or folder whose tokenizer is used; its weights are not.
+    """
+    cls, model = PARLAI[kind]
+    poly = {"poly_n_codes": m, "polyencoder_type": polyencoder_type, "poly_attention_type": "basic"}
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        # What is not about sizes are the flags of ParlAI's own ConvAI2 recipe (projects/polyencoder/README.md there),
+        # which make its transformer BERT's: learnt positions and segments, norm after each block, gelu.
+        opt = ParlaiParser(True, True).parse_kwargs(
+            model=model,
+            datatype="valid",  # no optimiser is made
+            no_cuda=True,
+            n_layers=layers,
+            embedding_size=width,
+            ffn_size=4 * width,
+            n_heads=heads,
+            n_positions=1024,
+            n_segments=2,
+            variant="xlm",
+            activation="gelu",
+            learn_positional_embeddings=True,
+            embeddings_scale=False,
+            output_scaling=0.06,
+            reduction_type="first",  # ours; the recipe has the mean for bi and poly
+            share_encoders=False,  # two encoders, as ours
+            share_word_embeddings=False,
+            # ParlAI cuts a context and then adds both [S]; a candidate gets them before it is cut.
+            text_truncate=TEXT_TRUNCATE - 2,
+            label_truncate=LABEL_TRUNCATE,
+            **(poly if kind == "poly" else {}),
+        )
+        opt["backbone"] = backbone  # a flag of ours, that ParlAI's parser does not know
+        agent = cls(opt)
+    agent.model.eval()
+    return agent
+
+
+def set_fixed_candidates(agent: TorchRankerAgent, texts: Sequence[str], vectors: Tensor) -> None:
+    """Let an agent rank these candidates from now on, as `--eval-candidates fixed` and a chat do.
+
+    Only `TorchRankerAgent.set_fixed_candidates` is bypassed, which would read the texts from a file and encode them.
+
+    Args:
+        agent: a bi- or poly-encoder of ParlAI.
+        texts: C candidates.
+        vectors: their encodings [C, D].
+    """
+    agent.fixed_candidates = list(texts)
+    agent.num_fixed_candidates = len(agent.fixed_candidates)
+    # With encodings at hand eval_step asks the ids only for their number of dimensions (2: all examples share them).
+    agent.fixed_candidate_vecs = torch.full((len(texts), 1), agent.NULL_IDX)
+    agent.fixed_candidate_encs = as_encodings(agent, vectors.float().contiguous())
+    agent.eval_candidates = agent.opt["eval_candidates"] = "fixed"
+    agent.ignore_bad_candidates = True  # as set_interactive_mode has it
+
+
+def as_encodings(agent: TorchRankerAgent, vectors: Tensor) -> Tensor:
+    """Vectors [C, D] in the shape that the agent keeps: a poly-encoder of ParlAI wants [1, C, D]. A view."""
+    return vectors.unsqueeze(0) if isinstance(agent, PolyencoderAgent) else vectors
+
+
+def reply(agent: TorchRankerAgent, text: str) -> str:
+    """A whole reply, message in and text out: tokenise, encode the context, score, sort, choose.
+
+    It fits our agents as well as ParlAI's. Every message is a conversation of its own. Of all C ranks ParlAI's
+    `eval_step` makes Python objects, to take the texts of the first 100: that is here, and not in `score_and_sort`.
+    """
+    agent.reset()
+    agent.observe({"text": text, "episode_done": True})
+    answer: str = agent.act()["text"]
+    return answer
+
+
+@torch.no_grad()
+def encode_context(agent: TorchRankerAgent, text: str) -> Any:
+    """What ParlAI's `score_candidates` makes of one context before it meets a candidate.
+
+    Returns:
+        bi: [1, D]; poly: vectors [1, M, D] and mask [1, M].
+    """
+    agent.reset()
+    batch = agent.batchify([agent.observe({"text": text, "episode_done": True})])
+    agent.reset()  # ParlAI insists on an act() between two messages
+    if isinstance(agent, PolyencoderAgent):
+        return agent.get_ctxt_rep(batch)
+    return agent.model(xs=batch.text_vec, mems=None, cands=None)[0]
+
+
+@torch.no_grad()
+def score_and_sort(agent: TorchRankerAgent, context: Any, vectors: Tensor, k: int = 10) -> tuple[Tensor, Tensor]:
+    """The middle of ParlAI's `eval_step`: scores of one context with C kept candidates, and their order.
+
+    ParlAI sorts all C whatever is wanted of them (`--rank-top-k` is -1), so k saves it nothing.
+
+    Args:
+        agent: a bi- or poly-encoder of ParlAI.
+        context: what `encode_context` returned.
+        vectors: [C, D] fp32.
+        k: how many are returned, best first.
+
+    Returns:
+        Scores [k] and indices [k].
+    """
+    encodings = as_encodings(agent, vectors)
+    if isinstance(agent, PolyencoderAgent):
+        scores = agent.get_scores(*context, encodings)
+    else:
+        scores = agent._score(context, encodings)
+    ordered, ranks = scores.sort(1, descending=True)
+    return ordered[0, :k], ranks[0, :k]
+
+
+def encode_candidates(agent: TorchRankerAgent, texts: Sequence[str]) -> Tensor:
+    """Candidate texts -> vectors [C, D], as ParlAI encodes a fixed set.
+
+    It tokenises one text at a time, pads all of them to the longest of the set, and encodes 256 at once in their order
+    (`--encode-candidate-vecs-batchsize`).
+    """
+    with quiet():
+        encodings: Tensor = agent._make_candidate_encs(agent._make_candidate_vecs(list(texts)))
+    return encodings.reshape(len(texts), -1)
+
+
+def rank_pairs(agent: TorchRankerAgent, context: str, texts: Sequence[str]) -> list[str]:
+    """ParlAI's cross-encoder on one context and its own candidates: texts, best first, the first 100 of them.
+
+    This is a message with `label_candidates`, observe and act, the only source of candidates that it ranks: its
+    `score_candidates` wants them with a dimension for the examples, which fixed ones lack. All C pairs go through the
+    encoder at once, each padded to the longest candidate, so memory grows with C.
+    """
+    agent.reset()
+    agent.observe({"text": context, "label_candidates": list(texts), "episode_done": True})
+    ranked: list[str] = agent.act()["text_candidates"]
+    return ranked
+
+
+# ---- sentence-transformers -------------------------------------------------------------------------------------------
+
+# sentence-transformers scores tanh(W h + b) where ours scores h itself, the first output. With W = e I, b = 0 and our
+# linear layer divided by e the two agree: tanh(x) is x but for x^3 / 3, here 6e-6 of x at most while |h| < 17. A power
+# of two, so that neither product is rounded.
+POOLER_SCALE = 2.0**-12
+
+
+def st_cross_encoder(ranker: Ranker | str) -> SentenceCrossEncoder:
+    """One of our cross-encoders as `sentence_transformers.CrossEncoder`, on the CPU in fp32: same weights, same tokens.
+
+    Its `.predict([(context, candidate), ...])` returns our scores (fp32 numpy [P]), up to rounding, unless a text is
+    cut: it cuts the longer text of a pair, we cut a context to 360 and a candidate to 72 tokens. The pooler that its
+    `BertForSequenceClassification` puts before the linear layer has weights that change nothing, see POOLER_SCALE.
+
+    Args:
+        ranker: one of our cross-encoders, or its model file. Its backbone is a BERT (MiniLM is), its reduction `first`.
+    """
+    agent = (Ranker.load(ranker, no_cuda=True) if isinstance(ranker, str) else ranker).agent
+    module, backbone = agent.module, agent.module.encoder.backbone
+    if backbone.config.model_type != "bert" or module.reduction.kind != "first":
+        raise ValueError(f"{backbone.config.model_type}, {module.reduction.kind}: only a BERT with `first` fits.")
+    config = copy.deepcopy(backbone.config)
+    config.num_labels = 1
+    model = BertForSequenceClassification(config)
+    model.bert.load_state_dict(backbone.state_dict(), strict=False)  # the pooler, which ours lacks, follows
+    with torch.no_grad():
+        nn.init.eye_(model.bert.pooler.dense.weight).mul_(POOLER_SCALE)
+        nn.init.zeros_(model.bert.pooler.dense.bias)
+        model.classifier.weight.copy_(module.linear.weight * (module.encoder.output_scaling / POOLER_SCALE))
+        model.classifier.bias.copy_(module.linear.bias)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        pair_tokenizer(agent.dict).save_pretrained(folder)
+        return SentenceCrossEncoder(
+            folder,
+            max_length=TEXT_TRUNCATE + LABEL_TRUNCATE,
+            device="cpu",
+            activation_fn=nn.Identity(),  # its own default is a sigmoid, which keeps the order and loses the score
+            local_files_only=True,
+        )
+
+
+def pair_tokenizer(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
+    """Our tokenizer for Hugging Face's hands: a pair becomes [S] context [S] [S] candidate [S], as `pad_pairs` has it.
+
+    A line end becomes our newline token, as in `TextDictionary.encode`: it is given a line end as its name here.
+    """
+    special = dictionary.special
+    content = json.loads(dictionary.tokenizer.to_str())
+    for token in content["added_tokens"]:
+        if token["content"] == special.newline:
+            token["content"] = "\n"
+    vocabulary = content["model"]["vocab"]
+    if special.newline in vocabulary:  # of a learnt vocabulary; a pretrained one has it among the added tokens only
+        vocabulary["\n"] = vocabulary.pop(special.newline)
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{special.start} $A {special.end}",
+        pair=f"{special.start}:0 $A:0 {special.end}:0 {special.start}:1 $B:1 {special.end}:1",
+        special_tokens=[(special.start, dictionary.start_id), (special.end, dictionary.end_id)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=special.pad,
+        cls_token=special.start,
+        sep_token=special.end,
+        unk_token="[UNK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],  # without the second a pair is one segment
+        truncation_side="left",  # what is nearest to the reply stays
+    )

@@ -1,0 +1,231 @@
+"""Approximate search: FAISS gives a shortlist of candidates, whose scores are then computed in fp32.
+
+One vector per candidate is indexed, whatever the architecture. A poly-encoder's context asks with each of its m
+vectors, and what any of them finds is scored. A candidate outside all m lists has no dot product above the last of its
+list, and the score is a weighted mean of the dot products (attention.py): so it scores at most the largest of the
+lists' last values. Once the k-th best score reaches that, longer lists would change nothing, and the search stops. This
+is exact for lists that are complete. FAISS's may lack something: how much is measured, when it is built, against the
+exact search.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import faiss
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from polyagents.building import Worker, alone, say
+from polyagents.candidates import CandidateStore
+from polyagents.errors import InputError
+from polyagents.search import Best, Found, Query, search
+from polyagents.shards import writing
+
+INDEX_TYPES = ("exact", "hnsw", "ivfpq")
+DESCRIPTION = "shortlist.json"
+
+# Chosen by measurement (docs/architecture.md).
+HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH = 32, 80, 64
+IVF_PROBED = 1 / 16  # of all lists
+TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS wants 39 to 256 a list
+FIRST_LIST, LONGEST_LIST = 64, 4_096  # how many are asked for: first, and at most, in steps of 4
+
+
+class Shortlist(Protocol):
+    """What finds the nearest vectors by inner product: FAISS here, or a vector database."""
+
+    def nearest(self, vectors: Tensor, count: int) -> np.ndarray:
+        """Vectors [Q, D] -> indices [Q, count] of candidates; -1 where there are no more."""
+        ...
+
+
+class FaissShortlist:
+    """A FAISS index in memory."""
+
+    def __init__(self, index: Any):
+        self.index = index
+
+    def nearest(self, vectors: Tensor, count: int) -> np.ndarray:
+        """Vectors [Q, D] -> indices [Q, count] of candidates."""
+        if isinstance(self.index, faiss.IndexHNSW):
+            self.index.hnsw.efSearch = max(HNSW_SEARCH, count)
+        else:
+            self.index.nprobe = max(round(self.index.nlist * IVF_PROBED), 1)
+        found: np.ndarray = self.index.search(vectors.float().cpu().numpy(), count)[1]
+        return found
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `shortlist.json` tells of the FAISS index beside it.
+
+    Attributes:
+        index_type: hnsw or ivfpq.
+        identity: of the store that it was made from.
+        recall_at_1, recall_at_10: which part of the best 1 and 10 of the exact search it found when it was built.
+        contexts: on how many contexts that was measured.
+    """
+
+    index_type: str
+    identity: str
+    recall_at_1: float
+    recall_at_10: float
+    contexts: int
+
+    @property
+    def file(self) -> str:
+        """Where the index is; another one for another store, so that the two files can be replaced one by one."""
+        return f"{self.index_type}-{self.identity[:16]}.faiss"
+
+
+def search_shortlist(query: Query, shortlist: Shortlist, store: CandidateStore, k: int) -> tuple[Found, list[bool]]:
+    """The k best candidates of every context among those that a shortlist finds.
+
+    Returns:
+        What was found, and for each context whether the stop rule held, so that longer lists would not change it.
+    """
+    k = min(k, len(store))
+    best, complete = [], []
+    for example in range(len(query)):
+        one = query.one(example)
+        asking = one.vectors[0][one.mask[0]]  # [m, D]
+        count = min(max(FIRST_LIST, 2 * k), store.slots)
+        while True:
+            lists = shortlist.nearest(asking, count)
+            mine, done = scored(one, asking, lists, store, k)
+            if done or count >= min(LONGEST_LIST, store.slots):
+                break
+            count = min(4 * count, store.slots)
+        best.append(mine)
+        complete.append(done)
+    shortest = min(len(mine.indices) for mine in best)  # lists may hold fewer than k
+    indices = np.stack([mine.indices[:shortest] for mine in best])
+    return Found(indices, np.stack([mine.scores[:shortest] for mine in best])), complete
+
+
+def scored(query: Query, asking: Tensor, lists: np.ndarray, store: CandidateStore, k: int) -> tuple[Best, bool]:
+    """Score all that is in the lists [m, n] of one context, in fp32.
+
+    Returns:
+        The best, and whether anything outside of (complete) lists could be better.
+    """
+    members = np.unique(lists[lists >= 0])
+    rows = store.rows(members).to(asking.device)
+    alive = ~np.isin(members, store.deleted)
+    best = Best(k)
+    best.merge(members[alive], query.scores(rows)[0].cpu().numpy()[alive])
+    products = (asking.float() @ rows.T).cpu().numpy()  # [m, members]
+    place = np.searchsorted(members, lists.clip(min=0))
+    in_lists = np.where(lists >= 0, np.take_along_axis(products, place, 1), np.inf)
+    return best, bool(len(members) == store.slots or best.bar >= in_lists.min(1).max())
+
+
+# ---- building --------------------------------------------------------------------------------------------------------
+
+
+def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Description:
+    """Write a FAISS index into a store's folder, and measure it; one that is there already is left as it is.
+
+    Args:
+        store: its vectors are indexed.
+        index_type: hnsw (better recall, 2 bytes a number) or ivfpq (an eighth of a byte a number, built much sooner).
+        query: B contexts that recall is measured with.
+
+    Raises:
+        InputError: there is no such type, or it cannot hold vectors of this width.
+    """
+    if index_type not in INDEX_TYPES[1:]:
+        raise InputError(f"--index-type {index_type!r}: there are {', '.join(INDEX_TYPES)}.")
+    known = describe(store)
+    if known is not None and known.index_type == index_type and os.path.exists(os.path.join(store.folder, known.file)):
+        return known
+    index = empty_index(index_type, store)
+    with alone(store.folder, Worker()):
+        with tqdm(total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=None) as bar:
+            for block in store.blocks():
+                # Deleted candidates are added as well: FAISS counts places, and they are left out when they are found.
+                index.add(block.exact(slice(None)).numpy())
+                bar.update(len(block.vectors))
+        contexts = len(query)
+        at_1, at_10 = recall(query, FaissShortlist(index), store)
+        description = Description(index_type, store.identity, at_1, at_10, contexts)
+        with writing(os.path.join(store.folder, description.file)) as temporary:
+            faiss.write_index(index, temporary)
+        with writing(os.path.join(store.folder, DESCRIPTION)) as temporary, open(temporary, "w") as file:
+            json.dump(asdict(description), file)
+        for name in os.listdir(store.folder):
+            if name.endswith(".faiss") and name != description.file:
+                os.remove(os.path.join(store.folder, name))
+    return description
+
+
+def empty_index(index_type: str, store: CandidateStore) -> Any:
+    """A FAISS index without candidates, trained where it needs that."""
+    index: Any
+    if index_type == "hnsw":
+        index = faiss.index_factory(store.width, f"HNSW{HNSW_LINKS},SQfp16", faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = HNSW_BUILD
+        return index
+    if store.width % 4:
+        raise InputError(f"--index-type ivfpq needs a width that 4 divides, and this is {store.width}; use hnsw.")
+    sample = store.rows(np.linspace(0, store.slots - 1, min(store.slots, TRAINED_ON)).astype(np.int64)).numpy()
+    lists = max(min(round(4 * store.slots**0.5), len(sample) // 39), 1)
+    index = faiss.index_factory(store.width, f"IVF{lists},PQ{store.width // 4}x4fs", faiss.METRIC_INNER_PRODUCT)
+    say(f"Learning {lists} clusters from {len(sample):,} candidates.")
+    index.train(sample)
+    return index
+
+
+def recall(query: Query, shortlist: Shortlist, store: CandidateStore) -> tuple[float, float]:
+    """Which part of the best candidate, and of the best 10, the shortlist finds."""
+    exact, found = search(query, store, 10).indices, search_shortlist(query, shortlist, store, 10)[0].indices
+    shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
+    return float(np.mean(shares[0])), float(np.mean(shares[1]))
+
+
+# ---- opening ---------------------------------------------------------------------------------------------------------
+
+
+def describe(store: CandidateStore) -> Description | None:
+    """What was built for a store as it is now; None where nothing was."""
+    try:
+        with open(os.path.join(store.folder, DESCRIPTION), encoding="utf-8") as file:
+            description = Description(**json.load(file))
+    except (OSError, ValueError, TypeError):
+        return None
+    if description.identity != store.identity:
+        say(
+            f"The {description.index_type} index of {store.folder} was built before candidates were added: searching "
+            f"exactly until build_index is run with --index-type {description.index_type} again."
+        )
+        return None
+    return description
+
+
+def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
+    """The FAISS index of a store; None where there is none for it as it is now.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    description = describe(store)
+    if description is None:
+        return None
+    path = os.path.join(store.folder, description.file)
+    try:
+        return FaissShortlist(faiss.read_index(path))
+    except RuntimeError as error:
+        raise InputError(
+            f"{path} is missing or damaged; run build_index with --index-type {description.index_type} again, or "
+            f"remove {DESCRIPTION} beside it to search exactly."
+        ) from error
+
+
+def sample_of(store: CandidateStore, count: int) -> Sequence[str]:
+    """Some candidates, evenly drawn."""
+    places = np.unique(np.linspace(0, store.slots - 1, min(count, store.slots)).astype(np.int64))
+    return [store[int(place)] for place in places]

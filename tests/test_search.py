@@ -1,0 +1,158 @@
+"""The exact search returns what scoring everything and sorting would, whatever the machine scans in."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from polyagents import search as module
+from polyagents.attention import poly_scores
+from polyagents.search import HeldVectors, Query, Scan, score_all, search, top_k
+from polyagents.shards import Block, decoded, encoded
+
+KINDS = ["fp32", "bf16", "int8"]
+
+
+@dataclasses.dataclass
+class Stored:
+    """Vectors as a store would hold them, in blocks of 70."""
+
+    vectors: torch.Tensor
+    kind: str
+    alive: torch.Tensor | None = None
+
+    def __len__(self):
+        return len(self.vectors) if self.alive is None else int(self.alive.sum())
+
+    def blocks(self):
+        vectors, scales, rest = encoded(self.vectors, self.kind)
+        norms = torch.linalg.vector_norm(decoded(encoded(self.vectors, self.kind)), dim=1)
+        yield from Block(0, vectors, norms, scales, rest, self.alive).split(70)
+
+
+def query(m, width=24, examples=5, seed=0, scale=1.0, sharpness=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(examples, m, width, generator=generator) * scale
+    mask = torch.ones(examples, m).bool()
+    mask[-1, m // 2 + 1 :] = False  # a short context
+    return Query(vectors, mask, sharpness)
+
+
+def candidates(count=300, width=24, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(count, width, generator=generator)
+    vectors[count // 2 :: 7] = vectors[3]  # ties
+    vectors[-1] = 0.0
+    return vectors
+
+
+def brute_force(query, stored):
+    """What the decision must be: every score in fp32 from what is stored."""
+    vectors = decoded(encoded(stored.vectors, stored.kind))
+    scores = poly_scores(query.vectors, query.mask, vectors, query.sharpness).numpy()
+    if stored.alive is not None:
+        scores[:, ~stored.alive.numpy()] = -np.inf
+    return scores
+
+
+@pytest.fixture(params=["as it is", "no bf16, no int8", "bf16 only"])
+def machine(request, monkeypatch):
+    """What the CPU is fast in."""
+    if request.param != "as it is":
+        monkeypatch.setattr(module, "has_int8", lambda: False)
+        monkeypatch.setattr(module, "has_bf16", lambda: request.param == "bf16 only")
+
+
+@pytest.mark.parametrize("m", [1, 4, 33])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("scale", "sharpness"), [(1.0, 1.0), (0.01, 1.0), (30.0, 0.2), (0.2, 20.0)])
+def test_a_search_finds_what_brute_force_finds(machine, m, kind, scale, sharpness):
+    asked, stored = query(m, scale=scale, sharpness=sharpness), Stored(candidates(), kind)
+    expected = brute_force(asked, stored)
+    torch.testing.assert_close(score_all(asked, stored).numpy(), expected, rtol=1e-5, atol=1e-5 * scale)
+    for k in (1, 10, 300, 999):
+        found = search(asked, stored, k)
+        for indices, scores, row in zip(found.indices, found.scores, expected, strict=True):
+            assert len(set(indices.tolist())) == min(k, 300)
+            np.testing.assert_allclose(scores, np.sort(row)[::-1][:k], rtol=1e-5, atol=1e-5 * scale)
+            np.testing.assert_allclose(scores, row[indices], rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_equal_candidates_come_in_order():
+    stored = Stored(candidates()[3:4].repeat(200, 1), "bf16")
+    assert search(query(4), stored, 12).indices.tolist() == [list(range(12))] * 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deleted_candidates_are_not_found(kind):
+    alive = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.4
+    stored = Stored(candidates(), kind, alive)
+    expected = brute_force(query(4), stored)
+    found = search(query(4), stored, 300)
+    assert found.indices.shape == (5, int(alive.sum()))
+    assert set(found.indices.flatten().tolist()) == set(alive.nonzero().flatten().tolist())
+    np.testing.assert_allclose(found.scores, np.sort(expected)[:, ::-1][:, : found.scores.shape[1]], rtol=1e-5)
+    assert torch.isinf(score_all(query(4), stored)[:, ~alive]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1, 16])
+def test_bounds_are_never_below_the_score(machine, kind, m):
+    """Also where everything that rounding can do to a number is in the data."""
+    generator = torch.Generator().manual_seed(2)
+    vectors = torch.randn(500, 48, generator=generator) * 10 ** torch.empty(500, 1).uniform_(-4, 4, generator=generator)
+    for scale in (1e-3, 1.0, 1e3):
+        asked, stored = query(m, width=48, scale=scale), Stored(vectors, kind)
+        scan = Scan(asked)
+        bounds = torch.cat([scan.bounds(block) for block in stored.blocks()])
+        assert (score_all(asked, stored) <= bounds.T).all()
+
+
+def test_few_candidates_are_scored_in_fp32(monkeypatch):
+    """The bounds are worth something: of 20,000, less than one in a hundred is scored to find ten."""
+    vectors, scored = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0)), []
+    exact = Block.exact
+    monkeypatch.setattr(Block, "exact", lambda block, rows: scored.append(len(rows)) or exact(block, rows))
+    search(query(16, width=64, examples=1, scale=3.0), HeldVectors(vectors), 10)
+    assert 10 <= sum(scored) < 2_000
+
+
+def test_scores_that_are_no_numbers_come_last():
+    vectors = candidates(40)
+    vectors[7] = torch.nan
+    found = search(query(3), HeldVectors(vectors), 40)
+    assert (found.indices[:, -1] == 7).all()
+    asked = query(3)
+    asked.vectors[0] = torch.nan
+    found = search(asked, HeldVectors(candidates(40)), 3)
+    assert found.indices[0].tolist() == [0, 1, 2]
+
+
+def test_nothing_to_search():
+    assert search(query(2), HeldVectors(torch.empty(0, 24)), 3).indices.shape == (5, 0)
+
+
+def test_both_halves_make_the_number_again():
+    values = torch.cat([torch.randn(1000) * 10.0 ** torch.randint(-30, 30, (1000,)), torch.tensor([0.0, -0.0, 1e-45])])
+    stored = encoded(values.unsqueeze(1), "fp32")
+    assert torch.equal(decoded(stored).view(torch.int32), values.unsqueeze(1).view(torch.int32))
+    off = (stored.vectors.double() - values.unsqueeze(1).double()).abs()
+    assert (off <= 2**-8 * values.unsqueeze(1).double().abs() + 1e-40).all()
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 50])
+def test_top_k_is_a_stable_sort(k):
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        scores = generator.integers(0, 5, 10).astype(np.float32)
+        last = generator.random(10) < 0.3
+        expected = sorted(range(10), key=lambda i: (-scores[i], i))[:k]
+        assert top_k(scores, k).tolist() == expected
+        expected = sorted(range(10), key=lambda i: (-scores[i], last[i], i))[:k]
+        assert top_k(scores, k, last).tolist() == expected
+
+
+def test_top_k_puts_scores_that_are_no_numbers_last():
+    assert top_k(np.full(5, np.nan, np.float32), 2).tolist() == [0, 1]
+    assert top_k(np.array([np.nan, 1, 2, 3], np.float32), 2).tolist() == [3, 2]
