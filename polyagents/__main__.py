@@ -6,11 +6,11 @@ import sys
 
 from parlai.core.script import SCRIPT_REGISTRY, superscript_main
 
-from polyagents.commands import build_index, demo, rank  # noqa: F401  registers them
+from polyagents.commands import bench_inference, build_index, demo, rank  # noqa: F401  registers them
 from polyagents.compat import users_fault
 from polyagents.errors import InputError
 
-OWN_COMMANDS = ("build_index", "demo", "rank")
+OWN_COMMANDS = ("bench_inference", "build_index", "demo", "rank")
 SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 
 

@@ -20,7 +20,7 @@ from polyagents.errors import InputError
 from polyagents.shards import BYTES, SHARD, Encoded, Shard, encoded, write_shard
 
 BLOCK = 2_048  # texts that are tokenised and encoded at once; progress is shown per block
-SAMPLE = 256  # texts that are encoded to tell how long all will take
+SAMPLE = 512  # texts that are encoded to tell how long all will take
 ESTIMATED = 4 * BLOCK  # candidates from which on a build is long enough to be told about before
 
 Encode = Callable[[Sequence[str]], Tensor]
@@ -157,7 +157,7 @@ def announce(folder: str, texts: Texts, maker: Maker, left: int, done: int, work
     """
     places = range(0, len(texts), max(len(texts) // SAMPLE, 1))
     sample = [texts.part(place, place + 1)[0] for place in places][:SAMPLE]
-    maker.encode(sample[:16])  # the first call of all is slower
+    maker.encode(sample)  # the first call of all is several times slower
     begin = time.perf_counter()
     width = maker.encode(sample).size(1)
     seconds = (time.perf_counter() - begin) / len(sample) * left

@@ -63,11 +63,11 @@ class BuildIndex(ParlaiScript):
         opt = self.opt
         if not all(opt.get(name) for name in ("model_file", "candidates_file", "index_dir")):
             raise InputError("build_index needs --model-file, --candidates-file and --index-dir.")
-        worker = this_worker()
         overrides = {"precision": opt["precision"]} if opt.get("precision") else {}
-        if torch.cuda.is_available() and worker.world > 1:
+        if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():
             overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
         ranker = Ranker.load(opt["model_file"], **overrides)
+        worker = this_worker()  # now: ParlAI wraps a model for training where it finds several processes
         file, folder = opt["candidates_file"], opt["index_dir"]
         if opt["append"]:
             ranker.append(ranker.open_index(folder), FileTexts(file))

@@ -1,0 +1,283 @@
+"""What `polyagents bench_inference` measures: scoring, whole replies, encoding, a large index, re-ranking.
+
+Every part returns rows for a table. ParlAI's side is in peers.py; vectors are those of a trained model, the same on
+both sides. Letters as everywhere: B, C, M, D.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from polyagents.attention import poly_scores
+from polyagents.benchmarks import peers
+from polyagents.benchmarks.measure import copy_time, peak_memory, resident, side_by_side
+from polyagents.candidates import CandidateStore, HeldCandidates
+from polyagents.fixed import FixedCandidates
+from polyagents.poly import PolyEncoder
+from polyagents.ranker import Ranker
+from polyagents.reduction import context_vectors
+from polyagents.search import Query, search
+from polyagents.shards import SHARD, Block
+from polyagents.shortlist import search_shortlist
+
+CODES = (16, 64, 360)
+Row = dict[str, Any]
+
+
+class Blocks:
+    """Candidate vectors in memory as a store maps them, in bf16."""
+
+    def __init__(self, blocks: Sequence[Block]):
+        self.list = list(blocks)
+
+    def __len__(self) -> int:
+        return sum(len(block.vectors) for block in self.list)
+
+    def blocks(self) -> Iterator[Block]:
+        """All of them."""
+        yield from self.list
+
+    def matrix(self) -> Tensor:
+        """[C, D] fp32, as ParlAI keeps them."""
+        return torch.cat([block.vectors for block in self.list]).float()
+
+
+def filled(vectors: Tensor, count: int, doubled: bool) -> Blocks:
+    """As many vectors as wanted from real ones [C, D].
+
+    Beyond C they are real ones with noise of a tenth of their length. Doubled, a vector v becomes [v, R v] / sqrt(2)
+    with R orthogonal: twice as wide, and all dot products stay what they are.
+    """
+    generator = torch.Generator().manual_seed(0)
+    blocks, scale = [], float(vectors.norm(dim=1).mean()) / vectors.size(1) ** 0.5
+    for start in range(0, count, SHARD):
+        rows = torch.arange(start, min(start + SHARD, count))
+        part = vectors[rows % len(vectors)].float()
+        if start >= len(vectors):
+            part += 0.1 * scale * torch.randn(part.shape, generator=generator)
+        part = (wider(part) if doubled else part).bfloat16()
+        blocks.append(Block(start, part, torch.linalg.vector_norm(part.float(), dim=1)))
+    return Blocks(blocks)
+
+
+def wider(vectors: Tensor) -> Tensor:
+    """[..., D] -> [..., 2 D] with the same dot products."""
+    rotation = torch.linalg.qr(
+        torch.randn(vectors.size(-1), vectors.size(-1), generator=torch.Generator().manual_seed(1))
+    )[0]
+    return torch.cat([vectors, vectors @ rotation], -1) / 2**0.5
+
+
+@torch.no_grad()
+def queries(ranker: Ranker, context: str) -> dict[str, Query]:
+    """One context as each architecture of the paper's Table 5 would ask: bi, poly with learnt codes, poly with first m.
+
+    Where the model's own number of codes is another, codes are drawn as its own are spread.
+    """
+    module = ranker.agent.module
+    tokens = ranker.agent.tokens([ranker.agent.context_ids(context)])
+    states = module.context_encoder(tokens)
+    mean = context_vectors(states, tokens.mask, "codes", 1, torch.zeros(1, states.size(-1)))
+    asked = {"bi": Query(mean.vectors, mean.mask)}
+    own = getattr(module, "codes", None)
+    for m in CODES:
+        codes = own if own is not None and len(own) == m else None
+        if codes is None:
+            spread = 0.02 if own is None else float(own.std())
+            codes = spread * torch.randn(m, states.size(-1), generator=torch.Generator().manual_seed(0))
+        asked[f"poly {m}, learnt codes"] = Query(*context_vectors(states, tokens.mask, "codes", m, codes))
+    for m in CODES:
+        asked[f"poly {m}, first outputs"] = Query(*context_vectors(states, tokens.mask, "n_first", m))
+    return asked
+
+
+def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int], rounds: int) -> list[Row]:
+    """Score one context with C stored candidates and take the best 10: the paper's Tables 5 and 9."""
+    rows = []
+    for doubled in (False, True):
+        for count in counts:
+            width = vectors.size(1) * (1 + doubled)
+            stored = filled(vectors, count, doubled)
+            bound = copy_time([block.vectors for block in stored.list], rounds)
+            matrix = stored.matrix() if count <= 100_000 else None
+            for name, query in tqdm(queries(ranker, context).items(), desc=f"{count:,} x {width}"):
+                asked = Query(wider(query.vectors), query.mask) if doubled else query
+                row = score_row(name, asked, stored, matrix, ranker.agent.opt["dict_file"], rounds)
+                rows.append({"width": width} | row | {"bound ms": bound, "of bound": row["ours ms"] / bound})
+    return rows
+
+
+def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, dict_file: str, rounds: int) -> Row:
+    """One architecture over one set: ours, and ParlAI's where it can hold the vectors."""
+    ways = {"ours": lambda: search(query, stored, 10)}
+    m, width = query.vectors.shape[1:]
+    if matrix is not None:
+        kind = "bi" if name == "bi" else "poly"
+        agent = peers.parlai_agent(kind, 1, width, 4, m, "n_first" if "first" in name else "codes", dict_file=dict_file)
+        theirs = query.vectors.squeeze(1) if kind == "bi" else (query.vectors, query.mask)
+        ways["parlai"] = lambda: peers.score_and_sort(agent, theirs, matrix)
+        ours, parlai = search(query, stored, 10).scores[0], peers.score_and_sort(agent, theirs, matrix)[0].numpy()
+        np.testing.assert_allclose(ours, parlai, rtol=1e-3)  # both do the same work
+    times = side_by_side(ways, rounds)
+    memory = {}
+    for way, run in ways.items():
+        with peak_memory() as peak:
+            run()
+        memory[way] = peak[0]
+    row: Row = {"model": name, "candidates": len(stored), "m": m, "ours ms": times["ours"], "ours MB": memory["ours"]}
+    if matrix is not None:
+        row |= {"parlai ms": times["parlai"], "parlai MB": memory["parlai"], "ratio": times["parlai"] / times["ours"]}
+    return row
+
+
+def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Sequence[str], rounds: int) -> list[Row]:
+    """Message in, text out, with fixed candidates: the whole `act()` on both sides."""
+    agent = ranker.agent
+    config = agent.module.context_encoder.backbone.config
+    m = agent.opt["poly_n_codes"] if isinstance(agent.module, PolyEncoder) else 1
+    kind = "poly" if isinstance(agent.module, PolyEncoder) else "bi"
+    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+    rows = []
+    for count in (1_000, 100_000):
+        if len(texts) < count:
+            continue
+        with fixed_candidates(agent, HeldCandidates(texts[:count], vectors[:count].float())):
+            parlai = peers.parlai_agent(kind, *sizes, m, "codes", dict_file=ranker.agent.opt["dict_file"])
+            peers.set_fixed_candidates(parlai, texts[:count], vectors[:count])
+            turn = iter(range(10**9))
+
+            def say(speaker: Any, turn: Iterator[int] = turn) -> str:
+                return peers.reply(speaker, contexts[next(turn) % len(contexts)])
+
+            ways = {"ours": lambda say=say: say(agent), "parlai": lambda parlai=parlai, say=say: say(parlai)}
+            times = side_by_side(ways, rounds * 3)
+        rows.append({"model": kind, "candidates": count, "m": m} | ratio_of(times))
+    return rows
+
+
+@contextlib.contextmanager
+def fixed_candidates(agent: Any, held: HeldCandidates) -> Iterator[None]:
+    """Let our agent rank these candidates for a while, as a chat does."""
+    before = agent.fixed, agent.eval_candidates
+    agent.fixed, agent.eval_candidates = FixedCandidates("", lambda _: held), "fixed"
+    yield
+    agent.fixed, agent.eval_candidates = before
+
+
+def ratio_of(times: dict[str, float]) -> Row:
+    """Milliseconds of both, and how many times ours is as fast."""
+    return {f"{name} ms": value for name, value in times.items()} | {"ratio": times["parlai"] / times["ours"]}
+
+
+def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
+    """Texts to vectors, candidates a second: ours as build_index does it, ParlAI's as it encodes a fixed set."""
+    config = ranker.agent.module.context_encoder.backbone.config
+    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+    parlai = peers.parlai_agent("poly", *sizes, 64, "codes", dict_file=ranker.agent.opt["dict_file"])
+    ways = {
+        "ours": lambda: ranker.agent.encode_texts(texts, low_precision=True),
+        "ours, fp32": lambda: ranker.agent.encode_texts(texts),
+        "parlai": lambda: peers.encode_candidates(parlai, texts),
+    }
+    times = side_by_side(ways, rounds)
+    rate = {name: len(texts) / value * 1e3 for name, value in times.items()}
+    tokens = sum(len(candidate.ids) for candidate in ranker.agent.as_candidates(texts)) / len(texts)
+    return [
+        {"way": name, "candidates/s": value, "tokens each": tokens, "ratio": value / rate["parlai"]}
+        for name, value in rate.items()
+    ]
+
+
+@torch.no_grad()
+def brute_force(query: Query, store: CandidateStore, k: int) -> np.ndarray:
+    """Indices [B, k] of the best, by every score in fp32 and one sort."""
+    parts = [
+        poly_scores(query.vectors, query.mask, block.exact(slice(None)), query.sharpness) for block in store.blocks()
+    ]
+    scores = torch.cat(parts, 1).numpy()
+    return np.stack([np.lexsort((np.arange(len(row)), -row))[:k] for row in scores])
+
+
+def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds: int) -> list[Row]:
+    """An index on disk, opened as a user opens it: exact search, memory, and FAISS if it is there."""
+    begin = time.perf_counter()
+    store = ranker.open_index(index_dir, exact=True)
+    opened = (time.perf_counter() - begin) * 1e3
+    asked = [ranker.query([context]) for context in contexts]
+    exact = [search(query, store, 10).indices[0] for query in asked]
+    memory = resident()
+    turn = iter(range(10**9))
+    times = side_by_side({"exact": lambda: search(asked[next(turn) % len(asked)], store, 10)}, rounds * 3)
+    best = [brute_force(query, store, 10)[0] for query in tqdm(asked, desc="brute force")]
+    stored = [shard.tensors["vectors"] for shard in store.shards]
+    rows: list[Row] = [
+        {
+            "search": "exact",
+            "candidates": len(store),
+            "ms": times["exact"],
+            "bound ms": copy_time(stored, rounds),
+            "equal to brute force": f"{sum(map(np.array_equal, best, exact))}/{len(asked)}",
+            "open ms": opened,
+            "own MB": memory["RssAnon"],
+            "mapped MB": memory["RssFile"],
+        }
+    ]
+    store = ranker.open_index(index_dir)
+    if store.shortlist is not None:
+        rows.append(approximate(store, asked, exact, times["exact"], rounds))
+    return rows
+
+
+def approximate(
+    store: CandidateStore, asked: Sequence[Query], exact: Sequence[np.ndarray], ms: float, rounds: int
+) -> Row:
+    """FAISS's shortlist against the exact search."""
+    found = [search_shortlist(query, store.shortlist, store, 10) for query in asked]
+    shares = [np.isin(want, got.indices[0]).mean() for want, (got, _) in zip(exact, found, strict=True)]
+    firsts = [want[0] in got.indices[0][:1] for want, (got, _) in zip(exact, found, strict=True)]
+    turn = iter(range(10**9))
+    times = side_by_side(
+        {"faiss": lambda: search_shortlist(asked[next(turn) % len(asked)], store.shortlist, store, 10)}, rounds * 3
+    )
+    return {
+        "search": type(store.shortlist.index).__name__,
+        "candidates": len(store),
+        "ms": times["faiss"],
+        "recall@1": float(np.mean(firsts)),
+        "recall@10": float(np.mean(shares)),
+        "stop rule held": float(np.mean([complete[0] for _, complete in found])),
+        "part of exact": times["faiss"] / ms,
+    }
+
+
+def reranking(cross: Ranker, context: str, texts: Sequence[str], rounds: int) -> list[Row]:
+    """A cross-encoder over one context and 100 replies, in fp32: ours, sentence-transformers', ParlAI's."""
+    config = cross.agent.module.encoder.backbone.config
+    theirs = peers.st_cross_encoder(cross)
+    parlai = peers.parlai_agent(
+        "cross",
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        dict_file=cross.agent.opt["dict_file"],
+    )
+    pairs = [(context, text) for text in texts]
+    np.testing.assert_allclose(cross.score(context, texts), theirs.predict(pairs), rtol=1e-3, atol=1e-4)
+    times = side_by_side(
+        {
+            "ours": lambda: cross.score(context, texts),
+            "sentence-transformers": lambda: theirs.predict(pairs),
+            "parlai": lambda: peers.rank_pairs(parlai, context, texts),
+        },
+        rounds,
+    )
+    return [
+        {"way": name, "replies": len(texts), "ms": value, "ours is faster by": value / times["ours"]}
+        for name, value in times.items()
+    ]

@@ -1,0 +1,65 @@
+"""Times and memory of several ways to do one thing, side by side in one run."""
+
+import contextlib
+import gc
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+
+def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
+    """Median milliseconds of each way, run in turn so that a busy moment of the machine meets all of them."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    for _ in range(rounds):
+        for name, way in ways.items():
+            begin = time.perf_counter()
+            way()
+            times[name].append((time.perf_counter() - begin) * 1e3)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def copy_time(matrices: Sequence[torch.Tensor], rounds: int = 7) -> float:
+    """Median milliseconds to copy stored matrices once: the bound that a scan is held against."""
+    largest = torch.empty_like(max(matrices, key=torch.Tensor.numel))
+
+    def copy() -> None:
+        for matrix in matrices:
+            largest[: len(matrix)].copy_(matrix)
+
+    return side_by_side({"copy": copy}, rounds)["copy"]
+
+
+@contextlib.contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """Megabytes of RAM that a block took at most, beyond what the process had; mapped files counted. Linux only."""
+    peak: list[float] = []
+    gc.collect()
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the high-water mark begins anew
+    before = resident()["VmRSS"]
+    yield peak
+    peak.append(resident()["VmHWM"] - before)
+
+
+def resident() -> dict[str, float]:
+    """Megabytes of this process in RAM: all (VmRSS), its peak (VmHWM), its own (RssAnon), of mapped files (RssFile)."""
+    with open("/proc/self/status") as file:
+        lines = [line.split() for line in file]
+    return {line[0].rstrip(":"): int(line[1]) / 1024 for line in lines if line[-1] == "kB"}
+
+
+def machine() -> str:
+    """What a figure was measured on."""
+    with open("/proc/cpuinfo") as file:
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
+                                        ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
+                                        ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
+    threads, version = torch.get_num_threads(), torch.__version__
+    return f"{names[0]}, {threads} threads, {' '.join(special)}; torch {version}, Python {platform.python_version()}"

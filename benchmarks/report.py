@@ -1,0 +1,53 @@
+"""Rows to tables and pictures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+COLOURS = {"bi": "#0072b2", "poly 16": "#009e73", "poly 64": "#d55e00", "poly 360": "#cc79a7"}
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """A table with every column that a row has."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [columns, ["---"] * len(columns), *[[cell(row.get(name)) for name in columns] for row in rows]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell(value: Any) -> str:
+    """Three digits that count."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def scoring_picture(rows: Sequence[dict[str, Any]], path: str) -> None:
+    """Milliseconds over the number of candidates, one panel a width: ours, ParlAI's, and a copy of the matrix."""
+    widths = sorted({row["width"] for row in rows})
+    figure, panels = plt.subplots(1, len(widths), figsize=(6 * len(widths), 4.5), sharey=True, squeeze=False)
+    for panel, width in zip(panels[0], widths, strict=True):
+        mine = [row for row in rows if row["width"] == width and "first" not in row["model"]]
+        for name in dict.fromkeys(row["model"] for row in mine):
+            line = [row for row in mine if row["model"] == name]
+            label = name.split(",")[0]
+            for key, style in (("ours ms", "-o"), ("parlai ms", "--s")):
+                points = [(row["candidates"], row[key]) for row in line if key in row]
+                who = "polyagents" if key == "ours ms" else "ParlAI"
+                panel.plot(
+                    *zip(*points, strict=True), style, color=COLOURS[label], label=f"{label}, {who}", markersize=4
+                )
+        bound = {row["candidates"]: row["bound ms"] for row in mine}
+        panel.plot(list(bound), list(bound.values()), ":", color="black", label="a copy of the stored matrix")
+        panel.set(xscale="log", yscale="log", xlabel="candidates", title=f"width {width}, one context, best 10")
+        panel.grid(alpha=0.3)
+    panels[0][0].set_ylabel("milliseconds")
+    panels[0][-1].legend(fontsize=8, loc="upper left")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

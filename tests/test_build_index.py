@@ -1,0 +1,130 @@
+"""`polyagents build_index` and what `rank` makes of an index: from the shell, with real processes where it matters."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from polyagents import Ranker
+from polyagents.commands.build_index import BuildIndex
+from polyagents.commands.rank import Rank
+from polyagents.errors import InputError
+
+REPLIES = [
+    f"i like {colour} {thing}" for colour in ("red", "blue", "green") for thing in ("cars", "hats", "tea", "fish")
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "replies.txt"
+    path.write_text("\n".join(REPLIES))
+    return path
+
+
+@pytest.fixture
+def build(trained, file, tmp_path, capsys):
+    """Run the command; the JSON line that it prints."""
+
+    def run(*arguments, kind="poly", candidates=file):
+        flags = ("-mf", trained(kind), "--candidates-file", candidates, "--index-dir", tmp_path / "index")
+        capsys.readouterr()
+        BuildIndex.main(*map(str, (*flags, *arguments)))
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def rank(trained, tmp_path, monkeypatch, capsys):
+    """Rank one context over the index; the JSON line that it prints."""
+
+    def run(*arguments, kind="poly"):
+        monkeypatch.setattr("sys.stdin", io.StringIO("i would like tea\n"))
+        capsys.readouterr()
+        Rank.main("-mf", trained(kind), "--index-dir", str(tmp_path / "index"), *map(str, arguments))
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly"])
+def test_build_and_rank(kind, build, rank, trained, tmp_path):
+    line = build("--stored-as", "fp32", kind=kind)
+    assert line["candidates"] == len(REPLIES) and line["stored_as"] == "fp32" and line["width"] == 128
+    assert line["bytes"] == sum(path.stat().st_size for path in (tmp_path / "index").iterdir())
+    expected = Ranker.load(trained(kind)).rank("i would like tea", REPLIES, 3)
+    found = rank("--top-k", 3, kind=kind)
+    assert "complete" not in found
+    assert [(m["index"], m["text"]) for m in found["candidates"]] == [(m.index, m.text) for m in expected]
+    assert [m["score"] for m in found["candidates"]] == pytest.approx([m.score for m in expected], abs=1e-3)
+
+
+def test_append_and_delete(build, rank, file, tmp_path):
+    build()
+    more = tmp_path / "more.txt"
+    more.write_text(f"{REPLIES[0]}\ni would like tea\n")
+    assert build("--append", candidates=more)["candidates"] == len(REPLIES) + 1
+    assert len(REPLIES) in [match["index"] for match in rank("--top-k", 99)["candidates"]]
+    more.write_text("i would like tea\nnever there\n")
+    assert build("--delete", candidates=more)["candidates"] == len(REPLIES)
+    assert len(REPLIES) not in [match["index"] for match in rank("--top-k", 99)["candidates"]]
+    with pytest.raises(InputError, match="would undo that"):
+        build()
+
+
+def test_an_approximate_index_tells_its_recall_and_is_used(build, rank, tmp_path):
+    contexts = tmp_path / "contexts.txt"
+    contexts.write_text("hello\nhow are you\n")
+    line = build("--index-type", "hnsw", "--contexts-file", contexts)
+    assert line["recall@1"] == line["recall@10"] == 1.0 and line["contexts"] == 2
+    assert build("--index-type", "hnsw")["contexts"] == 2  # there already
+    approximate, exact = rank("--top-k", 3), rank("--top-k", 3, "--exact")
+    assert approximate["complete"] is True and "complete" not in exact
+    assert approximate["candidates"] == exact["candidates"]
+
+
+def test_a_second_model_reorders_the_shortlist(build, rank, trained):
+    build()
+    shortlist = [match["index"] for match in rank("--top-k", 5)["candidates"]]
+    scores = Ranker.load(trained("cross")).score("i would like tea", REPLIES)
+    found = rank("--rerank", trained("cross"), "--rerank-top", 5, "--top-k", 3)["candidates"]
+    assert [match["index"] for match in found] == sorted(shortlist, key=lambda i: -scores[i])[:3]
+    assert [match["score"] for match in found] == pytest.approx([scores[m["index"]] for m in found], abs=1e-3)
+    assert all(match["text"] == REPLIES[match["index"]] for match in found)
+
+
+def test_what_build_index_cannot_do(build, file, tmp_path):
+    with pytest.raises(InputError, match="needs --model-file, --candidates-file and --index-dir"):
+        BuildIndex.main("-mf", "M")
+    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+        build(kind="cross")
+    with pytest.raises(InputError, match="holds no finished candidate index"):
+        build("--append")
+    file.write_text("")
+    with pytest.raises(InputError, match="holds no text"):
+        build()
+    assert not (tmp_path / "index").exists()
+
+
+def test_several_processes_build_one_index(trained, file, tmp_path):
+    """torchrun, as on several machines that share a folder."""
+    torchrun = Path(sys.executable).with_name("torchrun")
+    file.write_text("\n".join(f"reply {i}" for i in range(20_000)))  # two shards
+    flags = ("-mf", trained("poly"), "--candidates-file", file, "--index-dir")
+    command = [torchrun, "--standalone", "--nproc-per-node", "2", "-m", "polyagents", "build_index"]
+    done = subprocess.run(
+        [*map(str, (*command, *flags, tmp_path / "both"))], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["candidates"] == 20_000
+    assert "(1/2)" in done.stderr and "(2/2)" in done.stderr
+    BuildIndex.main(*map(str, (*flags, tmp_path / "alone")))
+    both, alone = (sorted((tmp_path / name).glob("*.safetensors")) for name in ("both", "alone"))
+    assert [path.name for path in both] == [path.name for path in alone] and len(both) == 2
+    ranker = Ranker.load(trained("poly"))
+    matches = [ranker.rank("reply 17", ranker.open_index(tmp_path / name), 5) for name in ("both", "alone")]
+    assert [m.score for m in matches[0]] == pytest.approx([m.score for m in matches[1]], rel=1e-3)

@@ -1,0 +1,160 @@
+"""Approximate search: the stop rule is true for complete lists, and FAISS's are as good as the build says."""
+
+import json
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+import torch
+
+from polyagents import building, shards
+from polyagents.building import Maker
+from polyagents.candidate_texts import ListedTexts
+from polyagents.candidates import CandidateStore
+from polyagents.errors import InputError
+from polyagents.search import Query, score_all, search
+from polyagents.shortlist import (
+    FaissShortlist,
+    build_shortlist,
+    describe,
+    open_shortlist,
+    sample_of,
+    search_shortlist,
+)
+
+COUNT, WIDTH = 3_000, 16
+
+
+def encode(texts):
+    generator = torch.Generator().manual_seed(0)
+    every = torch.randn(2 * COUNT, WIDTH, generator=generator)
+    return every[[int(text) for text in texts]]
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    for module in (building, shards):
+        monkeypatch.setattr(module, "SHARD", 512)
+    (tmp_path / "replies.txt").write_text("\n".join(map(str, range(COUNT))))
+    return CandidateStore.build(str(tmp_path / "replies.txt"), str(tmp_path / "index"), Maker("model", encode, "fp32"))
+
+
+def query(m=4, examples=6, spread=1.0):
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(examples, 1, WIDTH, generator=generator)
+    vectors = vectors + spread * torch.randn(examples, m, WIDTH, generator=generator)
+    mask = torch.ones(examples, m).bool()
+    mask[-1, m // 2 + 1 :] = False
+    return Query(vectors, mask)
+
+
+class Complete:
+    """Lists that lack nothing."""
+
+    def __init__(self, store):
+        self.vectors, self.asked = store.rows(range(store.slots)), []
+
+    def nearest(self, vectors, count):
+        self.asked.append(count)
+        return (vectors @ self.vectors.T).topk(count).indices.numpy()
+
+
+@pytest.mark.parametrize("m", [1, 4, 9])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
+def test_complete_lists_and_the_stop_rule_give_the_exact_answer(store, m, spread):
+    asked, shortlist = query(m, spread=spread), Complete(store)
+    found, complete = search_shortlist(asked, shortlist, store, 10)
+    assert all(complete)
+    assert found.indices.tolist() == search(asked, store, 10).indices.tolist()
+    assert max(shortlist.asked) <= COUNT
+
+
+def test_the_stop_rule_does_not_hold_for_short_lists(store, monkeypatch):
+    """Where it does not, the answer is said to be open; where it does, nothing outside is better."""
+    monkeypatch.setattr("polyagents.shortlist.FIRST_LIST", 3)
+    monkeypatch.setattr("polyagents.shortlist.LONGEST_LIST", 6)
+    asked = query(9, examples=60, spread=0.5)
+    asked = Query(asked.vectors, asked.mask, sharpness=0.1)  # the score is far from its bound
+    found, complete = search_shortlist(asked, Complete(store), store, 3)
+    exact = search(asked, store, 3)
+    assert 0 < sum(complete) < len(complete)
+    for done, ours, best in zip(complete, found.indices, exact.indices, strict=True):
+        assert not done or ours.tolist() == best.tolist()
+
+
+def test_scores_are_those_of_the_exact_search(store):
+    made = build_shortlist(store, "hnsw", query())
+    found, _ = search_shortlist(query(), open_shortlist(store), store, 10)
+    every = score_all(query(), store).numpy()
+    np.testing.assert_allclose(found.scores, np.take_along_axis(every, found.indices, 1), rtol=1e-5)
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert made.recall_at_10 >= 0.99 and made.contexts == 6
+
+
+@pytest.mark.parametrize(("index_type", "least"), [("hnsw", 0.99), ("ivfpq", 0.5)])
+def test_recall_is_told_and_kept(store, index_type, least):
+    made = build_shortlist(store, index_type, query(examples=30))
+    assert made == describe(store)
+    exact, shortlist = search(query(examples=30), store, 10).indices, open_shortlist(store)
+    found, _ = search_shortlist(query(examples=30), shortlist, store, 10)
+    shares = [np.isin(want, got).mean() for want, got in zip(exact, found.indices, strict=True)]
+    assert made.recall_at_10 == pytest.approx(np.mean(shares)) and made.recall_at_10 >= least
+    assert made.recall_at_1 >= least
+    (file,) = Path(store.folder).glob("*.faiss")
+    before = file.stat().st_mtime_ns
+    build_shortlist(store, index_type, query())
+    assert file.stat().st_mtime_ns == before  # it is there already
+
+
+def test_what_was_deleted_is_not_found(store):
+    build_shortlist(store, "hnsw", query())
+    best = search(query(), store, 1).indices[:, 0].tolist()
+    fewer = store.delete(best)
+    found, _ = search_shortlist(query(), open_shortlist(fewer), fewer, 10)
+    assert not set(best) & set(found.indices.flatten().tolist())
+
+
+def test_an_index_of_other_candidates_is_not_used(store, capsys):
+    build_shortlist(store, "ivfpq", query())
+    longer = store.append(ListedTexts([str(COUNT)]), encode)
+    assert open_shortlist(longer) is None
+    assert "was built before candidates were added" in capsys.readouterr().err
+    build_shortlist(longer, "ivfpq", query())
+    assert open_shortlist(longer) is not None
+
+
+def test_a_damaged_index_is_refused(store, tmp_path):
+    made = build_shortlist(store, "hnsw", query())
+    file = tmp_path / "index" / made.file
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(InputError, match="missing or damaged"):
+        open_shortlist(store)
+    file.unlink()
+    with pytest.raises(InputError, match="missing or damaged"):
+        open_shortlist(store)
+    (tmp_path / "index" / "shortlist.json").write_text(json.dumps({"index_type": "x"}))
+    assert open_shortlist(store) is None
+
+
+def test_types_and_widths_that_cannot_be(store):
+    with pytest.raises(InputError, match="there are exact, hnsw, ivfpq"):
+        build_shortlist(store, "flat", query())
+    store.shards[0].tensors["vectors"] = store.shards[0].tensors["vectors"][:, :15]
+    with pytest.raises(InputError, match="a width that 4 divides"):
+        build_shortlist(store, "ivfpq", query())
+
+
+def test_a_sample_is_even_and_whole(store):
+    assert sample_of(store, 3) == ["0", str((COUNT - 1) // 2), str(COUNT - 1)]
+    assert len(sample_of(store, 10 * COUNT)) == COUNT
+
+
+def test_faiss_lists_that_end_early(store):
+    """FAISS fills a list with -1 where the clusters that it looked into hold no more."""
+    index = faiss.index_factory(WIDTH, "IVF64,Flat", faiss.METRIC_INNER_PRODUCT)
+    vectors = store.rows(range(COUNT)).numpy()
+    index.train(vectors)
+    index.add(vectors)
+    found, _ = search_shortlist(query(), FaissShortlist(index), store, 100)
+    assert found.indices.min() >= 0
