@@ -182,7 +182,6 @@ def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
     parlai = peers.parlai_agent("poly", *sizes, 64, "codes", dict_file=ranker.agent.opt["dict_file"])
     ways = {
         "ours": lambda: ranker.agent.encode_texts(texts, low_precision=True),
-        "ours, fp32": lambda: ranker.agent.encode_texts(texts),
         "parlai": lambda: peers.encode_candidates(parlai, texts),
     }
     times = side_by_side(ways, rounds)

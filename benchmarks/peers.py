@@ -113,7 +113,7 @@ def parlai_agent(
             **(poly if kind == "poly" else {}),
         )
         opt["dict_file"], opt["backbone"] = dict_file, ""  # our dictionary's flags
-        agent = cls(opt)
+        agent: Any = cls(opt)
     agent.model.eval()
     return agent
 
@@ -246,8 +246,9 @@ def st_cross_encoder(ranker: Ranker) -> Any:
     model = BertForSequenceClassification(config)
     model.bert.load_state_dict(backbone.state_dict(), strict=False)  # the pooler, which ours lacks, follows
     with torch.no_grad():
-        nn.init.eye_(model.bert.pooler.dense.weight).mul_(POOLER_SCALE)
-        nn.init.zeros_(model.bert.pooler.dense.bias)
+        pooler: Any = model.bert.pooler
+        nn.init.eye_(pooler.dense.weight).mul_(POOLER_SCALE)
+        nn.init.zeros_(pooler.dense.bias)
         model.classifier.weight.copy_(module.linear.weight * (module.encoder.output_scaling / POOLER_SCALE))
         model.classifier.bias.copy_(module.linear.bias)
     with tempfile.TemporaryDirectory() as folder:
@@ -268,6 +269,7 @@ def pair_tokenizer(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
     A line end becomes our newline token, as in `TextDictionary.encode`: it is given a line end as its name here.
     """
     special = dictionary.special
+    assert dictionary.tokenizer is not None
     content = json.loads(dictionary.tokenizer.to_str())
     for token in content["added_tokens"]:
         if token["content"] == special.newline:

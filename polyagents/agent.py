@@ -3,6 +3,7 @@
 observe -> vectorize (text.py) -> batchify -> train_step / eval_step -> CandidateSet -> scores [B, C] -> reply.
 """
 
+import contextlib
 import copy
 import functools
 import json
@@ -139,7 +140,8 @@ class RankerAgent(TorchRankerAgent):
         if self.opt.get("seed") is not None:  # ParlAI seeds only after the model is made
             torch.manual_seed(self.opt["seed"])
         encoder = Encoder(
-            load_backbone(self.backbone_options, self.dict, pretrained=file is None), self.backbone_options
+            load_backbone(self.backbone_options, self.dict, file is None, self._is_training_run(self.opt)),
+            self.backbone_options,
         )
         self._check_lengths(encoder)
         return self.build_architecture(encoder)
@@ -531,7 +533,7 @@ class RankerAgent(TorchRankerAgent):
         """
         self.model.eval()
         low = low_precision and self.backbone_options.precision == "fp32" and (self.device.type != "cpu" or has_bf16())
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
+        with torch.autocast(self.device.type, torch.bfloat16) if low else contextlib.nullcontext():
             return self._encode_ids([candidate.ids for candidate in self.as_candidates(texts)]).cpu()
 
     @torch.no_grad()
@@ -726,9 +728,7 @@ class CrossEncoderAgent(RankerAgent):
 
     def fixed_best(self, contexts: list[list[int]], k: int) -> Found:
         """The k best fixed candidates of every context."""
-        scores = self.fixed_scores(contexts).cpu().numpy()
-        indices = np.stack([top_k(row, k) for row in scores])
-        return Found(indices, np.take_along_axis(scores, indices, 1))
+        return Found.of(self.fixed_scores(contexts).cpu().numpy(), k)
 
 
 def is_training_command(partial_opt: Opt | None) -> bool:

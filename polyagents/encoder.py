@@ -73,17 +73,21 @@ def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
     return torch.cat(parts)[torch.cat(rows).argsort()]
 
 
-def load_backbone(options: BackboneOptions, dictionary: TextDictionary, pretrained: bool) -> PreTrainedModel:
+def load_backbone(
+    options: BackboneOptions, dictionary: TextDictionary, pretrained: bool, training: bool
+) -> PreTrainedModel:
     """The Hugging Face model, its embeddings grown for added tokens, with the layers set that learn.
 
     Args:
         options: name, trained layers, dropout.
         dictionary: its `backbone_config` is where a model file keeps the configuration; filled in here.
         pretrained: False when a model file's weights follow: only the shape is built, and no hub or folder is asked.
+        training: whether gradients will be wanted.
     """
     # Measured on two CPU cores: a training step with plain matrix products is 1.27 times as fast as with torch's fused
-    # attention, whose backward is slow there (docs/architecture.md). Both compute the same.
-    attention = "sdpa" if torch.cuda.is_available() else "eager"
+    # attention, whose backward is slow there, and encoding without gradient 0.93 times (docs/architecture.md). Both
+    # compute the same.
+    attention = "eager" if training and not torch.cuda.is_available() else "sdpa"
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -9,9 +9,10 @@ Nothing here knows files: what is searched gives `blocks` of vectors, or, as a s
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,9 +22,9 @@ from torch.nn import functional
 from polyagents.attention import bi_scores, poly_scores
 from polyagents.shards import SHARD, Block, encoded
 
-# Dot products held at once, B x M x C. Measured on two cores (docs/architecture.md): speed is flat between 1 and 8
-# million and falls above, where they leave the cache. In fp32, 16 million are 64 MB.
-SCAN_PRODUCTS = 2_000_000
+# Dot products held at once, B x M x C. Measured on two cores over a million candidates: 1 million takes 111 ms for one
+# context, 2 to 8 million 100 to 107 ms. In fp32, 16 million are 64 MB.
+SCAN_PRODUCTS = 4_000_000
 BLOCK_PRODUCTS = 16_000_000
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
@@ -110,14 +111,19 @@ class Found:
     indices: np.ndarray
     scores: np.ndarray
 
+    @classmethod
+    def of(cls, scores: np.ndarray, k: int) -> "Found":
+        """All scores [B, C] -> the k best."""
+        indices = np.stack([top_k(row, k) for row in scores])
+        return cls(indices, np.take_along_axis(scores, indices, 1))
+
 
 def score_all(query: Query, vectors: Vectors) -> Tensor:
     """Scores of every context with every candidate, [B, C] fp32; a deleted one has -inf."""
     rows = max(BLOCK_PRODUCTS // query.vectors[..., 0].numel(), 1)
     parts = []
-    for block in vectors.blocks():
-        on_device = block.to(query.vectors.device)
-        for part in on_device.split(rows):
+    for block in blocks_on(vectors, query.vectors.device):
+        for part in block.split(rows):
             scores = query.scores(part.exact(slice(None)))
             parts.append(scores if part.alive is None else scores.masked_fill(~part.alive, -torch.inf))
     return torch.cat(parts, dim=1)
@@ -138,14 +144,32 @@ def search(query: Query, vectors: Vectors, k: int) -> Found:
     best = [Best(k) for _ in range(len(query))]
     bars = torch.full((len(query),), -torch.inf, device=query.vectors.device)
     rows = max(SCAN_PRODUCTS // query.vectors[..., 0].numel(), 512)
-    for block in vectors.blocks():
-        for part in block.to(query.vectors.device).split(rows):
+    for block in blocks_on(vectors, query.vectors.device):
+        for part in block.split(rows):
             bounds = scan.bounds(part)
-            hopeful = (bounds >= bars) & (bounds > -torch.inf)
+            hopeful = ~(bounds < bars)  # a bound that is no number says nothing
+            if part.alive is not None:
+                hopeful &= part.alive.unsqueeze(1)
             for example in hopeful.any(0).nonzero().flatten().tolist():
                 rest = hopeful[:, example].nonzero().flatten()
                 bars[example] = best[example].take(part, rest, bounds[rest, example], query.one(example))
     return Found(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
+
+
+ON_DEVICE: weakref.WeakKeyDictionary[Vectors, list[Block]] = weakref.WeakKeyDictionary()
+
+
+def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
+    """The blocks on a device: a GPU keeps them from the first search on where they fit, else they pass through it."""
+    if device.type != "cuda":
+        return vectors.blocks()
+    if vectors not in ON_DEVICE:
+        blocks = list(vectors.blocks())
+        size = sum(part.nbytes for block in blocks for part in block[1:] if part is not None)
+        if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
+            return (block.to(device) for block in blocks)
+        ON_DEVICE[vectors] = [block.to(device) for block in blocks]
+    return ON_DEVICE[vectors]
 
 
 class Best:
@@ -167,14 +191,18 @@ class Best:
         Returns:
             The score that a candidate needs from now on.
         """
-        if len(rows) > SCORED_AT_ONCE:
-            bounds, order = bounds.sort(descending=True, stable=True)
-            rows = rows[order]
-        for part, highest in zip(rows.split(SCORED_AT_ONCE), bounds[::SCORED_AT_ONCE].tolist(), strict=True):
-            if highest < self.bar:
-                break
-            self.merge(part.cpu().numpy() + block.start, query.scores(block.exact(part))[0].cpu().numpy())
+        while len(rows) > SCORED_AT_ONCE:
+            first = bounds.topk(SCORED_AT_ONCE).indices
+            self._score(block, rows[first], query)
+            left = ~(bounds < self.bar)
+            left[first] = False
+            rows, bounds = rows[left], bounds[left]
+        if len(rows):
+            self._score(block, rows, query)
         return self.bar
+
+    def _score(self, block: Block, rows: Tensor, query: Query) -> None:
+        self.merge(rows.cpu().numpy() + block.start, query.scores(block.exact(rows))[0].cpu().numpy())
 
     @property
     def bar(self) -> float:
@@ -189,6 +217,20 @@ class Best:
         self.indices, self.scores = indices[order], scores[order]
 
 
+class Lowered(NamedTuple):
+    """Context vectors in a low precision.
+
+    Attributes:
+        vectors: [B, M, D].
+        scales: [B]; a vector stands for itself times the scale of its context.
+        lost: [B], how far a dot product can be off for a candidate of length 1 (Cauchy-Schwarz).
+    """
+
+    vectors: Tensor
+    scales: Tensor
+    lost: Tensor
+
+
 class Scan:
     """Upper bounds of the scores, from one matrix product in the lowest precision that the machine is fast in."""
 
@@ -197,50 +239,43 @@ class Scan:
         # A vector that a short text does not have repeats its first one, which changes no maximum.
         self.vectors = torch.where(query.mask.unsqueeze(-1), vectors, vectors[:, :1])  # [B, M, D]
         self.longest = torch.linalg.vector_norm(self.vectors, dim=2).amax(1)  # [B]
-        self.low: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+        self.lowered: dict[torch.dtype, Lowered] = {}
 
     def bounds(self, block: Block) -> Tensor:
-        """[n, B] fp32: no score of the block's candidates is higher."""
+        """[n, B] fp32: no score of the block's candidates is higher; -inf for a deleted one."""
         kind = scan_precision(block.vectors)
-        highest = self._int8(block) if kind == torch.int8 else self._float(block, kind)
-        lost = self._lost(kind) + FP32_SUMS * self.longest
-        if block.rest is not None:
-            lost = lost + BF16_STORED * self.longest
-        slack = block.norms.unsqueeze(1) * lost
-        bounds = (highest + slack).nan_to_num(nan=torch.inf)
+        low = self._low(kind)
+        products = multiply(block.vectors, low.vectors.flatten(0, 1))
+        highest = products.unflatten(1, self.vectors.shape[:2]).amax(2).float()
+        if kind == torch.int8:
+            highest = highest * low.scales
+        if kind == torch.bfloat16:
+            highest = highest.add(highest.abs(), alpha=BF16_ROUNDING)
+        if block.scales is not None:
+            highest = highest * block.scales.unsqueeze(1)
+        lost = low.lost if block.rest is None else low.lost + BF16_STORED * self.longest
+        bounds = torch.addcmul(highest, block.norms.unsqueeze(1), lost)
         return bounds if block.alive is None else bounds.masked_fill(~block.alive.unsqueeze(1), -torch.inf)
 
-    def _float(self, block: Block, kind: torch.dtype) -> Tensor:
-        products = block.vectors.to(kind) @ self._low(kind)[0].flatten(0, 1).T  # [n, B x M]
-        highest = products.unflatten(1, self.vectors.shape[:2]).amax(2).float()
-        if kind == torch.bfloat16:
-            highest = highest + BF16_ROUNDING * highest.abs()
-        return highest if block.scales is None else highest * block.scales.unsqueeze(1)
+    def _low(self, kind: torch.dtype) -> Lowered:
+        if kind not in self.lowered:
+            scales = torch.ones_like(self.longest)
+            if kind == torch.int8:
+                scales = self.vectors.abs().amax((1, 2)) / 127
+                divisor = torch.where(scales > 0, scales, 1.0)[:, None, None]
+                low = (self.vectors / divisor).round().nan_to_num(0.0).to(kind)
+            else:
+                low = self.vectors.to(kind)
+            error = torch.linalg.vector_norm(low.float() * scales[:, None, None] - self.vectors, dim=2).amax(1)
+            self.lowered[kind] = Lowered(low, scales, error + FP32_SUMS * self.longest)
+        return self.lowered[kind]
 
-    def _int8(self, block: Block) -> Tensor:
-        low, scales = self._low(torch.int8)
-        products = torch._int_mm(block.vectors, low.flatten(0, 1).T)  # [n, B x M] int32; no public name for it
-        highest = products.unflatten(1, self.vectors.shape[:2]).amax(2).float()
-        assert block.scales is not None
-        return highest * (block.scales.unsqueeze(1) * scales)
 
-    def _low(self, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The context vectors [B, M, D] in a precision, and a scale [B] for each context."""
-        if kind not in self.low:
-            self.low[kind] = self._lowered(kind)
-        return self.low[kind]
-
-    def _lowered(self, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-        if kind != torch.int8:
-            return self.vectors.to(kind), torch.ones_like(self.longest)
-        scales = self.vectors.abs().amax((1, 2)) / 127
-        low = self.vectors / torch.where(scales > 0, scales, 1.0)[:, None, None]
-        return low.round().nan_to_num(0.0).to(torch.int8), scales
-
-    def _lost(self, kind: torch.dtype) -> Tensor:
-        """[B]: how far a product can be off for a candidate of length 1 (Cauchy-Schwarz)."""
-        low, scales = self._low(kind)
-        return torch.linalg.vector_norm(low.float() * scales[:, None, None] - self.vectors, dim=2).amax(1)
+def multiply(candidates: Tensor, context: Tensor) -> Tensor:
+    """Candidates [n, D] and context vectors [Q, D], these in the precision to multiply in -> [n, Q]."""
+    if context.dtype == torch.int8:
+        return torch._int_mm(candidates, context.T)  # there is no public name for it
+    return candidates.to(context.dtype) @ context.T
 
 
 def scan_precision(stored: Tensor) -> torch.dtype:

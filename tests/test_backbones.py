@@ -33,7 +33,7 @@ def parts(request, folders):
     """A dictionary and an encoder of one family; the real MiniLM among them."""
     options = BackboneOptions(folders[request.param], 1.0, "all", "fp32", 0.0)
     dictionary = TextDictionary({"backbone": options.name})
-    return request.param, dictionary, Encoder(load_backbone(options, dictionary, True), options).eval()
+    return request.param, dictionary, Encoder(load_backbone(options, dictionary, True, False), options).eval()
 
 
 def towers(encoder, kind, share=False, similarity="dot", reduction="mean", m=4, poly=POLY):
@@ -157,7 +157,7 @@ def test_a_model_file_needs_no_backbone(parts, tmp_path):
     gone = BackboneOptions("no/such/backbone", 1.0, "all", "fp32", 0.0)
     again = TextDictionary({"backbone": gone.name, "dict_file": str(tmp_path / "M.dict")})
     assert again.encode(CONTEXTS + CANDIDATES) == dictionary.encode(CONTEXTS + CANDIDATES)
-    rebuilt = Encoder(load_backbone(gone, again, pretrained=False), gone).eval()
+    rebuilt = Encoder(load_backbone(gone, again, False, False), gone).eval()
     rebuilt.load_state_dict(encoder.state_dict())
     tokens = pad(context_ids(dictionary), dictionary.pad_id)
     torch.testing.assert_close(rebuilt(tokens), encoder(tokens))
@@ -181,7 +181,7 @@ def test_separate_encoders_start_equal_and_learn_apart(parts):
 def test_trained_layers(folders, which):
     for family in ("bert", "distilbert", "gpt2", "modernbert"):
         options = BackboneOptions(folders[family], 1.0, which, "fp32", None)
-        backbone = load_backbone(options, TextDictionary({"backbone": options.name}), True)
+        backbone = load_backbone(options, TextDictionary({"backbone": options.name}), True, False)
         trained = {name for name, p in backbone.named_parameters() if p.requires_grad}
         everything = {name for name, _ in backbone.named_parameters()}
         embeddings = backbone.get_input_embeddings().weight
@@ -201,7 +201,9 @@ def test_low_precision_scores_are_fp32_and_near(folders):
     for precision in ("fp32", "bf16"):
         options = BackboneOptions(folders["minilm"], 1.0, "all", precision, 0.0)
         dictionary = TextDictionary({"backbone": options.name})
-        model = towers(Encoder(load_backbone(options, dictionary, True), options), "bi", similarity="cosine").eval()
+        model = towers(
+            Encoder(load_backbone(options, dictionary, True, False), options), "bi", similarity="cosine"
+        ).eval()
         with torch.no_grad():
             scores[precision] = model(*(pad(f(dictionary), dictionary.pad_id) for f in (context_ids, candidate_ids)))
         assert scores[precision].dtype == torch.float32
@@ -214,7 +216,7 @@ def test_output_scaling_multiplies_the_states(folders):
     for scaling in (1.0, 0.06):
         options = BackboneOptions(folders["bert"], scaling, "all", "fp32", 0.0)
         dictionary = TextDictionary({"backbone": options.name})
-        encoder = Encoder(load_backbone(options, dictionary, True), options).eval()
+        encoder = Encoder(load_backbone(options, dictionary, True, False), options).eval()
         states.append(encoder(pad(candidate_ids(dictionary), dictionary.pad_id)))
     torch.testing.assert_close(states[1], states[0] * 0.06)
 
@@ -223,6 +225,6 @@ def test_dropout_flag_reaches_every_dropout(folders):
     for family in ("bert", "distilbert", "gpt2", "roberta", "modernbert"):
         options = BackboneOptions(folders[family], 1.0, "all", "fp32", 0.0)
         dictionary = TextDictionary({"backbone": options.name})
-        encoder = Encoder(load_backbone(options, dictionary, True), options).train()
+        encoder = Encoder(load_backbone(options, dictionary, True, True), options).train()
         tokens = pad(candidate_ids(dictionary), dictionary.pad_id)
         assert torch.equal(encoder(tokens), encoder(tokens))

@@ -14,7 +14,7 @@ from polyagents.shards import Block, decoded, encoded
 KINDS = ["fp32", "bf16", "int8"]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Stored:
     """Vectors as a store would hold them, in blocks of 70."""
 
@@ -156,3 +156,14 @@ def test_top_k_is_a_stable_sort(k):
 def test_top_k_puts_scores_that_are_no_numbers_last():
     assert top_k(np.full(5, np.nan, np.float32), 2).tolist() == [0, 1]
     assert top_k(np.array([np.nan, 1, 2, 3], np.float32), 2).tolist() == [3, 2]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("m", [1, 16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gpu_finds_what_the_cpu_finds(m, kind):
+    asked, stored = query(m), HeldVectors(candidates()) if kind == "fp32" else Stored(candidates(), kind)
+    there = Query(asked.vectors.cuda(), asked.mask.cuda(), asked.sharpness)
+    for _ in range(2):  # the second time from the GPU's own memory
+        ours, theirs = search(there, stored, 10), search(asked, stored, 10)
+        np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-4)

@@ -63,7 +63,7 @@ class BenchInference(ParlaiScript):
         if "reply" in parts:
             tables["reply"] = inference.replies(ranker, first, vectors, contexts, rounds)
         if "encoding" in parts:
-            tables["encoding"] = inference.encoding(ranker, first[:4096], min(rounds, 3))
+            tables["encoding"] = inference.encoding(ranker, first[:: max(len(first) // 4096, 1)], min(rounds, 3))
         if "index" in parts:
             tables["index"] = inference.large_index(ranker, opt["index_dir"], contexts, rounds)
         if "rerank" in parts:
