@@ -42,6 +42,7 @@ from polyagents.search import Found, HeldVectors, has_bf16, score_all, search, t
 from polyagents.text import SCRATCH, TextDictionary, Tokens, pad, pad_pairs
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
+PAIRS_AT_ONCE = 4_096  # pairs that a cross-encoder pads together: 30 MB of ids; the encoder takes them in chunks
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
 
@@ -715,8 +716,11 @@ class CrossEncoderAgent(RankerAgent):
         sizes = [len(candidates.of(example)) for example in range(len(contexts))]
         pairs = [(contexts[b], candidates.ids[rows[b, c]]) for b, n in enumerate(sizes) for c in range(n)]
         real = torch.arange(rows.size(1)) < torch.tensor(sizes).unsqueeze(1)
-        scores = torch.zeros(rows.shape, device=self.device)
-        return scores.masked_scatter(real.to(self.device), model(pad_pairs(pairs, self.dict.pad_id).to(self.device)))
+        parts = [
+            model(pad_pairs(pairs[start : start + PAIRS_AT_ONCE], self.dict.pad_id).to(self.device))
+            for start in range(0, len(pairs), PAIRS_AT_ONCE)
+        ]
+        return torch.zeros(rows.shape, device=self.device).masked_scatter(real.to(self.device), torch.cat(parts))
 
     def encode_fixed(self) -> None:
         """Nothing can be kept: every candidate goes through the encoder with every context (paper 4.3)."""

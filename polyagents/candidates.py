@@ -46,6 +46,7 @@ class HeldCandidates(HeldVectors):
     def __init__(self, texts: Sequence[str], vectors: Tensor):
         super().__init__(vectors)
         self.listed = list(texts)
+        self.places = {text: place for place, text in reversed(list(enumerate(self.listed)))}
 
     @classmethod
     def encode(cls, texts: Sequence[str], encode: Encode) -> "HeldCandidates":
@@ -63,7 +64,7 @@ class HeldCandidates(HeldVectors):
 
     def find(self, text: str) -> int | None:
         """The index of a candidate; None where it is not among them."""
-        return self.listed.index(text) if text in self.listed else None
+        return self.places.get(text)
 
 
 class CandidateStore:

@@ -21,6 +21,7 @@ class FixedCandidates:
         self.path = path
         self.encode_all = encode_all
         self._listed: list[str] | None = None
+        self._places: dict[str, int] | None = None
         self._encoded: CandidateStore | HeldCandidates | None = None
         self._normalised: np.ndarray | None = None
 
@@ -52,7 +53,9 @@ class FixedCandidates:
         """The index of a candidate; None where it is not among them."""
         if self.encode_all is not None:
             return self.encoded.find(text)
-        return self.listed.index(text) if text in self.listed else None
+        if self._places is None:
+            self._places = {candidate: place for place, candidate in enumerate(self.listed)}
+        return self._places.get(text)
 
     def reading_as(self, label: str) -> np.ndarray:
         """Indices of the candidates that read as a label does (candidate_set.equal_to_label)."""

@@ -38,8 +38,8 @@ FIRST_LIST, LONGEST_LIST = 64, 4_096  # how many are asked for: first, and at mo
 class Shortlist(Protocol):
     """What finds the nearest vectors by inner product: FAISS here, or a vector database."""
 
-    def nearest(self, vectors: Tensor, count: int) -> np.ndarray:
-        """Vectors [Q, D] -> indices [Q, count] of candidates; -1 where there are no more."""
+    def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors [Q, D] -> dot products [Q, count], as it knows them, and indices; -1 where there are no more."""
         ...
 
 
@@ -49,13 +49,13 @@ class FaissShortlist:
     def __init__(self, index: Any):
         self.index = index
 
-    def nearest(self, vectors: Tensor, count: int) -> np.ndarray:
-        """Vectors [Q, D] -> indices [Q, count] of candidates."""
+    def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors [Q, D] -> dot products [Q, count], rounded as they are stored, and indices."""
         if isinstance(self.index, faiss.IndexHNSW):
             self.index.hnsw.efSearch = max(HNSW_SEARCH, count)
         else:
             self.index.nprobe = max(round(self.index.nlist * IVF_PROBED), 1)
-        found: np.ndarray = self.index.search(vectors.float().cpu().numpy(), count)[1]
+        found: tuple[np.ndarray, np.ndarray] = self.index.search(vectors.float().cpu().numpy(), count)
         return found
 
 
@@ -95,8 +95,8 @@ def search_shortlist(query: Query, shortlist: Shortlist, store: CandidateStore, 
         asking = one.vectors[0][one.mask[0]]  # [m, D]
         count = min(max(FIRST_LIST, 2 * k), store.slots)
         while True:
-            lists = shortlist.nearest(asking, count)
-            mine, done = scored(one, asking, lists, store, k)
+            values, lists = shortlist.nearest(asking, count)
+            mine, done = scored(one, asking, values, lists, store, k)
             if done or count >= min(LONGEST_LIST, store.slots):
                 break
             count = min(4 * count, store.slots)
@@ -107,8 +107,18 @@ def search_shortlist(query: Query, shortlist: Shortlist, store: CandidateStore, 
     return Found(indices, np.stack([mine.scores[:shortest] for mine in best])), complete
 
 
-def scored(query: Query, asking: Tensor, lists: np.ndarray, store: CandidateStore, k: int) -> tuple[Best, bool]:
-    """Score all that is in the lists [m, n] of one context, in fp32.
+def scored(
+    query: Query, asking: Tensor, values: np.ndarray, lists: np.ndarray, store: CandidateStore, k: int
+) -> tuple[Best, bool]:
+    """Score all that is in the lists of one context, in fp32.
+
+    Args:
+        query: of that context.
+        asking: its context vectors [m, D].
+        values: [m, n], dot products as the shortlist knows them, falling.
+        lists: [m, n], the candidates that they belong to.
+        store: where the candidates are.
+        k: how many are wanted.
 
     Returns:
         The best, and whether anything outside of (complete) lists could be better.
@@ -120,8 +130,11 @@ def scored(query: Query, asking: Tensor, lists: np.ndarray, store: CandidateStor
     best.merge(members[alive], query.scores(rows)[0].cpu().numpy()[alive])
     products = (asking.float() @ rows.T).cpu().numpy()  # [m, members]
     place = np.searchsorted(members, lists.clip(min=0))
-    in_lists = np.where(lists >= 0, np.take_along_axis(products, place, 1), np.inf)
-    return best, bool(len(members) == store.slots or best.bar >= in_lists.min(1).max())
+    # A shortlist that rounds (ivfpq keeps an eighth of a byte a number) may have put a candidate too low: by no more, we
+    # take it, than the worst that is seen within the list.
+    off = np.where(lists >= 0, np.take_along_axis(products, place, 1) - values, 0.0).max(1).clip(min=0.0)
+    last = np.where(lists >= 0, values, np.inf).min(1) + off
+    return best, bool(len(members) == store.slots or best.bar >= last.max())
 
 
 # ---- building --------------------------------------------------------------------------------------------------------

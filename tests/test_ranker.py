@@ -106,6 +106,39 @@ def test_an_index_of_other_weights_is_refused(poly, trained, tmp_path):
     assert changed != before
 
 
+def other_weight(agent):
+    with torch.no_grad():
+        next(agent.module.candidate_encoder.parameters())[0, 0] += 1
+
+
+CAUSES = {
+    "weights": other_weight,
+    "tokenizer": lambda agent: agent.dict.tokenizer.add_tokens(["canada"]),
+    "truncation": lambda agent: setattr(agent, "label_truncate", 5),
+    "reduction": lambda agent: agent.opt.__setitem__("reduction_type", "mean"),
+    "similarity": lambda agent: agent.opt.__setitem__("similarity", "cosine"),
+    "scaling": lambda agent: agent.opt.__setitem__("output_scaling", 0.5),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_fingerprint_changes_with_all_that_decides_a_vector(trained, cause):
+    agent = Ranker.load(trained("poly")).agent
+    before = agent.fingerprint()
+    CAUSES[cause](agent)
+    assert agent.fingerprint() != before
+
+
+def test_a_fingerprint_changes_with_nothing_else(trained):
+    before = Ranker.load(trained("poly")).agent.fingerprint()
+    assert Ranker.load(trained("poly"), precision="bf16", text_truncate=100).agent.fingerprint() == before
+    agent = Ranker.load(trained("poly")).agent
+    with torch.no_grad():
+        agent.module.codes += 1  # a context's business
+    agent.encode_texts(REPLIES)
+    assert agent.fingerprint() == before
+
+
 def test_a_cross_encoder_has_no_index(trained, tmp_path):
     with pytest.raises(InputError, match="cannot encode candidates ahead"):
         Ranker.load(trained("cross")).index("replies.txt", str(tmp_path))
