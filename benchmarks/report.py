@@ -47,7 +47,7 @@ def scoring_picture(rows: Sequence[dict[str, Any]], path: str) -> None:
         panel.set(xscale="log", yscale="log", xlabel="candidates", title=f"width {width}, one context, best 10")
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("milliseconds")
-    panels[0][-1].legend(fontsize=8, loc="upper left")
+    panels[0][-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

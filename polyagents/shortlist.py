@@ -1,11 +1,11 @@
 """Approximate search: FAISS gives a shortlist of candidates, whose scores are then computed in fp32.
 
-One vector per candidate is indexed, whatever the architecture. A poly-encoder's context asks with each of its m
-vectors, and what any of them finds is scored. A candidate outside all m lists has no dot product above the last of its
-list, and the score is a weighted mean of the dot products (attention.py): so it scores at most the largest of the
-lists' last values. Once the k-th best score reaches that, longer lists would change nothing, and the search stops. This
-is exact for lists that are complete. FAISS's may lack something: how much is measured, when it is built, against the
-exact search.
+One vector per candidate is indexed, whatever the architecture. A poly-encoder's context asks with its m vectors (those
+that lie close together ask once), and what any of them finds is scored. A candidate outside all m lists has no dot
+product above the last of its list, and the score is a weighted mean of the dot products (attention.py): so it scores at
+most the largest of the lists' last values. Where the k-th best score reaches that, longer lists would change nothing:
+the answer is exact if the lists lack nothing. FAISS's may: how much is measured, when it is built, against the exact
+search.
 """
 
 import json
@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 import faiss
 import numpy as np
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from polyagents.building import Worker, alone, say
+from polyagents.building import BLOCK, Worker, alone, say
 from polyagents.candidates import CandidateStore
 from polyagents.errors import InputError
 from polyagents.search import Best, Found, Query, search
@@ -29,14 +30,20 @@ INDEX_TYPES = ("exact", "hnsw", "ivfpq")
 DESCRIPTION = "shortlist.json"
 
 # Chosen by measurement (docs/architecture.md).
-HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH = 32, 80, 64
-IVF_PROBED = 1 / 16  # of all lists
+HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 512
+IVF_PROBED, IVF_LIST = 1 / 16, 1_024  # the first is of all clusters
+NEAR = 0.1  # of their mean length: context vectors that close ask together
 TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS wants 39 to 256 a list
-FIRST_LIST, LONGEST_LIST = 64, 4_096  # how many are asked for: first, and at most, in steps of 4
 
 
 class Shortlist(Protocol):
-    """What finds the nearest vectors by inner product: FAISS here, or a vector database."""
+    """What finds the nearest vectors by inner product: FAISS here, or a vector database.
+
+    Attributes:
+        length: of a list that is long enough for the best 10.
+    """
+
+    length: int
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Vectors [Q, D] -> dot products [Q, count], as it knows them, and indices; -1 where there are no more."""
@@ -48,11 +55,12 @@ class FaissShortlist:
 
     def __init__(self, index: Any):
         self.index = index
+        self.length = HNSW_LIST if isinstance(index, faiss.IndexHNSW) else IVF_LIST
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Vectors [Q, D] -> dot products [Q, count], rounded as they are stored, and indices."""
         if isinstance(self.index, faiss.IndexHNSW):
-            self.index.hnsw.efSearch = max(HNSW_SEARCH, count)
+            self.index.hnsw.efSearch = count
         else:
             self.index.nprobe = max(round(self.index.nlist * IVF_PROBED), 1)
         found: tuple[np.ndarray, np.ndarray] = self.index.search(vectors.float().cpu().numpy(), count)
@@ -86,20 +94,12 @@ def search_shortlist(query: Query, shortlist: Shortlist, store: CandidateStore, 
     """The k best candidates of every context among those that a shortlist finds.
 
     Returns:
-        What was found, and for each context whether the stop rule held, so that longer lists would not change it.
+        What was found, and for each context whether the stop rule held: longer lists would not change it.
     """
     k = min(k, len(store))
     best, complete = [], []
     for example in range(len(query)):
-        one = query.one(example)
-        asking = one.vectors[0][one.mask[0]]  # [m, D]
-        count = min(max(FIRST_LIST, 2 * k), store.slots)
-        while True:
-            values, lists = shortlist.nearest(asking, count)
-            mine, done = scored(one, asking, values, lists, store, k)
-            if done or count >= min(LONGEST_LIST, store.slots):
-                break
-            count = min(4 * count, store.slots)
+        mine, done = search_one(query.one(example), shortlist, store, k)
         best.append(mine)
         complete.append(done)
     shortest = min(len(mine.indices) for mine in best)  # lists may hold fewer than k
@@ -107,34 +107,46 @@ def search_shortlist(query: Query, shortlist: Shortlist, store: CandidateStore, 
     return Found(indices, np.stack([mine.scores[:shortest] for mine in best])), complete
 
 
-def scored(
-    query: Query, asking: Tensor, values: np.ndarray, lists: np.ndarray, store: CandidateStore, k: int
-) -> tuple[Best, bool]:
-    """Score all that is in the lists of one context, in fp32.
-
-    Args:
-        query: of that context.
-        asking: its context vectors [m, D].
-        values: [m, n], dot products as the shortlist knows them, falling.
-        lists: [m, n], the candidates that they belong to.
-        store: where the candidates are.
-        k: how many are wanted.
-
-    Returns:
-        The best, and whether anything outside of (complete) lists could be better.
-    """
+def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int) -> tuple[Best, bool]:
+    """The best candidates of one context, and whether the stop rule held."""
+    vectors = query.vectors[0][query.mask[0]].float().cpu()  # [m, D]
+    asking, stand_in = representatives(vectors)
+    values, lists = shortlist.nearest(vectors[asking], min(max(shortlist.length, 2 * k), store.slots))  # [q, n]
     members = np.unique(lists[lists >= 0])
-    rows = store.rows(members).to(asking.device)
+    rows = store.rows(members)
     alive = ~np.isin(members, store.deleted)
     best = Best(k)
-    best.merge(members[alive], query.scores(rows)[0].cpu().numpy()[alive])
-    products = (asking.float() @ rows.T).cpu().numpy()  # [m, members]
+    best.merge(members[alive], query.scores(rows.to(query.vectors.device))[0].cpu().numpy()[alive])
+
+    products = (vectors @ rows.T).numpy()  # [m, members]
     place = np.searchsorted(members, lists.clip(min=0))
-    # A shortlist that rounds (ivfpq keeps an eighth of a byte a number) may have put a candidate too low: by no more, we
-    # take it, than the worst that is seen within the list.
-    off = np.where(lists >= 0, np.take_along_axis(products, place, 1) - values, 0.0).max(1).clip(min=0.0)
-    last = np.where(lists >= 0, values, np.inf).min(1) + off
-    return best, bool(len(members) == store.slots or best.bar >= last.max())
+    there = lists >= 0
+    # What a candidate outside of the lists can be better than their last values say, as far as it is seen within them:
+    # by the rounding of the shortlist (ivfpq keeps an eighth of a byte a number), ...
+    rounded = np.where(there, np.take_along_axis(products[asking], place, 1) - values, 0.0).max(1).clip(min=0.0)
+    last = np.where(there, values, np.inf).min(1) + rounded  # [q]
+    # ... and for a context vector that did not ask, by what it differs from the one that asked for it.
+    differs = (products - products[asking][stand_in]).max(1)  # [m]
+    return best, bool(len(members) == store.slots or best.bar >= (last[stand_in] + differs).max())
+
+
+def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:
+    """Which of m context vectors ask for all of them: the farthest from those chosen so far, until none is far.
+
+    Learnt codes give vectors that lie close together, and ask for the same candidates.
+
+    Args:
+        vectors: [m, D].
+
+    Returns:
+        Places of those that ask, and [m], which of these asks for each vector.
+    """
+    near = NEAR * float(torch.linalg.vector_norm(vectors, dim=1).mean())
+    distances = torch.cdist(vectors, vectors)
+    asking = [int(distances.sum(1).argmin())]
+    while float((nearest := distances[asking].min(0)).values.max()) > near:
+        asking.append(int(nearest.values.argmax()))
+    return asking, nearest.indices.numpy()
 
 
 # ---- building --------------------------------------------------------------------------------------------------------
@@ -158,7 +170,9 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
         return known
     index = empty_index(index_type, store)
     with alone(store.folder, Worker()):
-        with tqdm(total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=None) as bar:
+        with tqdm(
+            total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=store.slots < BLOCK
+        ) as bar:
             for block in store.blocks():
                 # Deleted candidates are added as well: FAISS counts places, and they are left out when they are found.
                 index.add(block.exact(slice(None)).numpy())
