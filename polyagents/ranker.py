@@ -225,7 +225,9 @@ class Ranker:
         """
         self._refuse_cross()
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
-        return CandidateStore.build(file, folder, self.agent.maker(stored_as), worker)
+        store = CandidateStore.build(file, folder, self.agent.maker(stored_as), worker)
+        store.shortlist = open_shortlist(store)
+        return store
 
     def open_index(self, index_dir: str | os.PathLike[str], exact: bool = False) -> CandidateStore:
         """An index that `index` wrote, without its text file.

@@ -29,8 +29,8 @@ from polyagents.shards import writing
 INDEX_TYPES = ("exact", "hnsw", "ivfpq")
 DESCRIPTION = "shortlist.json"
 
-# Chosen by measurement (docs/architecture.md).
-HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 768
+# Chosen by measurement (docs/speed.md).
+HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 512
 IVF_PROBED, IVF_LIST = 1 / 16, 1_024  # the first is of all clusters
 NEAR = 0.1  # of their mean length: context vectors that close ask together
 TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS wants 39 to 256 a list

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from polyagents import Ranker
+from polyagents.commands.bench_inference import BenchInference
 from polyagents.commands.build_index import BuildIndex
 from polyagents.commands.rank import Rank
 from polyagents.errors import InputError
@@ -128,3 +129,22 @@ def test_several_processes_build_one_index(trained, file, tmp_path):
     ranker = Ranker.load(trained("poly"))
     matches = [ranker.rank("reply 17", ranker.open_index(tmp_path / name), 5) for name in ("both", "alone")]
     assert [m.score for m in matches[0]] == pytest.approx([m.score for m in matches[1]], rel=1e-3)
+
+
+def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
+    """Small: every part but sentence-transformers', whose import alone takes seconds. Ours and ParlAI's scores are
+    compared within."""
+    (tmp_path / "contexts.txt").write_text("i would like tea\nhello\n")
+    flags = ("-mf", trained("poly"), "--candidates-file", file, "--contexts-file", tmp_path / "contexts.txt")
+    more = ("--index-dir", tmp_path / "index", "--out", tmp_path / "out", "--rounds", 1, "--sizes", "12,20")
+    BenchInference.main(*map(str, (*flags, *more, "--parts", "scoring,encoding,index")))
+    out = capsys.readouterr().out
+    assert "| 256 | poly 64, learnt codes | 20 |" in out and f"| exact | {len(REPLIES)} |" in out
+    tables = json.loads((tmp_path / "out" / "inference.json").read_text())
+    assert len(tables["scoring"]) == 2 * 2 * 7 and all(row["ours ms"] > 0 for row in tables["scoring"])
+    assert tables["index"][0]["equal to brute force"] == "2/2"
+    assert (tmp_path / "out" / "scoring.png").stat().st_size > 10_000
+    with pytest.raises(InputError, match="there are scoring, reply"):
+        BenchInference.main(*map(str, (*flags, "--parts", "speed")))
+    with pytest.raises(InputError, match="need --index-dir"):
+        BenchInference.main(*map(str, flags))

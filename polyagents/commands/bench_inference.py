@@ -31,7 +31,7 @@ class BenchInference(ParlaiScript):
         )
         parser.add_argument("--parts", default="scoring,reply,encoding", help=f"of {','.join(PARTS)}")
         parser.add_argument("--sizes", default="1000,100000", help="numbers of candidates to score")
-        parser.add_argument("--index-dir", help="part index: an index of the model")
+        parser.add_argument("--index-dir", help="an index of the candidates file; built where it is missing")
         parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
         parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many")
         parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
@@ -48,6 +48,12 @@ class BenchInference(ParlaiScript):
             raise InputError("bench_inference needs --model-file, --candidates-file and --contexts-file.")
         if unknown := set(parts) - set(PARTS):
             raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
+        if {"scoring", "reply", "index"} & set(parts) and not opt.get("index_dir"):
+            raise InputError(
+                "--parts scoring, reply and index need --index-dir; the index is built where it is missing."
+            )
+        if "rerank" in parts and not opt.get("cross_model_file"):
+            raise InputError("--parts rerank needs --cross-model-file.")
         ranker, rounds = Ranker.load(opt["model_file"], no_cuda=True), opt["rounds"]
         texts = FileTexts(opt["candidates_file"])
         with open(opt["contexts_file"], encoding="utf-8") as file:
@@ -56,7 +62,7 @@ class BenchInference(ParlaiScript):
         tables: dict[str, list[dict[str, Any]]] = {}
         first = texts.part(0, min(len(texts), 100_000))
         vectors = torch.empty(0)
-        if {"scoring", "reply"} & set(parts):
+        if {"scoring", "reply", "index"} & set(parts):
             vectors = ranker.index(opt["candidates_file"], opt["index_dir"]).rows(range(len(first)))
         if "scoring" in parts:
             tables["scoring"] = inference.scoring(ranker, vectors, contexts[0], sizes, rounds)

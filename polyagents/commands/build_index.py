@@ -1,5 +1,6 @@
 """`polyagents build_index`: encode a file of candidates once, for every later `rank` and chat."""
 
+import datetime
 import json
 import os
 import sys
@@ -108,6 +109,7 @@ def this_worker() -> Worker:
     """This process's part under torchrun; all of the work otherwise."""
     if not torch.distributed.is_torchelastic_launched():
         return Worker()
-    torch.distributed.init_process_group("gloo")
     distributed = torch.distributed
+    # The fastest worker may wait for hours; torchrun itself ends all of them when one dies.
+    distributed.init_process_group("gloo", timeout=datetime.timedelta(days=30))
     return Worker(distributed.get_rank(), distributed.get_world_size(), distributed.barrier)
