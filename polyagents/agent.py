@@ -728,7 +728,10 @@ class CrossEncoderAgent(RankerAgent):
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
         """Scores [B, C] over the fixed candidates."""
         assert self.fixed is not None
-        return self._pair_scores(self.module, contexts, shared_set(self.as_candidates(self.fixed.listed), None))
+        given = self.as_candidates(self.fixed.listed)
+        shared = shared_set(given, None)  # what has the same token ids is scored once, and keeps its place each
+        column = {ids: i for i, ids in enumerate(shared.ids)}
+        return self._pair_scores(self.module, contexts, shared)[:, [column[candidate.ids] for candidate in given]]
 
     def fixed_best(self, contexts: list[list[int]], k: int) -> Found:
         """The k best fixed candidates of every context."""

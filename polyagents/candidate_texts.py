@@ -104,6 +104,8 @@ class FileTexts:
             self.file = open(path, "rb")  # noqa: SIM115  open for as long as the object lives
         except OSError as error:
             raise cannot_read(path, error) from error
+        if not self.file.seekable():
+            raise not_a_file(path)
         self.stat = self._stat()
         sha, keys = hashlib.sha256(), bytearray()
         offsets, lengths = array("q"), array("i")
@@ -160,6 +162,8 @@ def file_digest(path: str) -> str:
     try:
         sha = hashlib.sha256()
         with open(path, "rb") as file:
+            if not file.seekable():
+                raise not_a_file(path)
             while block := file.read(1 << 20):
                 sha.update(block)
         return sha.hexdigest()
@@ -183,6 +187,11 @@ def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
         line = line.removeprefix("\ufeff")
     text = line.strip().encode("utf-8")
     return raw.find(text), text
+
+
+def not_a_file(path: str) -> InputError:
+    """The sentence for a pipe."""
+    return InputError(f"Candidates file {path} is a stream, and it is read more than once; write it to a file first.")
 
 
 def cannot_read(path: str, error: OSError) -> InputError:

@@ -202,14 +202,15 @@ class CandidateStore:
             return store
         texts = FileTexts(candidates_file)  # what is wrong with it is said before a folder is made
         with alone(folder, worker):
+            worker.wait()  # the first worker has waited for other builders, which may remove shards that are not theirs
             store = cls._true_store(folder, maker, source) if worker.world == 1 else None
             if store is not None:  # the process that we waited for has built just this
                 return store
             before = Manifest.read(folder)
-            if before is not None and before.source is None and before.model == maker.model:
+            if before is not None and before.source is None:
                 raise InputError(
                     f"Candidates were added to or deleted from {folder} since it was built, and building it from "
-                    f"{candidates_file} would undo that; use the index as it is, or give another folder."
+                    f"{candidates_file} would undo that; use it as it is, give another folder, or remove this one."
                 )
             shards = write_shards(folder, texts, maker, worker)
             worker.wait()
@@ -264,6 +265,8 @@ class CandidateStore:
             for index in wanted:
                 if not 0 <= index < now.slots:
                     raise InputError(f"{index} is no index of {self.folder}, which has 0 to {now.slots - 1}.")
+                if index < self.slots and now._key(index) != self._key(index):
+                    raise InputError(f"{self.folder} was built anew since it was opened; open it again.")
             deleted = sorted(wanted.union(now.manifest.deleted))
             if len(deleted) == now.slots:
                 raise InputError(f"That would leave {self.folder} without any candidate; remove the folder instead.")

@@ -16,7 +16,9 @@ FORMAT = "polyagents-candidates-1"
 MANIFEST = "manifest.json"
 VERIFIED = "verified.json"
 # What a store may remove from its folder; anything else there is not ours.
-OURS = re.compile(r"\d{6}-[0-9a-f]{16}\.safetensors|(\d{6}-[0-9a-f]{16}\.safetensors|manifest\.json)\.[0-9a-f]{8}\.tmp")
+SHARD = r"\d{6}-[0-9a-f]{16}\.safetensors"
+UNFINISHED = rf"({SHARD}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist)\.json)\.[0-9a-f]{{8}}\.tmp"
+OURS = re.compile(f"{SHARD}|{UNFINISHED}")
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Manifest:
 def damaged(path: str, what: str) -> InputError:
     """The sentence for a shard that cannot be used."""
     return InputError(
-        f"{path} {what}; run polyagents build_index with the same candidates file to make that part anew."
+        f"{path} {what}; run polyagents build_index with the same candidates file to make that part anew (if "
+        f"candidates were added or deleted since, build into another folder, or bring the file back from a copy)."
     )
 
 

@@ -226,7 +226,8 @@ class Ranker:
         self._refuse_cross()
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
         store = CandidateStore.build(file, folder, self.agent.maker(stored_as), worker)
-        store.shortlist = open_shortlist(store)
+        with contextlib.suppress(InputError):  # a damaged one is named by open_index, and mended by approximate
+            store.shortlist = open_shortlist(store)
         return store
 
     def open_index(self, index_dir: str | os.PathLike[str], exact: bool = False) -> CandidateStore:

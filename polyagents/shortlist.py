@@ -8,6 +8,7 @@ the answer is exact if the lists lack nothing. FAISS's may: how much is measured
 search.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -97,14 +98,16 @@ def search_shortlist(query: Query, shortlist: Shortlist, store: CandidateStore, 
         What was found, and for each context whether the stop rule held: longer lists would not change it.
     """
     k = min(k, len(store))
-    best, complete = [], []
+    indices, scores, complete = [], [], []
     for example in range(len(query)):
         mine, done = search_one(query.one(example), shortlist, store, k)
-        best.append(mine)
+        found = Found(mine.indices[None], mine.scores[None])
+        if len(mine.indices) < k:  # most of what is near was deleted, or the clusters looked into are small
+            found, done = search(query.one(example), store, k), True
+        indices.append(found.indices[0])
+        scores.append(found.scores[0])
         complete.append(done)
-    shortest = min(len(mine.indices) for mine in best)  # lists may hold fewer than k
-    indices = np.stack([mine.indices[:shortest] for mine in best])
-    return Found(indices, np.stack([mine.scores[:shortest] for mine in best])), complete
+    return Found(np.stack(indices), np.stack(scores)), complete
 
 
 def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int) -> tuple[Best, bool]:
@@ -166,8 +169,10 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
     if index_type not in INDEX_TYPES[1:]:
         raise InputError(f"--index-type {index_type!r}: there are {', '.join(INDEX_TYPES)}.")
     known = describe(store)
-    if known is not None and known.index_type == index_type and os.path.exists(os.path.join(store.folder, known.file)):
-        return known
+    if known is not None and known.index_type == index_type:
+        with contextlib.suppress(InputError):  # damaged: it is built anew
+            open_shortlist(store)
+            return known
     index = empty_index(index_type, store)
     with alone(store.folder, Worker()):
         with tqdm(
@@ -181,7 +186,10 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
         at_1, at_10 = recall(query, FaissShortlist(index), store)
         description = Description(index_type, store.identity, at_1, at_10, contexts)
         with writing(os.path.join(store.folder, description.file)) as temporary:
-            faiss.write_index(index, temporary)
+            try:
+                faiss.write_index(index, temporary)
+            except RuntimeError as error:
+                raise OSError(str(error)) from error
         with writing(os.path.join(store.folder, DESCRIPTION)) as temporary, open(temporary, "w") as file:
             json.dump(asdict(description), file)
         for name in os.listdir(store.folder):
@@ -197,6 +205,10 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
         index = faiss.index_factory(store.width, f"HNSW{HNSW_LINKS},SQfp16", faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = HNSW_BUILD
         return index
+    if store.slots < 16:
+        raise InputError(
+            f"--index-type ivfpq learns from 16 candidates at least, and there are {store.slots}; use exact."
+        )
     if store.width % 4:
         raise InputError(f"--index-type ivfpq needs a width that 4 divides, and this is {store.width}; use hnsw.")
     sample = store.rows(np.linspace(0, store.slots - 1, min(store.slots, TRAINED_ON)).astype(np.int64)).numpy()

@@ -402,7 +402,26 @@ def test_building_does_not_undo_what_was_added_by_hand(file, folder):
     with pytest.raises(InputError, match="would undo that"):
         CandidateStore.build(file, folder, maker())
     assert content(CandidateStore.open(folder, "model")) == content(store)
-    assert list(CandidateStore.build(file, folder, maker(model="trained further")).texts()) == TEXTS
+    with pytest.raises(InputError, match="would undo that"):
+        CandidateStore.build(file, folder, maker(model="trained further"))
+    assert content(CandidateStore.open(folder, "model")) == content(store)
+
+
+def test_an_index_of_another_build_deletes_nothing(file, folder):
+    store = CandidateStore.build(file, folder, maker())
+    write(file, ["something else", *TEXTS])
+    CandidateStore.build(file, folder, maker())
+    with pytest.raises(InputError, match="built anew since it was opened"):
+        store.delete([3])
+
+
+def test_a_stream_is_no_candidates_file(folder):
+    read, write_end = os.pipe()
+    os.close(write_end)
+    for use in (read_candidates, lambda path: CandidateStore.build(path, folder, maker())):
+        with pytest.raises(InputError, match="is a stream"):
+            use(f"/dev/fd/{read}")
+    os.close(read)
 
 
 def test_a_folder_that_cannot_be_written(file, tmp_path):

@@ -369,6 +369,21 @@ def test_the_index_of_another_folder_with_the_same_file_name(model, chat, tmp_pa
         assert chat(file, ["hi"], "-fcp", tmp_path / folder / "replies.txt") == [[f"[BiEncoder]: {text}"]]
 
 
+@pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
+def test_fixed_candidates_with_the_same_tokens_keep_their_places(kind, model, chat, tmp_path):
+    """The tokenizer lower-cases: the first two are one to the model, which must not shift those after them."""
+    file, texts = tmp_path / "replies.txt", ["Hello there", "hello there", "so you like red", "bye"]
+    file.write_text("\n".join(texts))
+    trained = model(kind)
+    flags = ("-fcp", file, "--rank-top-k", 4, "--return-cand-scores", "true", "--display-add-fields", "top_replies")
+    ((*lines, answer),) = chat(trained, ["hi"], *flags)
+    shown = [line.removeprefix("[top_replies]:").strip().split(maxsplit=1) for line in lines]
+    expected = Ranker.load(str(trained)).rank("hi", texts, 4)
+    assert [text for _, text in shown] == [match.text for match in expected]
+    assert [float(score) for score, _ in shown] == pytest.approx([match.score for match in expected], abs=1e-3)
+    assert answer.endswith(expected[0].text)
+
+
 def test_training_leaves_no_index_of_weights_that_change(colours, replies, tmp_path):
     """ParlAI writes the vectors of the first, untrained weights and goes on using them."""
     file, texts = tmp_path / "M", replies.read_text().splitlines()

@@ -124,6 +124,15 @@ def test_what_was_deleted_is_not_found(store):
     assert not set(best) & set(found.indices.flatten().tolist())
 
 
+def test_where_most_of_a_list_was_deleted_the_search_is_exact(store):
+    build_shortlist(store, "hnsw", query())
+    gone = search(query().one(0), store, 1_000).indices[0].tolist()
+    fewer = store.delete(gone)
+    found, complete = search_shortlist(query(), open_shortlist(fewer), fewer, 10)
+    assert found.indices.shape == (6, 10) and complete[0]
+    assert found.indices[0].tolist() == search(query(), fewer, 10).indices[0].tolist()
+
+
 def test_an_index_of_other_candidates_is_not_used(store, capsys):
     build_shortlist(store, "ivfpq", query())
     longer = store.append(ListedTexts([str(COUNT)]), encode)
@@ -142,6 +151,8 @@ def test_a_damaged_index_is_refused(store, tmp_path):
     file.unlink()
     with pytest.raises(InputError, match="missing or damaged"):
         open_shortlist(store)
+    build_shortlist(store, "hnsw", query())  # mends it
+    assert open_shortlist(store) is not None
     (tmp_path / "index" / "shortlist.json").write_text(json.dumps({"index_type": "x"}))
     assert open_shortlist(store) is None
 

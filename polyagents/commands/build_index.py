@@ -71,9 +71,9 @@ class BuildIndex(ParlaiScript):
         worker = this_worker()  # now: ParlAI wraps a model for training where it finds several processes
         file, folder = opt["candidates_file"], opt["index_dir"]
         if opt["append"]:
-            ranker.append(ranker.open_index(folder), FileTexts(file))
+            ranker.append(ranker.open_index(folder, exact=True), FileTexts(file))
         elif opt["delete"]:
-            delete(ranker.open_index(folder), FileTexts(file))
+            delete(ranker.open_index(folder, exact=True), FileTexts(file))
         else:
             ranker.index(file, folder, opt["stored_as"], worker=worker)
         if worker.rank == 0:
@@ -91,7 +91,7 @@ def delete(store: CandidateStore, texts: FileTexts) -> None:
 
 def report(ranker: Ranker, folder: str, index_type: str, contexts_file: str | None) -> None:
     """One JSON line: candidates, bytes, and the recall of an approximate index."""
-    store = ranker.open_index(folder)
+    store = ranker.open_index(folder, exact=True)
     line = {"candidates": len(store), "stored_as": store.manifest.stored_as, "width": store.width}
     if index_type != "exact":
         contexts = None
