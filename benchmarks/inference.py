@@ -5,6 +5,8 @@ both sides. Letters as everywhere: B, C, M, D.
 """
 
 import contextlib
+import functools
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +16,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from polyagents.attention import poly_scores
 from polyagents.benchmarks import peers
 from polyagents.benchmarks.measure import copy_time, peak_memory, resident, side_by_side
 from polyagents.candidates import CandidateStore, HeldCandidates
@@ -22,9 +23,9 @@ from polyagents.fixed import FixedCandidates
 from polyagents.poly import PolyEncoder
 from polyagents.ranker import Ranker
 from polyagents.reduction import context_vectors
-from polyagents.search import Query, search
+from polyagents.search import Found, Query, score_all, search
 from polyagents.shards import SHARD, Block
-from polyagents.shortlist import search_shortlist
+from polyagents.shortlist import recall, search_shortlist
 
 CODES = (16, 64, 360)
 Row = dict[str, Any]
@@ -139,26 +140,33 @@ def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, di
 def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Sequence[str], rounds: int) -> list[Row]:
     """Message in, text out, with fixed candidates: the whole `act()` on both sides."""
     agent = ranker.agent
-    config = agent.module.context_encoder.backbone.config
     m = agent.opt["poly_n_codes"] if isinstance(agent.module, PolyEncoder) else 1
     kind = "poly" if isinstance(agent.module, PolyEncoder) else "bi"
-    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+    same = sizes(agent.module.context_encoder.backbone)
     rows = []
     for count in (1_000, 100_000):
         if len(texts) < count:
             continue
         with fixed_candidates(agent, HeldCandidates(texts[:count], vectors[:count].float())):
-            parlai = peers.parlai_agent(kind, *sizes, m, "codes", dict_file=ranker.agent.opt["dict_file"])
+            parlai = peers.parlai_agent(kind, *same, m, "codes", dict_file=ranker.agent.opt["dict_file"])
             peers.set_fixed_candidates(parlai, texts[:count], vectors[:count])
-            turn = iter(range(10**9))
-
-            def say(speaker: Any, turn: Iterator[int] = turn) -> str:
-                return peers.reply(speaker, contexts[next(turn) % len(contexts)])
-
-            ways = {"ours": lambda say=say: say(agent), "parlai": lambda parlai=parlai, say=say: say(parlai)}
+            turn = itertools.cycle(contexts)
+            speakers = {"ours": agent, "parlai": parlai}
+            ways = {name: functools.partial(answer, speaker, turn) for name, speaker in speakers.items()}
             times = side_by_side(ways, rounds * 3)
         rows.append({"model": kind, "candidates": count, "m": m} | ratio_of(times))
     return rows
+
+
+def answer(speaker: Any, contexts: Iterator[str]) -> str:
+    """A whole reply to the next context."""
+    return peers.reply(speaker, next(contexts))
+
+
+def sizes(backbone: Any) -> tuple[int, int, int]:
+    """Layers, width and heads: what a peer of the same size is made of."""
+    config = backbone.config
+    return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
 
 
 @contextlib.contextmanager
@@ -177,9 +185,8 @@ def ratio_of(times: dict[str, float]) -> Row:
 
 def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
     """Texts to vectors, candidates a second: ours as build_index does it, ParlAI's as it encodes a fixed set."""
-    config = ranker.agent.module.context_encoder.backbone.config
-    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
-    parlai = peers.parlai_agent("poly", *sizes, 64, "codes", dict_file=ranker.agent.opt["dict_file"])
+    same = sizes(ranker.agent.module.context_encoder.backbone)
+    parlai = peers.parlai_agent("poly", *same, 64, "codes", dict_file=ranker.agent.opt["dict_file"])
     ways = {
         "ours": lambda: ranker.agent.encode_texts(texts, low_precision=True),
         "parlai": lambda: peers.encode_candidates(parlai, texts),
@@ -193,16 +200,6 @@ def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
     ]
 
 
-@torch.no_grad()
-def brute_force(query: Query, store: CandidateStore, k: int) -> np.ndarray:
-    """Indices [B, k] of the best, by every score in fp32 and one sort."""
-    parts = [
-        poly_scores(query.vectors, query.mask, block.exact(slice(None)), query.sharpness) for block in store.blocks()
-    ]
-    scores = torch.cat(parts, 1).numpy()
-    return np.stack([np.lexsort((np.arange(len(row)), -row))[:k] for row in scores])
-
-
 def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds: int) -> list[Row]:
     """An index on disk, opened as a user opens it: exact search, memory, and FAISS if it is there."""
     begin = time.perf_counter()
@@ -211,9 +208,9 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
     asked = [ranker.query([context]) for context in contexts]
     exact = [search(query, store, 10).indices[0] for query in asked]
     memory = resident()
-    turn = iter(range(10**9))
-    times = side_by_side({"exact": lambda: search(asked[next(turn) % len(asked)], store, 10)}, rounds * 3)
-    best = [brute_force(query, store, 10)[0] for query in tqdm(asked, desc="brute force")]
+    turn = itertools.cycle(asked)
+    times = side_by_side({"exact": lambda: search(next(turn), store, 10)}, rounds * 3)
+    best = [Found.of(score_all(query, store).numpy(), 10).indices[0] for query in tqdm(asked, desc="brute force")]
     stored = [shard.tensors["vectors"] for shard in store.shards]
     rows: list[Row] = [
         {
@@ -238,18 +235,15 @@ def approximate(
 ) -> Row:
     """FAISS's shortlist against the exact search."""
     found = [search_shortlist(query, store.shortlist, store, 10) for query in asked]
-    shares = [np.isin(want, got.indices[0]).mean() for want, (got, _) in zip(exact, found, strict=True)]
-    firsts = [want[0] in got.indices[0][:1] for want, (got, _) in zip(exact, found, strict=True)]
-    turn = iter(range(10**9))
-    times = side_by_side(
-        {"faiss": lambda: search_shortlist(asked[next(turn) % len(asked)], store.shortlist, store, 10)}, rounds * 3
-    )
+    at_1, at_10 = recall(np.stack(exact), np.concatenate([got.indices for got, _ in found]))
+    turn = itertools.cycle(asked)
+    times = side_by_side({"faiss": lambda: search_shortlist(next(turn), store.shortlist, store, 10)}, rounds * 3)
     return {
         "search": type(store.shortlist.index).__name__,
         "candidates": len(store),
         "ms": times["faiss"],
-        "recall@1": float(np.mean(firsts)),
-        "recall@10": float(np.mean(shares)),
+        "recall@1": at_1,
+        "recall@10": at_10,
         "stop rule held": float(np.mean([complete[0] for _, complete in found])),
         "part of exact": times["faiss"] / ms,
     }
@@ -257,15 +251,9 @@ def approximate(
 
 def reranking(cross: Ranker, context: str, texts: Sequence[str], rounds: int) -> list[Row]:
     """A cross-encoder over one context and 100 replies, in fp32: ours, sentence-transformers', ParlAI's."""
-    config = cross.agent.module.encoder.backbone.config
     theirs = peers.st_cross_encoder(cross)
-    parlai = peers.parlai_agent(
-        "cross",
-        config.num_hidden_layers,
-        config.hidden_size,
-        config.num_attention_heads,
-        dict_file=cross.agent.opt["dict_file"],
-    )
+    same = sizes(cross.agent.module.encoder.backbone)
+    parlai = peers.parlai_agent("cross", *same, dict_file=cross.agent.opt["dict_file"])
     pairs = [(context, text) for text in texts]
     np.testing.assert_allclose(cross.score(context, texts), theirs.predict(pairs), rtol=1e-3, atol=1e-4)
     times = side_by_side(

@@ -3,6 +3,7 @@
 observe -> vectorize (text.py) -> batchify -> train_step / eval_step -> CandidateSet -> scores [B, C] -> reply.
 """
 
+import abc
 import contextlib
 import copy
 import functools
@@ -28,7 +29,15 @@ from polyagents import options
 from polyagents.bi import BiEncoder
 from polyagents.building import Maker
 from polyagents.cache import VectorCache
-from polyagents.candidate_set import Candidate, CandidateSet, equal_to_label, inline_set, label_ranks, shared_set
+from polyagents.candidate_set import (
+    Candidate,
+    CandidateSet,
+    columns_of,
+    equal_to_label,
+    inline_set,
+    label_ranks,
+    shared_set,
+)
 from polyagents.candidate_texts import read_candidates
 from polyagents.candidates import CandidateStore, HeldCandidates, fingerprint
 from polyagents.cross import CrossEncoder
@@ -38,7 +47,7 @@ from polyagents.fixed import FixedCandidates, WithLabel
 from polyagents.losses import ranking_loss
 from polyagents.manifest import Manifest
 from polyagents.poly import PolyEncoder
-from polyagents.search import Found, HeldVectors, has_bf16, score_all, search, top_k
+from polyagents.search import Found, HeldVectors, Query, has_bf16, score_all, search, top_k
 from polyagents.text import SCRATCH, TextDictionary, Tokens, pad, pad_pairs
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
@@ -147,9 +156,9 @@ class RankerAgent(TorchRankerAgent):
         self._check_lengths(encoder)
         return self.build_architecture(encoder)
 
+    @abc.abstractmethod
     def build_architecture(self, encoder: Encoder) -> nn.Module:
         """The module of this agent around an encoder."""
-        raise NotImplementedError("an agent names its architecture")
 
     def longest_input(self) -> int:
         """Tokens of the longest text that the encoder will see."""
@@ -496,7 +505,7 @@ class RankerAgent(TorchRankerAgent):
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
         """Scores [B, C] over the fixed candidates."""
         assert self.fixed is not None
-        return score_all(self.module.query(self.module.encode_context(self.tokens(contexts))), self.fixed.encoded)
+        return score_all(self.query(contexts), self.fixed.encoded)
 
     def _fixed_reply(self, contexts: list[list[int]]) -> Output:
         """The best of the fixed candidates, without scoring all of them where that can be had.
@@ -516,7 +525,12 @@ class RankerAgent(TorchRankerAgent):
     def fixed_best(self, contexts: list[list[int]], k: int) -> Found:
         """The k best fixed candidates of every context."""
         assert self.fixed is not None
-        return search(self.module.query(self.module.encode_context(self.tokens(contexts))), self.fixed.encoded, k)
+        return search(self.query(contexts), self.fixed.encoded, k)
+
+    def query(self, contexts: list[list[int]]) -> Query:
+        """Token ids of B contexts -> what a large set of candidates is searched for."""
+        query: Query = self.module.query(self.module.encode_context(self.tokens(contexts)))
+        return query
 
     def maker(self, stored_as: str = "bf16") -> Maker:
         """What the vectors of a candidate store are made with."""
@@ -730,8 +744,7 @@ class CrossEncoderAgent(RankerAgent):
         assert self.fixed is not None
         given = self.as_candidates(self.fixed.listed)
         shared = shared_set(given, None)  # what has the same token ids is scored once, and keeps its place each
-        column = {ids: i for i, ids in enumerate(shared.ids)}
-        return self._pair_scores(self.module, contexts, shared)[:, [column[candidate.ids] for candidate in given]]
+        return self._pair_scores(self.module, contexts, shared)[:, columns_of(given, shared)]
 
     def fixed_best(self, contexts: list[list[int]], k: int) -> Found:
         """The k best fixed candidates of every context."""

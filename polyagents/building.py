@@ -62,17 +62,16 @@ class Maker:
 
 
 @contextlib.contextmanager
-def alone(folder: str, worker: Worker) -> Iterator[None]:
+def alone(folder: str) -> Iterator[None]:
     """Be the only builder in a folder; wait for another one to end. The system frees the lock of a killed process."""
+    lock = filelock.FileLock(os.path.join(folder, ".lock"))
     try:
         os.makedirs(folder, exist_ok=True)
-        lock = filelock.FileLock(os.path.join(folder, ".lock")) if worker.rank == 0 else contextlib.nullcontext()
-        if isinstance(lock, filelock.BaseFileLock):
-            try:
-                lock.acquire(timeout=0)
-            except filelock.Timeout:
-                say(f"{folder} is being built by another process; waiting for it to end.")
-                lock.acquire()
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            say(f"{folder} is being built by another process; waiting for it to end.")
+            lock.acquire()
     except OSError as error:
         raise InputError(
             f"{folder} cannot be written to ({error.strerror}); give a folder of your own with --index-dir."
@@ -80,8 +79,7 @@ def alone(folder: str, worker: Worker) -> Iterator[None]:
     try:
         yield
     finally:
-        if isinstance(lock, filelock.BaseFileLock):
-            lock.release()
+        lock.release()
 
 
 def write_shards(
@@ -119,7 +117,7 @@ def write_shards(
     with tqdm(total=size, initial=size - left, unit=" candidates", desc=label, disable=left < BLOCK) as bar:
         for name, start, stop in todo:
             own = texts.part(max(start - kept, 0), stop - kept)
-            parts = list(encoded_in_blocks(own, maker, bar))
+            parts = [encoded(vectors, maker.stored_as) for vectors in vectors_in_blocks(own, maker.encode, bar)]
             if start < kept and last is not None:
                 own, parts = [*last.texts(), *own], [last.stored(), *parts]
                 bar.update(kept)
@@ -127,11 +125,11 @@ def write_shards(
     return [(name, stop - start) for name, start, stop in plan]
 
 
-def encoded_in_blocks(texts: list[str], maker: Maker, bar: tqdm) -> Iterator[Encoded]:
-    """Texts -> what is stored of their vectors, with progress."""
+def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterator[Tensor]:
+    """Texts -> their vectors, some thousands at a time, with progress."""
     for start in range(0, len(texts), BLOCK):
         part = texts[start : start + BLOCK]
-        yield encoded(maker.encode(part), maker.stored_as)
+        yield encode(part)
         bar.update(len(part))
 
 

@@ -63,6 +63,12 @@ def shared_set(given: Sequence[Candidate], labels: Sequence[Candidate] | None) -
     return CandidateSet(list(column), None, torch.ones(examples, len(column)).bool(), texts, positions)
 
 
+def columns_of(given: Sequence[Candidate], shared: CandidateSet) -> list[int]:
+    """Where each candidate stands in a shared set, which has equal ones once."""
+    column = {ids: i for i, ids in enumerate(shared.ids)}
+    return [column[candidate.ids] for candidate in given]
+
+
 def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Candidate] | None) -> CandidateSet:
     """A list per example, padded to the longest; what several examples have is encoded once.
 

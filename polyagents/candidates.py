@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from polyagents.building import BLOCK, Encode, Maker, Worker, alone, write_shards
+from polyagents.building import BLOCK, Encode, Maker, Worker, alone, vectors_in_blocks, write_shards
 from polyagents.candidate_texts import FileTexts, Texts, file_digest, first_of_each, key_columns, text_key, utf8
 from polyagents.errors import InputError
 from polyagents.manifest import Manifest
 from polyagents.search import HeldVectors
-from polyagents.shards import SHARD, STORED_AS, Block
+from polyagents.shards import SHARD, STORED_AS, Block, Shard
 
 
 def fingerprint(parts: Iterable[str | bytes | Tensor]) -> str:
@@ -51,12 +51,8 @@ class HeldCandidates(HeldVectors):
     @classmethod
     def encode(cls, texts: Sequence[str], encode: Encode) -> "HeldCandidates":
         """Encode all texts, with a progress bar."""
-        blocks = []
         with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=len(texts) < BLOCK) as bar:
-            for start in range(0, len(texts), BLOCK):
-                blocks.append(encode(texts[start : start + BLOCK]))
-                bar.update(len(blocks[-1]))
-        return cls(texts, torch.cat(blocks))
+            return cls(texts, torch.cat(list(vectors_in_blocks(texts, encode, bar))))
 
     def __getitem__(self, index: int) -> str:
         """The text of one candidate."""
@@ -128,9 +124,8 @@ class CandidateStore:
 
     def __getitem__(self, index: int) -> str:
         """The text of one candidate, looked up on disk."""
-        shard = bisect.bisect_right(self.starts, index) - 1
-        place = index - self.starts[shard]
-        return self.shards[shard].texts(place, place + 1)[0]
+        shard, place = self._place(index)
+        return shard.texts(place, place + 1)[0]
 
     def find(self, text: str) -> int | None:
         """The index of a candidate; None where it is not among them."""
@@ -201,7 +196,7 @@ class CandidateStore:
         if store is not None:
             return store
         texts = FileTexts(candidates_file)  # what is wrong with it is said before a folder is made
-        with alone(folder, worker):
+        with alone(folder) if worker.rank == 0 else contextlib.nullcontext():
             worker.wait()  # the first worker has waited for other builders, which may remove shards that are not theirs
             store = cls._true_store(folder, maker, source) if worker.world == 1 else None
             if store is not None:  # the process that we waited for has built just this
@@ -234,7 +229,7 @@ class CandidateStore:
 
         A killed append leaves the store as it was, and goes on when it is called again.
         """
-        with alone(self.folder, Worker()):
+        with alone(self.folder):
             now = CandidateStore.open(self.folder, self.manifest.model)
             manifest = now.manifest
             gone = {now._key(index): index for index in manifest.deleted}
@@ -260,7 +255,7 @@ class CandidateStore:
             InputError: an index is none of this store, or none would be left.
         """
         wanted = {int(index) for index in indices}
-        with alone(self.folder, Worker()):
+        with alone(self.folder):
             now = CandidateStore.open(self.folder, self.manifest.model)
             for index in wanted:
                 if not 0 <= index < now.slots:
@@ -275,5 +270,9 @@ class CandidateStore:
             return CandidateStore.open(self.folder, self.manifest.model)
 
     def _key(self, index: int) -> bytes:
-        shard = bisect.bisect_right(self.starts, index) - 1
-        return bytes(self.shards[shard].tensors["keys"][index - self.starts[shard]].numpy().tobytes())
+        shard, place = self._place(index)
+        return bytes(shard.tensors["keys"][place].numpy().tobytes())
+
+    def _place(self, index: int) -> tuple[Shard, int]:
+        owner = bisect.bisect_right(self.starts, index) - 1
+        return self.shards[owner], index - self.starts[owner]

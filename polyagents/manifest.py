@@ -16,9 +16,9 @@ FORMAT = "polyagents-candidates-1"
 MANIFEST = "manifest.json"
 VERIFIED = "verified.json"
 # What a store may remove from its folder; anything else there is not ours.
-SHARD = r"\d{6}-[0-9a-f]{16}\.safetensors"
-UNFINISHED = rf"({SHARD}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist)\.json)\.[0-9a-f]{{8}}\.tmp"
-OURS = re.compile(f"{SHARD}|{UNFINISHED}")
+SHARD_NAME = r"\d{6}-[0-9a-f]{16}\.safetensors"
+UNFINISHED = rf"({SHARD_NAME}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist)\.json)\.[0-9a-f]{{8}}\.tmp"
+OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
 
 
 @dataclass(frozen=True)

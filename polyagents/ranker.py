@@ -15,7 +15,7 @@ from parlai.utils import logging as parlai_logging
 
 from polyagents.agent import RankerAgent
 from polyagents.building import Worker
-from polyagents.candidate_set import shared_set
+from polyagents.candidate_set import columns_of, shared_set
 from polyagents.candidate_texts import FileTexts, ListedTexts
 from polyagents.candidates import CandidateStore, HeldCandidates
 from polyagents.cross import CrossEncoder
@@ -113,13 +113,11 @@ class Ranker:
             return empty[0] if single else empty
         given = self.agent.as_candidates(candidates)
         shared = shared_set(given, None)  # equal texts are encoded once and keep their place each
-        column = {ids: i for i, ids in enumerate(shared.ids)}
-        places = [column[candidate.ids] for candidate in given]
         blocks = [
             self.agent.candidate_scores([self.agent.context_ids(text) for text in block], shared).cpu().numpy()
             for block in in_blocks(texts)
         ]
-        scores = np.concatenate(blocks)[:, places]
+        scores = np.concatenate(blocks)[:, columns_of(given, shared)]
         return scores[0] if single else scores
 
     @overload  # a str is a Sequence[str], too; the first that fits is meant
@@ -180,9 +178,7 @@ class Ranker:
     @torch.no_grad()
     def query(self, contexts: Sequence[str]) -> Query:
         """B contexts, encoded, as `search.search` takes them."""
-        module, tokens = self.agent.module, self.agent.tokens([self.agent.context_ids(text) for text in contexts])
-        query: Query = module.query(module.encode_context(tokens))
-        return query
+        return self.agent.query([self.agent.context_ids(text) for text in contexts])
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
         """Matches of another ranker, in the order of this one: a cross-encoder after a bi- or poly-encoder's shortlist.
@@ -257,9 +253,7 @@ class Ranker:
         """
         asked = list(contexts or sample_of(index, 200))
         parts = [self.query(block) for block in in_blocks(asked)]
-        made = build_shortlist(index, index_type, joined(parts))
-        index.shortlist = open_shortlist(index)
-        return made
+        return build_shortlist(index, index_type, joined(parts))
 
     def _refuse_cross(self) -> None:
         if isinstance(self.agent.module, CrossEncoder):

@@ -243,7 +243,7 @@ class Scan:
         self.lowered: dict[torch.dtype, Lowered] = {}
 
     def bounds(self, block: Block) -> Tensor:
-        """[n, B] fp32: no score of the block's candidates is higher; -inf for a deleted one."""
+        """[n, B] fp32: no score of the block's candidates is higher."""
         kind = scan_precision(block.vectors)
         low = self._low(kind)
         products = multiply(block.vectors, low.vectors.flatten(0, 1))
@@ -255,8 +255,7 @@ class Scan:
         if block.scales is not None:
             highest = highest * block.scales.unsqueeze(1)
         lost = low.lost if block.rest is None else low.lost + BF16_STORED * self.longest
-        bounds = torch.addcmul(highest, block.norms.unsqueeze(1), lost)
-        return bounds if block.alive is None else bounds.masked_fill(~block.alive.unsqueeze(1), -torch.inf)
+        return torch.addcmul(highest, block.norms.unsqueeze(1), lost)
 
     def _low(self, kind: torch.dtype) -> Lowered:
         if kind not in self.lowered:

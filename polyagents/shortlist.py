@@ -15,17 +15,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from polyagents.building import BLOCK, Worker, alone, say
+from polyagents.building import BLOCK, alone, say
 from polyagents.candidates import CandidateStore
 from polyagents.errors import InputError
 from polyagents.search import Best, Found, Query, search
 from polyagents.shards import writing
+
+# FAISS is imported where it is used: it takes 0.14 s, and few of ParlAI's commands want it.
 
 INDEX_TYPES = ("exact", "hnsw", "ivfpq")
 DESCRIPTION = "shortlist.json"
@@ -56,11 +57,12 @@ class FaissShortlist:
 
     def __init__(self, index: Any):
         self.index = index
-        self.length = HNSW_LIST if isinstance(index, faiss.IndexHNSW) else IVF_LIST
+        self.is_graph = hasattr(index, "hnsw")
+        self.length = HNSW_LIST if self.is_graph else IVF_LIST
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Vectors [Q, D] -> dot products [Q, count], rounded as they are stored, and indices."""
-        if isinstance(self.index, faiss.IndexHNSW):
+        if self.is_graph:
             self.index.hnsw.efSearch = count
         else:
             self.index.nprobe = max(round(self.index.nlist * IVF_PROBED), 1)
@@ -156,7 +158,9 @@ def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:
 
 
 def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Description:
-    """Write a FAISS index into a store's folder, and measure it; one that is there already is left as it is.
+    """Write a FAISS index into a store's folder, measure it, and let the store use it.
+
+    One that is there already is left as it is.
 
     Args:
         store: its vectors are indexed.
@@ -171,10 +175,12 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
     known = describe(store)
     if known is not None and known.index_type == index_type:
         with contextlib.suppress(InputError):  # damaged: it is built anew
-            open_shortlist(store)
+            store.shortlist = open_shortlist(store)
             return known
+    import faiss
+
     index = empty_index(index_type, store)
-    with alone(store.folder, Worker()):
+    with alone(store.folder):
         with tqdm(
             total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=store.slots < BLOCK
         ) as bar:
@@ -182,9 +188,10 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
                 # Deleted candidates are added as well: FAISS counts places, and they are left out when they are found.
                 index.add(block.exact(slice(None)).numpy())
                 bar.update(len(block.vectors))
-        contexts = len(query)
-        at_1, at_10 = recall(query, FaissShortlist(index), store)
-        description = Description(index_type, store.identity, at_1, at_10, contexts)
+        store.shortlist = FaissShortlist(index)
+        found, _ = search_shortlist(query, store.shortlist, store, 10)
+        at_1, at_10 = recall(search(query, store, 10).indices, found.indices)
+        description = Description(index_type, store.identity, at_1, at_10, len(query))
         with writing(os.path.join(store.folder, description.file)) as temporary:
             try:
                 faiss.write_index(index, temporary)
@@ -200,6 +207,8 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
 
 def empty_index(index_type: str, store: CandidateStore) -> Any:
     """A FAISS index without candidates, trained where it needs that."""
+    import faiss
+
     index: Any
     if index_type == "hnsw":
         index = faiss.index_factory(store.width, f"HNSW{HNSW_LINKS},SQfp16", faiss.METRIC_INNER_PRODUCT)
@@ -219,9 +228,8 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
     return index
 
 
-def recall(query: Query, shortlist: Shortlist, store: CandidateStore) -> tuple[float, float]:
-    """Which part of the best candidate, and of the best 10, the shortlist finds."""
-    exact, found = search(query, store, 10).indices, search_shortlist(query, shortlist, store, 10)[0].indices
+def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
+    """Which part of the best candidate, and of the best 10, a shortlist has found: indices [B, 10] of both."""
     shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
     return float(np.mean(shares[0])), float(np.mean(shares[1]))
 
@@ -254,6 +262,8 @@ def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
     description = describe(store)
     if description is None:
         return None
+    import faiss
+
     path = os.path.join(store.folder, description.file)
     try:
         return FaissShortlist(faiss.read_index(path))

@@ -301,7 +301,6 @@ def test_an_evaluation_without_candidates_ranks_the_labels_of_the_batch(make):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_code_runs_on_a_gpu(make, kind, precision):
