@@ -7,25 +7,31 @@ import abc
 import contextlib
 import copy
 import functools
+import itertools
 import json
 import os
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
-from parlai.core.metrics import AverageMetric
+from parlai.core import torch_ranker_agent
+from parlai.core.metrics import AverageMetric, GlobalAverageMetric, GlobalTimerMetric, SumMetric
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.torch_agent import Batch, Output
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 from parlai.scripts.build_candidates import build_cands
+from parlai.utils import logging
+from parlai.utils.distributed import is_primary_worker
 from parlai.utils.misc import warn_once
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from polyagents import options
+from polyagents import distributed, model_file, options, train_loop
 from polyagents.bi import BiEncoder
 from polyagents.building import Maker
 from polyagents.cache import VectorCache
@@ -37,21 +43,25 @@ from polyagents.candidate_set import (
     inline_set,
     label_ranks,
     shared_set,
+    shared_set_with_own,
 )
 from polyagents.candidate_texts import read_candidates
 from polyagents.candidates import CandidateStore, HeldCandidates, fingerprint
 from polyagents.cross import CrossEncoder
-from polyagents.encoder import Encoder, load_backbone
+from polyagents.deferred import Deferred
+from polyagents.encoder import Encoder, in_order, load_backbone
 from polyagents.errors import InputError
 from polyagents.fixed import FixedCandidates, WithLabel
 from polyagents.losses import ranking_loss
 from polyagents.manifest import Manifest
 from polyagents.poly import PolyEncoder
 from polyagents.search import Found, HeldVectors, Query, has_bf16, score_all, search, top_k
+from polyagents.shards import writing
 from polyagents.text import SCRATCH, TextDictionary, Tokens, pad, pad_pairs
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 PAIRS_AT_ONCE = 4_096  # pairs that a cross-encoder pads together: 30 MB of ids; the encoder takes them in chunks
+FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
 
@@ -76,6 +86,7 @@ class RankerAgent(TorchRankerAgent):
         """TorchRankerAgent's flags, ours, and the paper's training settings as defaults (5.1)."""
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         options.add_backbone_flags(parser)
+        options.add_training_flags(parser)
         parser.set_defaults(
             optimizer="adamw",
             learningrate=5e-5,
@@ -85,7 +96,8 @@ class RankerAgent(TorchRankerAgent):
             lr_scheduler_patience=0,
         )
         if is_training_command(partial_opt):
-            parser.set_defaults(validation_every_n_epochs=0.5)
+            # A killed run goes on from its last checkpoint, so there is one.
+            parser.set_defaults(validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600)
         return parser
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
@@ -100,8 +112,17 @@ class RankerAgent(TorchRankerAgent):
         self.scaler = torch.amp.GradScaler(device, enabled=self.backbone_options.precision == "fp16")
         self.label_pool: list[str] = []
         self.labels_seen = 0
-        super().__init__(opt, shared)
+        self._number_grad_accum = 0
+        self.failed_updates = 0
+        # ParlAI would wrap the model in DistributedDataParallel; the gradients are averaged here (distributed.py).
+        with mock.patch.object(torch_ranker_agent, "is_distributed", lambda: False):
+            super().__init__(opt, shared)
         self.cache = VectorCache(self._encode_ids) if shared is None else shared["cache"]
+        if shared is None and self._is_training_run(opt):
+            distributed.same_weights(self.model)
+            train_loop.mend()
+            if self.opt.get("init_model") == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
+                self.opt["init_model"] = None  # M.opt would send every later command there
 
     @classmethod
     def upgrade_opt(cls, opt_from_disk: Opt) -> Opt:
@@ -178,25 +199,6 @@ class RankerAgent(TorchRankerAgent):
         """TorchRankerAgent wants a module; the loss is `losses.ranking_loss`."""
         return nn.Identity()
 
-    def load(self, path: str) -> dict[str, Any]:
-        """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
-        try:
-            states: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            weights = states["model"]
-        except Exception as error:  # no zip, half a zip, a foreign pickle
-            raise InputError(
-                f"{path} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
-            ) from error
-        try:
-            self.load_state_dict(weights)
-        except Exception as error:  # missing, unknown or misshapen weights
-            lines = [line.strip() for line in str(error).split("\n")]
-            raise InputError(
-                f"{path} cannot be loaded as polyagents:{self.architecture} with --backbone {self.opt['backbone']} "
-                f"({lines[min(1, len(lines) - 1)]}); it was trained with other options than {path}.opt says."
-            ) from error
-        return states
-
     # ---- optimiser -------------------------------------------------------------------------------------------------
 
     def init_optim(self, params: Any, *args: Any, **kwargs: Any) -> bool:
@@ -225,6 +227,8 @@ class RankerAgent(TorchRankerAgent):
         Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
         where there is no scheduler the count of updates begins anew.
         """
+        if states and "optimizer" not in states:  # M itself, not its checkpoint: the training begins anew
+            states, hard_reset = {}, True
         rates = [group["lr"] for group in self.optimizer.param_groups]
         super().build_lr_scheduler(states, hard_reset)
         if states and not hard_reset:
@@ -238,21 +242,99 @@ class RankerAgent(TorchRankerAgent):
         return state
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        """TorchAgent's, with the loss scaled in fp16."""
-        super().backward(self.scaler.scale(loss), **kwargs)
+        """TorchAgent's, for one model that no wrapper synchronises, with the loss scaled in fp16."""
+        accumulated = self.opt.get("update_freq", 1)
+        self._number_grad_accum = (self._number_grad_accum + 1) % accumulated
+        self.scaler.scale(loss / accumulated).backward(**kwargs)
 
     def update_params(self) -> None:
-        """TorchAgent's step, left out in fp16 when the gradients overflowed."""
+        """TorchAgent's step, left out where the gradients are no numbers: the weights would never be numbers again."""
         if self._number_grad_accum != 0:
             return
-        if not self.scaler.is_enabled():
-            super().update_params()
-            return
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        distributed.average_gradients(parameters)
         self.scaler.unscale_(self.optimizer)
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        if torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
-            super().update_params()
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if torch.isfinite(norm):
+            self._update(parameters, norm)
         self.scaler.update()
+        self._count_failure(bool(torch.isfinite(norm)))
+
+    def _update(self, parameters: list[nn.Parameter], norm: Tensor) -> None:
+        self.global_metrics.add("gnorm", GlobalAverageMetric(float(norm)))
+        limit = self.opt.get("gradient_clip", -1)
+        if limit > 0:
+            nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+            self.global_metrics.add("clip", GlobalAverageMetric(float(norm > limit)))
+        self.optimizer.step()
+        self._number_training_updates += 1
+        if is_primary_worker():  # all processes step together
+            self.global_metrics.add("ups", GlobalTimerMetric(1))
+        if getattr(self, "scheduler", None):
+            self.scheduler.step(self._number_training_updates)
+
+    def _count_failure(self, fine: bool) -> None:
+        """End a training that cannot recover; in fp16 the first gradients always overflow, until their scale fits."""
+        self.failed_updates = 0 if fine else self.failed_updates + 1
+        if fine:
+            return
+        self.global_metrics.add("skipped_updates", SumMetric(1))
+        if self.failed_updates >= FAILURES:
+            raise InputError(
+                f"The gradients of {FAILURES} updates in a row were not finite, the last at update "
+                f"{self._number_training_updates}; none of them changed the weights. Lower --learningrate, or train "
+                f"with --precision fp32."
+            )
+
+    def _report_failure(self, losses: Tensor, batch: Batch) -> None:
+        """Name the examples whose loss is no number; `update_params` will not train on them."""
+        wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
+        if not wrong:
+            return
+        example = batch.observations[wrong[0]] if batch.observations else {}
+        logging.error(
+            f"Update {self._number_training_updates + 1}: the loss of {len(wrong)} of {len(losses)} examples is not "
+            f"finite, and the batch is not trained on. The first: {example.get('full_text', '')!r} -> "
+            f"{batch.labels[wrong[0]]!r}"
+        )
+
+    # ---- files -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | None = None) -> None:
+        """TorchAgent's files, each whole or not at all: weights, options, dictionary.
+
+        The optimiser's state, twice the size of the weights, goes into the checkpoint only, from which training goes
+        on; into every file where no checkpoints are kept (`--save-after-valid false`).
+        """
+        path = path or self.opt.get("model_file")
+        if not path:
+            return
+        if not os.path.exists(f"{path}.dict"):
+            self.dict.save(f"{path}.dict", sort=False)
+        state = self.state_dict()
+        if self.opt.get("save_after_valid") and not path.endswith(train_loop.CHECKPOINT):
+            state = {name: state[name] for name in ("model", "number_training_updates")}
+        model_file.write(path, state)
+        with writing(f"{path}.opt") as temporary:
+            self.opt.save(temporary)
+
+    def load(self, path: str) -> dict[str, Any]:
+        """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
+        try:
+            states = model_file.read(path)
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            raise InputError(
+                f"{path} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
+            ) from error
+        try:
+            self.load_state_dict(states["model"])
+        except Exception as error:  # missing, unknown or misshapen weights
+            lines = [line.strip() for line in str(error).split("\n")]
+            raise InputError(
+                f"{path} cannot be loaded as polyagents:{self.architecture} with --backbone {self.opt['backbone']} "
+                f"({lines[min(1, len(lines) - 1)]}); it was trained with other options than {path}.opt says."
+            ) from error
+        return states
 
     # ---- text to ids -----------------------------------------------------------------------------------------------
 
@@ -285,7 +367,7 @@ class RankerAgent(TorchRankerAgent):
     def _set_label_cands_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> Any:
         """TorchRankerAgent: the candidates' ids, in one call of the tokenizer, and only where they are used."""
         source = self.candidates if "labels" in obs else self.eval_candidates
-        if source in ("inline", "batch-all-cands") and obs.get("label_candidates"):
+        if source in ("inline", "batch-all-cands", "batch+inline") and obs.get("label_candidates"):
             texts = list(obs["label_candidates"])
             obs.force_set("label_candidates", texts)
             obs.force_set("label_candidates_vecs", [torch.tensor(c.ids) for c in self.as_candidates(texts)])
@@ -319,10 +401,7 @@ class RankerAgent(TorchRankerAgent):
 
     def candidate_set(self, batch: Batch, source: str) -> CandidateSet:
         """What a batch ranks, by source; TorchRankerAgent._build_candidates explains them."""
-        labels = None
-        if batch.labels is not None:
-            ids = [tuple(row[row != self.NULL_IDX].tolist()) for row in batch.label_vec.cpu()]
-            labels = [Candidate(*pair) for pair in zip(batch.labels, ids, strict=True)]
+        labels = self._labels(batch)
         if source == "batch":
             if labels is None:
                 raise InputError("Candidate source 'batch' ranks the batch's labels, and these examples have none.")
@@ -337,6 +416,13 @@ class RankerAgent(TorchRankerAgent):
         if source == "batch-all-cands":
             return shared_set([candidate for own in given for candidate in own], labels)
         return inline_set(given, labels)
+
+    def _labels(self, batch: Batch) -> list[Candidate] | None:
+        """The label of every example."""
+        if batch.labels is None:
+            return None
+        ids = [tuple(row[row != self.NULL_IDX].tolist()) for row in batch.label_vec.cpu()]
+        return [Candidate(*pair) for pair in zip(batch.labels, ids, strict=True)]
 
     def _given_candidates(self, batch: Batch, source: str) -> list[list[Candidate]]:
         """The candidates that came with each example."""
@@ -410,7 +496,8 @@ class RankerAgent(TorchRankerAgent):
 
     def train_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: one update (or one part of an accumulated one)."""
-        if batch.text_vec is None:
+        examples = distributed.gathered(0 if batch.text_vec is None else len(batch.labels))
+        if 0 in examples:  # a step is everybody's or nobody's
             return None
         self.model.train()
         self.cache.clear()  # these weights are about to change
@@ -420,30 +507,64 @@ class RankerAgent(TorchRankerAgent):
         candidates = self.training_candidates(batch)
         assert candidates.labels is not None
         labels, mask = candidates.labels.to(self.device), candidates.mask.to(self.device)
-        scores = self.training_scores(batch, candidates)
-        loss = ranking_loss(scores * self.module.logit_scale, labels, mask)
-        self.backward(loss.mean())
+        scores, sides = self.training_scores(batch, candidates)
+        losses = ranking_loss(scores * self.module.logit_scale, labels, mask)
+        self._report_failure(losses.detach(), batch)
+        # The mean over all processes' examples, once their gradients are averaged.
+        self.backward(losses.sum() * len(examples) / sum(examples))
+        for side in sides:
+            side.backward()
         self.update_params()
         is_label = torch.zeros_like(mask).scatter(1, labels.unsqueeze(1), True)
         ranks = label_ranks(scores.detach(), is_label, mask)
-        self._record("mean_loss", loss)
+        self._record("mean_loss", losses)
         self._record("train_accuracy", (ranks == 1).float())
         self._record("rank", ranks)
         self._record("mrr", ranks.float().reciprocal())
         return Output()
 
     def training_candidates(self, batch: Batch) -> CandidateSet:
-        """What a training batch ranks."""
-        if self.candidates != "fixed":
-            return self.candidate_set(batch, self.candidates)
-        assert self.fixed is not None
-        return shared_set(self.as_candidates(self.fixed.listed), self.as_candidates(batch.labels))
+        """What a training batch ranks. A list that a batch shares is shared by all processes."""
+        source = self.candidates
+        labels = self._labels(batch)
+        assert labels is not None
+        if source == "inline":
+            return self.candidate_set(batch, source)
+        if source == "fixed":
+            assert self.fixed is not None
+            listed = self.as_candidates(self.fixed.listed)
+            return shared_set([*listed, *chain(distributed.gathered(labels))], labels)
+        own = [] if source == "batch" else self._given_candidates(batch, source)
+        all_labels, given = chain(distributed.gathered(labels)), chain(distributed.gathered(chain(own)))
+        if source == "batch+inline":
+            return shared_set_with_own(all_labels, own, given, labels)
+        return shared_set([*given, *all_labels], labels)
 
-    def training_scores(self, batch: Batch, candidates: CandidateSet) -> Tensor:
-        """Scores [B, C] with gradient."""
-        rows = None if candidates.rows is None else candidates.rows.to(self.device)
-        scores: Tensor = self.model(self.tokens(self._batch_contexts(batch)), self.tokens(candidates.ids), rows)
-        return scores
+    def training_scores(self, batch: Batch, candidates: CandidateSet) -> tuple[Tensor, list[Deferred]]:
+        """Scores [B, C], and what their backward pass goes on with."""
+        contexts = self._batch_contexts(batch)
+        module, distinct = self.module, list(dict.fromkeys(map(tuple, contexts)))
+        context = self._deferred(module.context_part, module.join_context, module.context_encoder, distinct)
+        lengths = [len(ids) for ids in candidates.ids]
+        # Inline lists differ between processes; a shared list is encoded by all together.
+        mine = range(len(lengths)) if candidates.rows is not None else distributed.own_share(lengths)
+        side = self._deferred(
+            module.candidate_part, in_order, module.candidate_encoder, [candidates.ids[row] for row in mine]
+        )
+        if candidates.rows is not None:
+            vectors = side.encoded[candidates.rows.to(self.device)]
+        else:
+            vectors = distributed.gathered_rows(side.encoded, lengths)
+        encoded = context.encoded
+        if len(distinct) < len(contexts):
+            place = {ids: row for row, ids in enumerate(distinct)}
+            encoded = module.rows_of(encoded, [place[tuple(ids)] for ids in contexts])
+        return module.score(encoded, vectors), [side, context]
+
+    def _deferred(self, encode: Any, join: Any, encoder: Encoder, ids: Sequence[Sequence[int]]) -> Deferred:
+        """Texts of a training batch, encoded."""
+        size = self.opt.get("chunk_tokens")
+        return Deferred(encode, join, encoder.chunks(self.tokens(ids), size), keep_graph=size is None)
 
     # ---- evaluation and chat ---------------------------------------------------------------------------------------
 
@@ -716,25 +837,38 @@ class CrossEncoderAgent(RankerAgent):
             elif (slot := self.random.randrange(self.labels_seen)) < POOL_LIMIT:
                 self.label_pool[slot] = label
 
-    def training_scores(self, batch: Batch, candidates: CandidateSet) -> Tensor:
-        """Scores [B, C] with gradient; padding is not scored."""
-        return self._pair_scores(self.model, self._batch_contexts(batch), candidates)
+    def training_scores(self, batch: Batch, candidates: CandidateSet) -> tuple[Tensor, list[Deferred]]:
+        """Scores [B, C], and what their backward pass goes on with; what does not count is not scored."""
+        pairs = self._pairs(self._batch_contexts(batch), candidates, candidates.mask)
+        tokens = pad_pairs(pairs, self.dict.pad_id).to(self.device)
+        size = self.opt.get("chunk_tokens")
+        encoder = self.module.encoder
+        scored = Deferred(self.module.score_part, in_order, encoder.chunks(tokens, size), keep_graph=size is None)
+        return self._in_place(scored.encoded, candidates.mask), [scored]
 
     def candidate_scores(self, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
         """Scores [B, C] of a batch's own candidates, without gradient."""
-        return self._pair_scores(self.module, contexts, candidates)
+        return self._pair_scores(contexts, candidates)
 
-    def _pair_scores(self, model: nn.Module, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
-        size = len(candidates.ids)
-        rows = candidates.rows if candidates.rows is not None else torch.arange(size).expand(len(contexts), size)
-        sizes = [len(candidates.of(example)) for example in range(len(contexts))]
-        pairs = [(contexts[b], candidates.ids[rows[b, c]]) for b, n in enumerate(sizes) for c in range(n)]
-        real = torch.arange(rows.size(1)) < torch.tensor(sizes).unsqueeze(1)
+    def _pair_scores(self, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:
+        width = candidates.mask.size(1)
+        real = candidates.real(width).expand(len(contexts), width)  # a shared list without labels has one row
+        pairs = self._pairs(contexts, candidates, real)
         parts = [
-            model(pad_pairs(pairs[start : start + PAIRS_AT_ONCE], self.dict.pad_id).to(self.device))
+            self.module.score(pad_pairs(pairs[start : start + PAIRS_AT_ONCE], self.dict.pad_id).to(self.device))
             for start in range(0, len(pairs), PAIRS_AT_ONCE)
         ]
-        return torch.zeros(rows.shape, device=self.device).masked_scatter(real.to(self.device), torch.cat(parts))
+        return self._in_place(torch.cat(parts), real)
+
+    @staticmethod
+    def _pairs(contexts: list[list[int]], candidates: CandidateSet, wanted: Tensor) -> list[tuple[Any, Any]]:
+        """Token ids of the pairs that `wanted` [B, C] names, row by row."""
+        rows = candidates.rows
+        return [(contexts[b], candidates.ids[c if rows is None else rows[b, c]]) for b, c in wanted.nonzero().tolist()]
+
+    def _in_place(self, scores: Tensor, wanted: Tensor) -> Tensor:
+        """Scores of the pairs that were wanted -> [B, C], 0 elsewhere."""
+        return torch.zeros(wanted.shape, device=self.device).masked_scatter(wanted.to(self.device), scores)
 
     def encode_fixed(self) -> None:
         """Nothing can be kept: every candidate goes through the encoder with every context (paper 4.3)."""
@@ -744,7 +878,7 @@ class CrossEncoderAgent(RankerAgent):
         assert self.fixed is not None
         given = self.as_candidates(self.fixed.listed)
         shared = shared_set(given, None)  # what has the same token ids is scored once, and keeps its place each
-        return self._pair_scores(self.module, contexts, shared)[:, columns_of(given, shared)]
+        return self._pair_scores(contexts, shared)[:, columns_of(given, shared)]
 
     def fixed_best(self, contexts: list[list[int]], k: int) -> Found:
         """The k best fixed candidates of every context."""
@@ -754,6 +888,11 @@ class CrossEncoderAgent(RankerAgent):
 def is_training_command(partial_opt: Opt | None) -> bool:
     """Whether the flags of train_model (or a sibling) are being read, not those of an evaluation or a chat."""
     return partial_opt is not None and "validation_every_n_epochs" in partial_opt
+
+
+def chain(parts: Iterable[Iterable[Any]]) -> list[Any]:
+    """Several lists, one after the other."""
+    return list(itertools.chain.from_iterable(parts))
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyagents.attention import bi_scores
-from polyagents.encoder import Encoder, in_order
+from polyagents.encoder import Encoder, in_chunks, in_order
 from polyagents.options import ReductionOptions, TowerOptions
 from polyagents.reduction import reduce
 from polyagents.search import Query
@@ -34,11 +34,29 @@ class BiEncoder(nn.Module):
 
     def encode_context(self, tokens: Tokens) -> Tensor:
         """[B, T] -> [B, D]."""
-        return self.vectors(self.context_encoder, tokens)
+        return in_chunks(self.context_encoder, self.context_part, in_order, tokens)
 
     def encode_candidates(self, tokens: Tokens) -> Tensor:
         """[C, T] -> [C, D]: independent of any context, so they can be kept."""
-        return self.vectors(self.candidate_encoder, tokens)
+        return in_chunks(self.candidate_encoder, self.candidate_part, in_order, tokens)
+
+    def context_part(self, chunk: Tokens) -> Tensor:
+        """One chunk of contexts, [b, T] -> [b, D]."""
+        return self.reduced(self.context_encoder, chunk)
+
+    def candidate_part(self, chunk: Tokens) -> Tensor:
+        """One chunk of candidates, [c, T] -> [c, D]."""
+        return self.reduced(self.candidate_encoder, chunk)
+
+    @staticmethod
+    def join_context(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
+        """What `context_part` made of the chunks -> the batch, in its order."""
+        return in_order(parts, rows)
+
+    @staticmethod
+    def rows_of(context: Tensor, rows: list[int]) -> Tensor:
+        """Some contexts of an encoded batch, any of them repeatedly."""
+        return context[rows]
 
     def score(self, context: Tensor, candidates: Tensor) -> Tensor:
         """Context [B, D] and candidates [C, D] or [B, C, D] -> scores [B, C], fp32."""
@@ -49,28 +67,11 @@ class BiEncoder(nn.Module):
         vectors = context.unsqueeze(1)
         return Query(vectors, torch.ones_like(vectors[..., 0], dtype=torch.bool))
 
-    def forward(self, context: Tokens, candidates: Tokens, rows: Tensor | None = None) -> Tensor:
-        """Scores of a training batch.
-
-        Args:
-            context: [B, T].
-            candidates: [U, T], each text once.
-            rows: [B, C], which of the U candidates each example has; None when all examples share all of them.
-
-        Returns:
-            [B, C].
-        """
-        vectors = self.encode_candidates(candidates)
-        return self.score(self.encode_context(context), vectors if rows is None else vectors[rows])
-
-    def vectors(self, encoder: Encoder, tokens: Tokens) -> Tensor:
-        """Encode and reduce, chunk by chunk."""
-        parts, rows = [], []
-        for index, chunk in encoder.chunks(tokens):
-            states = encoder(chunk)
-            parts.append(reduce(states, chunk.mask, self.reduction.kind, self.reduction.m, encoder.causal))
-            rows.append(index)
-        return self.normalise(in_order(parts, rows))
+    def reduced(self, encoder: Encoder, chunk: Tokens) -> Tensor:
+        """Encode and reduce: [b, T] -> [b, D]."""
+        states = encoder(chunk)
+        vectors = reduce(states, chunk.mask, self.reduction.kind, self.reduction.m, encoder.causal)
+        return self.normalise(vectors)
 
     def normalise(self, vectors: Tensor) -> Tensor:
         """Length 1 where the similarity is a cosine."""

@@ -1,5 +1,6 @@
 """What one batch ranks: every candidate once, the label always among them, and where each label stands."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ class CandidateSet:
     Attributes:
         ids: token ids of the U candidates to encode, each once.
         rows: [B, C], which of them each example ranks; None when every example ranks all of them (C = U).
-        mask: [B, C], False for padding and for further copies of the label, which are not its negatives.
+        mask: [B, C], False for what is not the example's negative: padding, what reads as its label does, and of a list
+            that all share what is not meant for it.
         texts: the C texts when shared, else a list per example, padding left out.
         labels: [B], the column of each example's label; None where there are no labels.
     """
@@ -38,6 +40,11 @@ class CandidateSet:
     mask: Tensor
     texts: Any
     labels: Tensor | None
+
+    @functools.cached_property
+    def column(self) -> dict[tuple[int, ...], int]:
+        """Where each of the U candidates stands."""
+        return {ids: i for i, ids in enumerate(self.ids)}
 
     def of(self, example: int) -> Sequence[str]:
         """The texts that one example ranks."""
@@ -51,22 +58,46 @@ class CandidateSet:
 
 
 def shared_set(given: Sequence[Candidate], labels: Sequence[Candidate] | None) -> CandidateSet:
-    """One list for the whole batch. Repeated labels are one candidate, so never each other's negatives."""
+    """One list for the whole batch. Repeated labels are one candidate, so never each other's negatives.
+
+    Nor are labels that ParlAI's teachers would count as equal: they ignore case, punctuation and articles.
+    """
     column: dict[tuple[int, ...], int] = {}
     texts = []
     for text, ids in [*given, *(labels or ())]:
         if ids not in column:
             column[ids] = len(column)
             texts.append(text)
-    examples = 1 if labels is None else len(labels)
-    positions = None if labels is None else torch.tensor([column[label.ids] for label in labels])
-    return CandidateSet(list(column), None, torch.ones(examples, len(column)).bool(), texts, positions)
+    if labels is None:
+        return CandidateSet(list(column), None, torch.ones(1, len(column)).bool(), texts, None)
+    positions = [column[label.ids] for label in labels]
+    reading: dict[str, list[int]] = {}
+    for i, text in enumerate(texts):
+        reading.setdefault(normalised(text), []).append(i)
+    mask = torch.ones(len(labels), len(column)).bool()
+    for example, position in enumerate(positions):
+        mask[example, reading[normalised(texts[position])]] = False
+        mask[example, position] = True
+    return CandidateSet(list(column), None, mask, texts, torch.tensor(positions))
+
+
+def shared_set_with_own(
+    given: Sequence[Candidate], own: Sequence[Sequence[Candidate]], others: Sequence[Candidate], labels: list[Candidate]
+) -> CandidateSet:
+    """`given` for the whole batch, and a list of its own for each example; `others` are ranked by other processes."""
+    shared = shared_set([*given, *others, *(candidate for listed in own for candidate in listed)], labels)
+    meant = torch.zeros_like(shared.mask)
+    meant[:, columns_of(given, shared)] = True
+    for example, listed in enumerate(own):
+        meant[example, columns_of(listed, shared)] = True
+    assert shared.labels is not None
+    meant[torch.arange(len(labels)), shared.labels] = True
+    return dataclasses.replace(shared, mask=shared.mask & meant)
 
 
 def columns_of(given: Sequence[Candidate], shared: CandidateSet) -> list[int]:
     """Where each candidate stands in a shared set, which has equal ones once."""
-    column = {ids: i for i, ids in enumerate(shared.ids)}
-    return [column[candidate.ids] for candidate in given]
+    return [shared.column[candidate.ids] for candidate in given]
 
 
 def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Candidate] | None) -> CandidateSet:
@@ -87,7 +118,8 @@ def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Candidate]
                 candidates, ids, mask = [*candidates, label], [*ids, label.ids], [*mask, True]
             position = ids.index(label.ids)
             positions.append(position)
-            mask = [i == position or ids[i] != label.ids for i in range(len(ids))]
+            wanted = normalised(label.text)
+            mask = [i == position or normalised(candidate.text) != wanted for i, candidate in enumerate(candidates)]
         rows.append([unique.setdefault(candidate.ids, len(unique)) for candidate in candidates])
         masks.append(mask)
         texts.append([candidate.text for candidate in candidates])

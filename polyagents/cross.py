@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from polyagents.encoder import Encoder, in_order
+from polyagents.encoder import Encoder, in_chunks, in_order
 from polyagents.options import ReductionOptions
 from polyagents.reduction import reduce
 from polyagents.text import Tokens
@@ -21,14 +21,10 @@ class CrossEncoder(nn.Module):
 
     def score(self, pairs: Tokens) -> Tensor:
         """Pairs [P, T], each [S] context [S] [S] candidate [S] -> scores [P], fp32."""
-        parts, rows = [], []
-        for index, chunk in self.encoder.chunks(pairs):
-            states = self.encoder(chunk)
-            embedding = reduce(states, chunk.mask, self.reduction.kind, self.reduction.m, self.encoder.causal)
-            parts.append(self.linear(embedding).squeeze(-1))
-            rows.append(index)
-        return in_order(parts, rows)
+        return in_chunks(self.encoder, self.score_part, in_order, pairs)
 
-    def forward(self, pairs: Tokens) -> Tensor:
-        """`score`, under the name that training wrappers call."""
-        return self.score(pairs)
+    def score_part(self, chunk: Tokens) -> Tensor:
+        """One chunk of pairs, [p, T] -> [p]."""
+        states = self.encoder(chunk)
+        embedding = reduce(states, chunk.mask, self.reduction.kind, self.reduction.m, self.encoder.causal)
+        return self.linear(embedding).squeeze(-1)

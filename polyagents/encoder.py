@@ -1,8 +1,9 @@
 """Token ids [B, T] to states [B, T, D]: a Hugging Face model with its precision, its trained layers and its length."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,8 @@ SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks win what padding would cost; a GPU wants large ones. Chosen here.
 CHUNK_TOKENS = {"cpu": 2_048, "cuda": 65_536}
+
+Part = TypeVar("Part")
 
 
 class Encoder(nn.Module):
@@ -51,12 +54,17 @@ class Encoder(nn.Module):
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
-    def chunks(self, tokens: Tokens) -> Iterator[tuple[Tensor, Tokens]]:
+    def chunks(self, tokens: Tokens, budget: int | None = None) -> Iterator[tuple[Tensor, Tokens]]:
         """The batch in chunks of similar length, each cut to its longest text, with the rows that it holds.
 
-        Padding is work thrown away: with lengths as uneven as dialogue's, sorted chunks do a third less of it.
+        Padding is work thrown away: with lengths as uneven as dialogue's, sorted chunks do a third less of it. What is
+        scored against what does not change.
+
+        Args:
+            tokens: [B, T].
+            budget: tokens of a chunk, padding counted, but one text at least; by default what suits the device.
         """
-        budget = CHUNK_TOKENS.get(tokens.ids.device.type, CHUNK_TOKENS["cuda"])
+        budget = budget or CHUNK_TOKENS.get(tokens.ids.device.type, CHUNK_TOKENS["cuda"])
         lengths = tokens.mask.sum(1)
         order = lengths.argsort(descending=True)
         sizes = lengths[order].clamp(min=1).tolist()
@@ -66,6 +74,20 @@ class Encoder(nn.Module):
             rows = order[start:stop]
             yield rows, tokens.rows(rows)
             start = stop
+
+
+def in_chunks(
+    encoder: Encoder,
+    encode: Callable[[Tokens], Part],
+    join: Callable[[list[Part], list[Tensor]], Part],
+    tokens: Tokens,
+) -> Part:
+    """Encode chunk by chunk and put the results in the order of the batch."""
+    parts, rows = [], []
+    for index, chunk in encoder.chunks(tokens):
+        parts.append(encode(chunk))
+        rows.append(index)
+    return join(parts, rows)
 
 
 def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:

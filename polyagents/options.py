@@ -113,6 +113,26 @@ def add_backbone_flags(parser: ParlaiParser) -> None:
     )
 
 
+def add_training_flags(parser: ParlaiParser) -> None:
+    """The flags of training."""
+    group = parser.add_argument_group("Training (polyagents)")
+    group.add_argument(
+        "--chunk-tokens",
+        type=positive_int,
+        default=None,
+        help="train in the memory of chunks of this many tokens, whatever the batch size, with the same gradients "
+        "(GradCache): one more forward pass for batches that do not fit otherwise",
+    )
+    for action in parser._actions:
+        if action.dest == "candidates":
+            action.choices = [*(action.choices or ()), "batch+inline"]
+            action.help = (
+                "negatives in training: batch (the other labels of the batch, of all processes), inline (the "
+                "example's own candidates), batch+inline (both), batch-all-cands (labels and candidates of the whole "
+                "batch), fixed (--fixed-candidates-path)"
+            )
+
+
 def add_tower_flags(parser: ParlaiParser) -> None:
     """The flags of bi- and poly-encoder."""
     group = parser.add_argument_group("Two encoders (polyagents)")

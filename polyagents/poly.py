@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from polyagents.attention import poly_scores
 from polyagents.bi import BiEncoder
-from polyagents.encoder import Encoder, in_order
+from polyagents.encoder import Encoder, in_chunks, in_order
 from polyagents.options import PolyOptions, ReductionOptions, TowerOptions
 from polyagents.reduction import ContextVectors, context_vectors
 from polyagents.search import Query
@@ -30,15 +30,26 @@ class PolyEncoder(BiEncoder):
 
     def encode_context(self, tokens: Tokens) -> ContextVectors:  # type: ignore[override]
         """[B, T] -> vectors [B, M, D] and mask [B, M]."""
-        parts, rows = [], []
-        for index, chunk in self.context_encoder.chunks(tokens):
-            states = self.context_encoder(chunk)
-            parts.append(context_vectors(states, chunk.mask, self.poly.context_vectors, self.reduction.m, self.codes))
-            rows.append(index)
-        m = max(part.vectors.size(1) for part in parts)  # chunks of short texts may have fewer than m
-        vectors = in_order([functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts], rows)
-        mask = in_order([functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts], rows)
+        return in_chunks(self.context_encoder, self.context_part, self.join_context, tokens)
+
+    def context_part(self, chunk: Tokens) -> ContextVectors:  # type: ignore[override]
+        """One chunk of contexts, [b, T] -> vectors [b, M, D] and mask [b, M]."""
+        states = self.context_encoder(chunk)
+        vectors, mask = context_vectors(states, chunk.mask, self.poly.context_vectors, self.reduction.m, self.codes)
         return ContextVectors(self.normalise(vectors), mask)
+
+    @staticmethod
+    def join_context(parts: list[ContextVectors], rows: list[Tensor]) -> ContextVectors:  # type: ignore[override]
+        """What `context_part` made of the chunks -> the batch, in its order."""
+        m = max(part.vectors.size(1) for part in parts)  # chunks of short texts may have fewer than m
+        vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
+        mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
+        return ContextVectors(in_order(vectors, rows), in_order(mask, rows))
+
+    @staticmethod
+    def rows_of(context: ContextVectors, rows: list[int]) -> ContextVectors:  # type: ignore[override]
+        """Some contexts of an encoded batch, any of them repeatedly."""
+        return ContextVectors(context.vectors[rows], context.mask[rows])
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:  # type: ignore[override]
         """Context vectors [B, M, D] and candidates [C, D] or [B, C, D] -> scores [B, C], fp32."""

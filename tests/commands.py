@@ -13,6 +13,7 @@ import torch
 from parlai.core.script import SCRIPT_REGISTRY
 
 import polyagents  # noqa: F401  here, since ParlAI's logger keeps the first stdout that it sees: not one test's
+from polyagents.model_file import read
 
 KINDS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 SAMPLE = "polyagents.tasks.sample"
@@ -92,7 +93,7 @@ def copy_model(source, target):
 
 def weights(model_file):
     """Everything that a model file holds."""
-    return torch.load(model_file, weights_only=True)
+    return read(str(model_file))
 
 
 def options(model_file):

@@ -1,0 +1,99 @@
+"""Several processes that train as one: what they exchange in a step. Alone, every function here does nothing.
+
+Each process reads its own examples. The candidates of all of them are every example's negatives, so the candidates'
+texts are gathered, each process encodes its share, and the vectors are gathered with a way back for their gradients.
+Then two processes of batch B make the step of one with 2B. The gradients are averaged here rather than by torch's
+DistributedDataParallel, which counts one backward pass per weight and step, and `deferred.py` makes several.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+T = TypeVar("T")
+
+
+def is_distributed() -> bool:
+    """Whether this process trains together with others."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def world() -> int:
+    """How many processes there are."""
+    return distributed.get_world_size() if is_distributed() else 1
+
+
+def gathered(own: T) -> list[T]:
+    """Plain data of every process, in the order of their ranks."""
+    if not is_distributed():
+        return [own]
+    everyone: list[Any] = [None] * world()
+    distributed.all_gather_object(everyone, own)
+    return everyone
+
+
+def shares(lengths: Sequence[int]) -> list[list[int]]:
+    """Which of the texts of these lengths each process encodes: dealt out longest first, so that all take as long."""
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    return [order[rank :: world()] for rank in range(world())]
+
+
+def own_share(lengths: Sequence[int]) -> list[int]:
+    """Those of this process; alone, all of them in their order."""
+    return shares(lengths)[distributed.get_rank()] if is_distributed() else list(range(len(lengths)))
+
+
+def gathered_rows(own: Tensor, lengths: Sequence[int]) -> Tensor:
+    """The vectors that each process made of its share -> those of all texts [C, D], with a way back for gradients."""
+    if not is_distributed():
+        return own
+    rows: Tensor = GatheredRows.apply(own, shares(lengths))
+    return rows
+
+
+class GatheredRows(torch.autograd.Function):
+    """Vectors of all processes; the gradient of each is the sum of what all processes' losses ask of it."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, dealt: list[list[int]]) -> Tensor:
+        """[c, D] of every process -> [C, D]."""
+        ctx.mine = dealt[distributed.get_rank()]
+        longest = max(map(len, dealt))  # all_gather wants equal shapes
+        padded = own.new_zeros(longest, own.size(1))
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in dealt]
+        distributed.all_gather(parts, padded)
+        rows = own.new_empty(sum(map(len, dealt)), own.size(1))
+        for part, places in zip(parts, dealt, strict=True):
+            rows[places] = part[: len(places)]
+        return rows
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """[C, D] -> [c, D]."""
+        total = gradient.contiguous()
+        distributed.all_reduce(total)
+        return total[ctx.mine], None
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Give every process the mean of all gradients. A weight that one process did not use counts as 0 there."""
+    if not is_distributed():
+        return
+    pending = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        pending.append((parameter.grad, distributed.all_reduce(parameter.grad, async_op=True)))
+    for gradient, work in pending:
+        work.wait()
+        gradient /= world()
+
+
+def same_weights(module: nn.Module) -> None:
+    """Start all processes from the weights of the first."""
+    if is_distributed():
+        for weight in module.state_dict().values():
+            distributed.broadcast(weight, 0)

@@ -1,0 +1,127 @@
+"""Gradients of a training step: in chunks that are encoded twice, and plainly, against the formula."""
+
+import pytest
+import torch
+from backbones import SENTENCES, save
+from commands import KINDS
+from parlai.core.agents import create_agent
+from parlai.core.message import Message
+from parlai.core.params import ParlaiParser
+
+from polyagents import encoder
+from polyagents.losses import ranking_loss
+
+VARIANTS = {
+    "bi": ("bi",),
+    "bi, shared": ("bi", "--share-encoders", "true"),
+    "bi, cosine": ("bi", "--similarity", "cosine"),
+    "bi, mean": ("bi", "--reduction-type", "mean"),
+    "poly, codes": ("poly", "--polyencoder-type", "codes"),
+    "poly, first": ("poly", "--polyencoder-type", "n_first", "--poly-n-codes", "8"),
+    "poly, last": ("poly", "--polyencoder-type", "n_last", "--share-encoders", "true"),
+    "poly, last and first": ("poly", "--polyencoder-type", "n_last_and_first"),
+    "poly, sqrt": ("poly", "--poly-attention-type", "sqrt"),
+    "poly, top layer": ("poly", "--train-layers", "top"),
+    "cross": ("cross",),
+}
+PAIRS = [(f"{SENTENCES[i % 6]} {'and ' * (3 * i)}{i}", f"{SENTENCES[(i + 1) % 6]} {i % 5}") for i in range(8)]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return save("bert", tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture
+def agent_of(backbone):
+    def build(variant, *flags):
+        torch.manual_seed(0)
+        kind, *own = VARIANTS[variant]
+        arguments = ["-m", KINDS[kind], "--backbone", backbone, "-t", "integration_tests", "-dt", "train", "-bs", "8"]
+        # Without clipping, which would scale the gradients; and all of them.
+        arguments += ["--candidates", "batch", "--gradient-clip", "-1", "--train-layers", "all", "--poly-n-codes", "4"]
+        return create_agent(ParlaiParser(True, True).parse_args([*arguments, *own, *flags]))
+
+    return build
+
+
+def gradients(agent, pairs=PAIRS):
+    """What one training step leaves with the weights."""
+    torch.manual_seed(1)
+    messages = [Message({"id": "x", "text": a, "labels": (b,), "episode_done": True}) for a, b in pairs]
+    agent.batch_act([agent.clone().observe(message) for message in messages])
+    return {name: p.grad.clone() for name, p in agent.model.named_parameters() if p.grad is not None}
+
+
+def assert_same(ours, expected, tolerance):
+    assert ours.keys() == expected.keys() and ours
+    for name, gradient in ours.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_chunks_have_the_plain_batchs_gradients_dropout_included(agent_of, variant, precision, monkeypatch):
+    monkeypatch.setitem(encoder.CHUNK_TOKENS, "cpu", 40)  # the plain step draws its dropout chunk by chunk, too
+    flags = ("--precision", precision, "--dropout", "0.2")
+    plain = gradients(agent_of(variant, *flags))
+    assert_same(gradients(agent_of(variant, *flags, "--chunk-tokens", "40")), plain, 1e-5)
+    without = gradients(agent_of(variant, "--precision", precision, "--dropout", "0"))
+    assert any((gradient - plain[name]).abs().max() > 1e-3 for name, gradient in without.items())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_neither_the_chunks_nor_their_size_change_the_gradients(agent_of, variant):
+    whole = gradients(agent_of(variant, "--dropout", "0"))
+    for size in ("1", "40", "100000"):
+        assert_same(gradients(agent_of(variant, "--dropout", "0", "--chunk-tokens", size)), whole, 1e-5)
+
+
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "cross"])
+def test_gradients_are_those_of_the_formula(agent_of, variant):
+    """The slow, obvious way: every text for itself, repeated ones too, one softmax over the distinct labels."""
+    pairs = [*PAIRS, PAIRS[0], (PAIRS[1][0], PAIRS[2][1])]
+    ours = gradients(agent_of(variant, "--dropout", "0", "--chunk-tokens", "40"), pairs)
+    agent = agent_of(variant, "--dropout", "0")
+    agent.model.train()
+    module, labels = agent.module, [candidate.ids for candidate in agent.as_candidates([label for _, label in pairs])]
+    distinct = list(dict.fromkeys(labels))
+    assert len(distinct) < len(pairs) - 1
+    vectors = torch.cat([module.encode_candidates(agent.tokens([ids])) for ids in distinct])
+    contexts = [agent.tokens([agent.context_ids(text)]) for text, _ in pairs]
+    scores = [module.score(module.encode_context(context), vectors) for context in contexts]
+    columns = torch.tensor([distinct.index(ids) for ids in labels])
+    logits = torch.cat(scores) * module.logit_scale
+    ranking_loss(logits, columns, torch.ones_like(logits).bool()).mean().backward()
+    expected = {name: p.grad for name, p in agent.model.named_parameters() if p.grad is not None}
+    assert_same(ours, expected, 1e-5)
+
+
+def test_randomness_goes_on_as_after_a_plain_step(agent_of, monkeypatch):
+    monkeypatch.setitem(encoder.CHUNK_TOKENS, "cpu", 40)
+    drawn = []
+    for flags in ((), ("--chunk-tokens", "40")):
+        gradients(agent_of("poly, codes", "--dropout", "0.2", *flags))
+        drawn.append(torch.rand(3))
+    assert torch.equal(*drawn)
+
+
+def test_accumulated_chunks_have_the_gradients_of_the_mean(agent_of):
+    agent = agent_of("bi", "--dropout", "0", "--chunk-tokens", "40", "--update-freq", "2")
+    first = gradients(agent, PAIRS[:4])
+    both = gradients(agent, PAIRS[4:])
+    halves = [gradients(agent_of("bi", "--dropout", "0"), part) for part in (PAIRS[:4], PAIRS[4:])]
+    assert_same(first, {name: gradient / 2 for name, gradient in halves[0].items()}, 1e-5)
+    assert_same(both, {name: (gradient + halves[1][name]) / 2 for name, gradient in halves[0].items()}, 1e-5)
+
+
+def test_frozen_layers_run_without_a_graph(agent_of):
+    agent = agent_of("bi", "--train-layers", "top")
+    states = []
+    for layer in agent.module.context_encoder.backbone.encoder.layer:
+        layer.register_forward_hook(
+            lambda _, __, output: states.append(output if torch.is_tensor(output) else output[0])
+        )
+    gradients(agent)
+    below, top = states[:2]
+    assert top.requires_grad and not below.requires_grad
