@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from polyagents.dropout import FastDropout
 from polyagents.errors import InputError
 from polyagents.options import BackboneOptions
 from polyagents.text import SCRATCH, TextDictionary, Tokens, first_line
@@ -18,8 +19,10 @@ from polyagents.text import SCRATCH, TextDictionary, Tokens, first_line
 SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)}
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
-# is flat from 1,000 up, so small chunks win what padding would cost; a GPU wants large ones. Chosen here.
+# is flat from 1,000 up, so small chunks win what padding would cost; a GPU wants large ones. Chosen here. In training
+# chunks are half as large: the activations of larger ones are handed back to the system each time (docs/speed.md).
 CHUNK_TOKENS = {"cpu": 2_048, "cuda": 65_536}
+TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 
 Part = TypeVar("Part")
 
@@ -50,7 +53,8 @@ class Encoder(nn.Module):
             inputs["token_type_ids"] = tokens.segments
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
         autocast = torch.autocast(tokens.ids.device.type, dtype) if self.precision != "fp32" else nullcontext()
-        with autocast:  # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts)
+        dropout = FastDropout() if self.training and tokens.ids.device.type == "cpu" else nullcontext()
+        with autocast, dropout:  # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts)
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
@@ -64,7 +68,8 @@ class Encoder(nn.Module):
             tokens: [B, T].
             budget: tokens of a chunk, padding counted, but one text at least; by default what suits the device.
         """
-        budget = budget or CHUNK_TOKENS.get(tokens.ids.device.type, CHUNK_TOKENS["cuda"])
+        suits = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS
+        budget = budget or suits.get(tokens.ids.device.type, suits["cuda"])
         lengths = tokens.mask.sum(1)
         order = lengths.argsort(descending=True)
         sizes = lengths[order].clamp(min=1).tolist()

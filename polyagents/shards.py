@@ -175,6 +175,7 @@ def writing(path: str):  # type: ignore[no-untyped-def]
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~umask())  # safetensors writes for the owner alone
         os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
@@ -186,3 +187,10 @@ def writing(path: str):  # type: ignore[no-untyped-def]
     finally:
         with contextlib.suppress(OSError):
             os.remove(temporary)
+
+
+def umask() -> int:
+    """The rights that this process withholds from its files; asking for them means setting them."""
+    value = os.umask(0)
+    os.umask(value)
+    return value

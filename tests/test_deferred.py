@@ -62,7 +62,9 @@ def assert_same(ours, expected, tolerance):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_chunks_have_the_plain_batchs_gradients_dropout_included(agent_of, variant, precision, monkeypatch):
-    monkeypatch.setitem(encoder.CHUNK_TOKENS, "cpu", 40)  # the plain step draws its dropout chunk by chunk, too
+    monkeypatch.setitem(
+        encoder.TRAINING_CHUNK_TOKENS, "cpu", 40
+    )  # the plain step draws its dropout chunk by chunk, too
     flags = ("--precision", precision, "--dropout", "0.2")
     plain = gradients(agent_of(variant, *flags))
     assert_same(gradients(agent_of(variant, *flags, "--chunk-tokens", "40")), plain, 1e-5)
@@ -98,7 +100,7 @@ def test_gradients_are_those_of_the_formula(agent_of, variant):
 
 
 def test_randomness_goes_on_as_after_a_plain_step(agent_of, monkeypatch):
-    monkeypatch.setitem(encoder.CHUNK_TOKENS, "cpu", 40)
+    monkeypatch.setitem(encoder.TRAINING_CHUNK_TOKENS, "cpu", 40)
     drawn = []
     for flags in ((), ("--chunk-tokens", "40")):
         gradients(agent_of("poly, codes", "--dropout", "0.2", *flags))
