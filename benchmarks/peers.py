@@ -1,4 +1,4 @@
-"""What our inference is measured against: ParlAI's own agents, and the cross-encoder of sentence-transformers.
+"""What ours is measured against: ParlAI's own agents, and the bi- and cross-encoder of sentence-transformers.
 
     agent = parlai_agent("poly", layers=6, width=384, heads=12, m=64, dict_file="M.dict")
     set_fixed_candidates(agent, texts, vectors)
@@ -23,7 +23,8 @@ from parlai.core.params import ParlaiParser
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 from tokenizers import Tokenizer, processors
 from torch import Tensor, nn
-from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import BertForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 from polyagents.ranker import Ranker, quiet
 from polyagents.text import TextDictionary
@@ -71,8 +72,9 @@ def parlai_agent(
     polyencoder_type: str = "codes",
     *,
     dict_file: str,
+    **flags: Any,
 ) -> TorchRankerAgent:
-    """One of ParlAI's agents with random weights, ready to evaluate on the CPU.
+    """One of ParlAI's agents with random weights on the CPU, ready to evaluate, or to train with `datatype="train"`.
 
     Args:
         kind: bi, poly or cross.
@@ -82,6 +84,7 @@ def parlai_agent(
         m: context vectors of a poly-encoder.
         polyencoder_type: codes or n_first, ParlAI's two.
         dict_file: `M.dict` of one of our models, whose tokens are used.
+        flags: others of ParlAI's own.
     """
     cls, model = PARLAI[kind]
     poly = {"poly_n_codes": m, "polyencoder_type": polyencoder_type, "poly_attention_type": "basic"}
@@ -91,7 +94,6 @@ def parlai_agent(
         # which make its transformer BERT's: learnt positions and segments, norm after each block, gelu.
         opt = ParlaiParser(True, True).parse_kwargs(
             model=model,
-            datatype="valid",  # no optimiser is made
             no_cuda=True,
             n_layers=layers,
             embedding_size=width,
@@ -111,6 +113,7 @@ def parlai_agent(
             text_truncate=TEXT_TRUNCATE - 2,
             label_truncate=LABEL_TRUNCATE,
             **(poly if kind == "poly" else {}),
+            **{"datatype": "valid"} | flags,  # which makes no optimiser
         )
         opt["dict_file"], opt["backbone"] = dict_file, ""  # our dictionary's flags
         agent: Any = cls(opt)
@@ -152,6 +155,27 @@ def reply(agent: TorchRankerAgent, text: str) -> str:
     agent.observe({"text": text, "episode_done": True})
     answer: str = agent.act()["text"]
     return answer
+
+
+def train(agent: TorchRankerAgent, texts: Sequence[str], labels: Sequence[str]) -> list[Any]:
+    """A whole training step, texts in and weights out: tokenise, pad, forward, backward, clip, update.
+
+    It fits our agents as well as ParlAI's: this is what ParlAI's batches of B conversations call.
+
+    Args:
+        agent: made with `datatype="train"`.
+        texts: B contexts.
+        labels: the right reply of each.
+
+    Returns:
+        What the agent says to each, with the metrics that it recorded.
+    """
+    seen = []
+    for text, label in zip(texts, labels, strict=True):
+        agent.reset()
+        seen.append(agent.observe({"text": text, "labels": (label,), "episode_done": True}))
+    replies: list[Any] = agent.batch_act(seen)
+    return replies
 
 
 @torch.no_grad()
@@ -261,6 +285,67 @@ def st_cross_encoder(ranker: Ranker) -> Any:
             activation_fn=nn.Identity(),  # its own default is a sigmoid, which keeps the order and loses the score
             local_files_only=True,
         )
+
+
+def st_folder(dictionary: TextDictionary, backbone: PreTrainedModel, folder: str) -> None:
+    """Write one of our backbones, and our tokens, where sentence-transformers can load them.
+
+    Args:
+        dictionary: ours, of this backbone.
+        backbone: with a row of embeddings for each of our tokens.
+        folder: where to.
+    """
+    transformers_logging.disable_progress_bar()
+    backbone.save_pretrained(folder)
+    transformers_logging.enable_progress_bar()
+    pair_tokenizer(dictionary).save_pretrained(folder)
+
+
+def st_bi_encoder(folder: str, precision: str) -> Any:
+    """A `SentenceTransformer` in training on the CPU: one encoder for contexts and candidates, the first output.
+
+    Args:
+        folder: what `st_folder` wrote.
+        precision: fp32, or bf16 by autocast around the whole model, as its own trainer has it.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # it reports that the pooler, which nothing reads, is random
+    transformers_logging.disable_progress_bar()
+    encoder = Transformer(folder, max_seq_length=TEXT_TRUNCATE)
+    transformers_logging.set_verbosity(level)
+    transformers_logging.enable_progress_bar()
+    pooling = Pooling(encoder.get_embedding_dimension(), "cls")
+    model: Any = SentenceTransformer(modules=[encoder, pooling], device="cpu")
+    if precision == "bf16":
+        model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    return model.train()
+
+
+def st_loss(model: Any, **mini_batch: int) -> Any:
+    """Its loss over the other labels of a batch, as ours: dot products, not scaled.
+
+    Args:
+        model: what `st_bi_encoder` returned.
+        mini_batch: `mini_batch_size` in texts or `mini_batch_num_tokens` for its cached loss; nothing for the plain
+            one.
+    """
+    from sentence_transformers.sentence_transformer import losses
+    from sentence_transformers.util import dot_score
+
+    cls: Any = losses.CachedMultipleNegativesRankingLoss if mini_batch else losses.MultipleNegativesRankingLoss
+    return cls(model, scale=1.0, similarity_fct=dot_score, **mini_batch)
+
+
+def st_features(model: Any, texts: Sequence[str], labels: Sequence[str]) -> list[Any]:
+    """B contexts and their labels -> its two padded batches, cut as ours: the end of a context stays."""
+    features = []
+    for column, length, side in ((texts, TEXT_TRUNCATE, "left"), (labels, LABEL_TRUNCATE, "right")):
+        model.tokenizer.truncation_side = side
+        features.append(model.preprocess(list(column), max_length=length))
+    return features
 
 
 def pair_tokenizer(dictionary: TextDictionary) -> PreTrainedTokenizerFast:

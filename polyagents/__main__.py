@@ -5,12 +5,21 @@ import os
 import sys
 
 from parlai.core.script import SCRIPT_REGISTRY, superscript_main
+from torch import distributed
 
-from polyagents.commands import bench_inference, build_index, demo, rank  # noqa: F401  registers them
+from polyagents.commands import (  # noqa: F401  registers them
+    bench_inference,
+    bench_training,
+    build_index,
+    demo,
+    mine_negatives,
+    rank,
+)
 from polyagents.compat import users_fault
 from polyagents.errors import InputError
 
-OWN_COMMANDS = ("bench_inference", "build_index", "demo", "rank")
+OWN_COMMANDS = ("bench_inference", "bench_training", "build_index", "demo", "mine_negatives", "rank")
+TRAIN_COMMANDS = ("train_model", "tm", "train")
 SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 
 
@@ -46,7 +55,13 @@ def main() -> None:
         if arguments and arguments[0] in OWN_COMMANDS:  # these need none of ParlAI's 40 scripts: half the start-up time
             SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
         else:
-            superscript_main(arguments)
+            from polyagents import launching  # loads ParlAI's training: a second that our own commands need not wait
+
+            launching.apply()
+            if arguments and arguments[0] in TRAIN_COMMANDS and distributed.is_torchelastic_launched():
+                launching.train_under_torchrun(arguments[1:])
+            else:
+                superscript_main(arguments)
     except Exception as error:
         sentence = users_fault(error)
         if sentence is None:

@@ -37,6 +37,7 @@ def apply() -> None:
     say_parse_errors_in_one_line()
     exit_with_one_sentence()
     name_damaged_options()
+    mend_multiprocessing()
 
 
 def users_fault(error: BaseException) -> str | None:
@@ -44,6 +45,17 @@ def users_fault(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
         return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
     return str(error) if isinstance(error, InputError) else None
+
+
+def mend_multiprocessing() -> None:
+    """`parlai multiprocessing_train` wants CUDA, and hangs when a process dies: launching.py mends it.
+
+    Only where ParlAI's command has loaded it already; it takes a second.
+    """
+    if "parlai.scripts.multiprocessing_train" in sys.modules:
+        from polyagents import launching  # not before the names of ParlAI that it replaces
+
+        launching.apply()
 
 
 def name_damaged_options() -> None:

@@ -1,0 +1,167 @@
+"""`polyagents mine_negatives`: a training set with the candidates that a trained model finds hard."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.core.script import ParlaiScript, register_script
+from parlai.core.worlds import World, create_task
+from parlai.utils.misc import msg_to_str
+from tqdm import tqdm
+
+from polyagents.building import say
+from polyagents.candidate_texts import FileTexts, ListedTexts, Texts
+from polyagents.errors import InputError
+from polyagents.mining import Counts, Mined, Pair, check_can_search, mine, pairs_of, pool_in
+from polyagents.options import number, positive_int
+from polyagents.ranker import Ranker, quiet
+from polyagents.shards import writing
+
+
+def margin(text: str) -> float:
+    """A part of a score: 0 or more, and less than all of it."""
+    value = number(text)
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no part of a score; give a number from 0 to 1 (excluded)")
+    return value
+
+
+@register_script("mine_negatives")
+class MineNegatives(ParlaiScript):
+    """Write a training set with hard negatives."""
+
+    @classmethod
+    def setup_args(cls) -> ParlaiParser:
+        """A model, a task, a file to write."""
+        parser = ParlaiParser(
+            True,
+            False,
+            "Write the training examples of a task, each with the candidates that a trained model ranks just below "
+            "the label, to train on with --candidates inline (polyagents)",
+        )
+        # Not `required`: ParlAI parses every command's flags with an empty line to write its list of commands. Under
+        # another name than model_file, which would bring all flags of the model.
+        parser.add_argument("-mf", "--model-file", dest="miner", help="a trained bi- or poly-encoder")
+        parser.add_argument("--outfile", help="the file to write; the candidates' vectors go to OUTFILE.index")
+        parser.add_argument("--negatives", type=positive_int, default=15, help="how many each example gets")
+        parser.add_argument(
+            "--margin",
+            type=margin,
+            default=0.05,
+            help="how far a negative must score below the label, as a part of the label's score: what scores higher "
+            "may well be another good answer",
+        )
+        parser.add_argument(
+            "--candidates-file",
+            help="UTF-8 text, one candidate per line, to take negatives from; by default the labels of the task",
+        )
+        return parser
+
+    def run(self) -> None:
+        """Read, search, write; then say what was found."""
+        opt = self.opt
+        if not all(opt.get(name) for name in ("miner", "task", "outfile")):
+            raise InputError("mine_negatives needs --model-file, --task and --outfile.")
+        check_outfile(opt["outfile"])
+        ranker = Ranker.load(opt["miner"])
+        check_can_search(ranker)
+        file = opt.get("candidates_file")
+        given = FileTexts(file) if file else None  # what is wrong with it is said before the task is read
+        pairs, skipped = pairs_of(read_examples(opt))
+        if not pairs:
+            raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
+        texts: Texts = given or ListedTexts([pair.label for pair in pairs])
+        pool = pool_in(f"{opt['outfile']}.index", texts, ranker)
+        counts = Counts()
+        with writing(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
+            for mined in mine(pairs, ranker, pool, opt["negatives"], opt["margin"]):
+                out.write(line_of(mined))
+                counts.add(mined, opt["negatives"])
+        report(opt, counts, skipped, len(pool))
+
+
+def check_outfile(path: str) -> None:
+    """Say that a file cannot be written before hours are spent on what it would hold."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise InputError(f"--outfile {path} cannot be written; give the name of a file in a folder of your own.")
+
+
+def read_examples(opt: Opt) -> Iterator[tuple[str, list[str]]]:
+    """Text, with all turns before, and labels of every training example, once and in order.
+
+    The turns are joined as ParlAI's `--mutators flatten` does; it stops at a turn without text or label.
+
+    Raises:
+        InputError: the task cannot be read.
+    """
+    opt = Opt(opt | {"datatype": "train:evalmode", "batchsize": 1})
+    # Standard output is for results, and teachers print to it.
+    with quiet(), contextlib.redirect_stdout(sys.stderr):
+        try:
+            world = create_task(opt, RepeatLabelAgent(opt))
+        except (OSError, RuntimeError) as error:
+            raise InputError(
+                f"--task {opt['task']} cannot be read ({str(error).splitlines()[0]}); give a task that parlai "
+                f"display_data shows, with its flags."
+            ) from error
+        turns: list[str] = []
+        for act in acts_of(world):
+            text, labels = act.get("text") or "", list(act.get("labels") or act.get("eval_labels") or ())
+            turns += [text] if text else []
+            yield "\n".join(turns) if text else "", labels
+            turns += labels[:1]
+            if act.get("episode_done"):
+                turns = []
+
+
+def acts_of(world: World) -> Iterator[dict[str, Any]]:
+    """The teacher's messages of one pass over the task."""
+    size = world.num_examples() or 0
+    with tqdm(total=size, unit=" examples", desc="Reading the task", disable=size < 100_000) as bar:
+        while not world.epoch_done():
+            world.parley()
+            act = world.get_acts()[0]
+            if not act.get("batch_padding"):
+                yield act
+            bar.update()
+
+
+def line_of(mined: Mined) -> str:
+    """One line of ParlAI's text format."""
+    pair: Pair = mined.pair
+    candidates = [pair.label, *mined.negatives]
+    message = {"text": pair.text, "labels": [pair.label], "label_candidates": candidates, "episode_done": True}
+    line: str = msg_to_str(message)
+    return f"{line}\n".encode("utf-8", "replace").decode()  # a lone surrogate is no text that a file takes
+
+
+def report(opt: Opt, counts: Counts, skipped: int, candidates: int) -> None:
+    """A JSON line with the counts; in words, and what to do next, on standard error."""
+    means = {name: getattr(counts, name) / counts.examples for name in ("negatives", "gap", "dropped")}
+    line = {"examples": counts.examples, "skipped": skipped, "candidates": candidates}
+    line |= {name: round(mean, 4) for name, mean in means.items()} | {"random": counts.random, "short": counts.short}
+    if counts.short:
+        say(
+            f"{counts.short:,} examples have fewer than {opt['negatives']} negatives: of the {candidates:,} "
+            f"candidates no more are left that are no answer to them."
+        )
+    without = f" ({skipped:,} without text or label left out)" if skipped else ""
+    say(
+        f"{opt['outfile']}: {counts.examples:,} examples{without}, {means['negatives']:.1f} negatives each, which "
+        f"score {means['gap']:.4g} below the label on average. The margin dropped {means['dropped']:.1f} candidates "
+        f"an example; {counts.random:,} negatives are random."
+    )
+    second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
+    say(
+        f"Train on it: train_model -t fromfile:parlaiformat{second} --fromfile-datapath{second} {opt['outfile']} "
+        f"--candidates inline -et {opt['task']} (and the flags of that task)"
+    )
+    print(json.dumps(line))
