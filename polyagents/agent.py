@@ -49,6 +49,7 @@ from polyagents.candidate_texts import read_candidates
 from polyagents.candidates import CandidateStore, HeldCandidates, fingerprint
 from polyagents.cross import CrossEncoder
 from polyagents.deferred import Deferred
+from polyagents.distillation import distillation_loss, hardest, load_teacher, teacher_scores
 from polyagents.encoder import Encoder, in_order, load_backbone
 from polyagents.errors import InputError
 from polyagents.fixed import FixedCandidates, WithLabel
@@ -114,12 +115,15 @@ class RankerAgent(TorchRankerAgent):
         self.labels_seen = 0
         self._number_grad_accum = 0
         self.failed_updates = 0
+        self.teacher: RankerAgent | None = None
         # ParlAI would wrap the model in DistributedDataParallel; the gradients are averaged here (distributed.py).
         with mock.patch.object(torch_ranker_agent, "is_distributed", lambda: False):
             super().__init__(opt, shared)
         self.cache = VectorCache(self._encode_ids) if shared is None else shared["cache"]
         if shared is None and self._is_training_run(opt):
             distributed.same_weights(self.model)
+            if self.opt.get("teacher_model_file"):
+                self.teacher = load_teacher(self.opt["teacher_model_file"], self.opt["no_cuda"])
             train_loop.mend()
             if self.opt.get("init_model") == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
                 self.opt["init_model"] = None  # M.opt would send every later command there
@@ -293,10 +297,9 @@ class RankerAgent(TorchRankerAgent):
         wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
         if not wrong:
             return
-        example = batch.observations[wrong[0]] if batch.observations else {}
         logging.error(
             f"Update {self._number_training_updates + 1}: the loss of {len(wrong)} of {len(losses)} examples is not "
-            f"finite, and the batch is not trained on. The first: {example.get('full_text', '')!r} -> "
+            f"finite, and the batch is not trained on. The first: {batch.contexts[wrong[0]]!r} -> "
             f"{batch.labels[wrong[0]]!r}"
         )
 
@@ -386,6 +389,13 @@ class RankerAgent(TorchRankerAgent):
     def context_ids(self, text: str) -> list[int]:
         """One context, its turns divided by line ends -> token ids between their [S], truncated."""
         return self.dict.context(self.dict.txt2vec(text), self.text_truncate)
+
+    def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
+        """TorchAgent's, with the contexts as texts."""
+        batch: Batch = super().batchify(obs_batch, sort=sort)
+        if batch.text_vec is not None:
+            batch.contexts = [obs_batch[i]["full_text"] for i in batch.valid_indices]
+        return batch
 
     def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
         """Token ids -> a padded batch on the model's device."""
@@ -511,6 +521,9 @@ class RankerAgent(TorchRankerAgent):
         labels, mask = candidates.labels.to(self.device), candidates.mask.to(self.device)
         scores, sides = self.training_scores(batch, candidates)
         losses = ranking_loss(scores * self.module.logit_scale, labels, mask)
+        self._record("mean_loss", losses)
+        if self.teacher is not None:
+            losses = losses + self._distillation(batch, candidates, scores, labels, mask)
         self._report_failure(losses.detach(), batch)
         # The mean over all processes' examples, once their gradients are averaged.
         self.backward(losses.sum() * len(examples) / sum(examples))
@@ -519,11 +532,25 @@ class RankerAgent(TorchRankerAgent):
         self.update_params()
         is_label = torch.zeros_like(mask).scatter(1, labels.unsqueeze(1), True)
         ranks = label_ranks(scores.detach(), is_label, mask)
-        self._record("mean_loss", losses)
         self._record("train_accuracy", (ranks == 1).float())
         self._record("rank", ranks)
         self._record("mrr", ranks.float().reciprocal())
         return Output()
+
+    def _distillation(
+        self, batch: Batch, candidates: CandidateSet, scores: Tensor, labels: Tensor, mask: Tensor
+    ) -> Tensor:
+        """How far each example is from its teacher, [B]."""
+        columns, counted = hardest(scores.detach(), labels, mask, self.opt["teacher_negatives"])
+        given = []
+        for example, row in enumerate(columns.tolist()):
+            texts = candidates.of(example)
+            given.append([texts[column] if column < len(texts) else "" for column in row])  # padding is not counted
+        taught = teacher_scores(self.teacher, batch.contexts, given).to(scores.device)
+        student = scores.gather(1, columns) * self.module.logit_scale
+        losses = distillation_loss(student, taught, counted, self.opt["distillation_loss"])
+        self._record("distillation_loss", losses)
+        return losses
 
     def training_candidates(self, batch: Batch) -> CandidateSet:
         """What a training batch ranks. A list that a batch shares is shared by all processes."""

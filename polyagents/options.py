@@ -14,6 +14,7 @@ from polyagents.text import SCRATCH
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
 PRECISIONS = ("fp32", "bf16", "fp16")
+DISTILLATION_LOSSES = ("kl", "margin_mse")
 CODES_INITS = ("normal", "uniform")
 
 
@@ -147,6 +148,24 @@ def add_tower_flags(parser: ParlaiParser) -> None:
         choices=("dot", "cosine"),
         default="dot",
         help="dot product (the paper), or cosine: scores between -1 and 1",
+    )
+    group = parser.add_argument_group("Distillation (polyagents)")
+    group.add_argument(
+        "--teacher-model-file",
+        default=None,
+        help="a trained cross-encoder, whose scores are learnt beside the labels (training only)",
+    )
+    group.add_argument(
+        "--distillation-loss",
+        choices=DISTILLATION_LOSSES,
+        default="kl",
+        help="kl: towards the teacher's softmax; margin_mse: towards its differences between label and negatives",
+    )
+    group.add_argument(
+        "--teacher-negatives",
+        type=positive_int,
+        default=8,
+        help="the teacher scores the label and so many negatives of each example, those that score highest",
     )
 
 

@@ -99,3 +99,10 @@ def weights(model_file):
 def options(model_file):
     """`M.opt` as a dict."""
     return json.loads(Path(f"{model_file}.opt").read_text())
+
+
+def largest_difference(file, other):
+    """The largest difference of two weights of the same name."""
+    first, second = weights(file)["model"], weights(other)["model"]
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)

@@ -14,6 +14,7 @@ from commands import (
     colour_dialogues,
     copy_model,
     evaluate,
+    largest_difference,
     options,
     parlai,
     run,
@@ -29,13 +30,6 @@ from polyagents.candidate_texts import read_candidates
 
 SOURCES = ("batch", "inline", "batch-all-cands", "fixed")
 METRICS = ("loss", "mrr", "hits@1", "hits@2", "hits@5", "hits@10", "hits@50")
-
-
-def largest_difference(file, other):
-    """The largest difference of two weights of the same name."""
-    first, second = weights(file)["model"], weights(other)["model"]
-    assert first.keys() == second.keys()
-    return max(float((first[name] - second[name]).abs().max()) for name in first)
 
 
 # ---- train_model and eval_model ------------------------------------------------------------------------------------

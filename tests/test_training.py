@@ -1,0 +1,201 @@
+"""Training that meets trouble: losses that are no numbers, kills, full disks; and what its files hold."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from commands import (
+    KINDS,
+    PARTS,
+    SAMPLE,
+    TINY,
+    colour_dialogues,
+    evaluate,
+    largest_difference,
+    train,
+    weights,
+    write_task,
+)
+from parlai.utils import logging
+from safetensors import safe_open
+
+from polyagents import Ranker, agent, model_file
+from polyagents.errors import InputError
+
+
+@pytest.fixture
+def ordered(tmp_path):
+    """A task whose training set is one batch, always the same."""
+    return (*write_task(tmp_path, colour_dialogues(8)), "-dt", "train:ordered")
+
+
+# ---- losses that are no numbers --------------------------------------------------------------------------------------
+
+
+def poison(monkeypatch, updates, precision="fp32"):
+    """Make the scores of the given training steps not-a-number."""
+    step, scores = [0], agent.RankerAgent.training_scores
+
+    def poisoned(self, batch, candidates):
+        result, sides = scores(self, batch, candidates)
+        step[0] += 1
+        return (result * torch.nan if step[0] in updates else result), sides
+
+    monkeypatch.setattr(agent.RankerAgent, "training_scores", poisoned)
+
+
+@pytest.mark.parametrize("more", [(), ("--precision", "fp16"), ("--chunk-tokens", 64)])
+def test_a_loss_that_is_no_number_is_reported_and_not_trained_on(more, ordered, monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr(logging, "error", said.append)
+    train("poly", tmp_path / "good", *ordered, *more, "--max-train-steps", 4)
+    poison(monkeypatch, {2, 4})
+    train("poly", tmp_path / "bad", *ordered, *more, "--max-train-steps", 6)
+    assert len(said) == 2 and "Update 2: the loss of 8 of 8 examples is not finite" in said[0]
+    assert "i like " in said[0] and "so you like " in said[0]
+    assert weights(tmp_path / "bad")["number_training_updates"] == 4
+    if not more:  # the same updates without the poisoned two
+        assert largest_difference(tmp_path / "good", tmp_path / "bad") == 0
+
+
+def test_a_training_that_cannot_recover_ends_with_a_sentence(ordered, monkeypatch, tmp_path):
+    monkeypatch.setattr(logging, "error", lambda text: None)
+    poison(monkeypatch, set(range(3, 1000)))
+    with pytest.raises(InputError, match="30 updates in a row were not finite, the last at update 2; none of them"):
+        train("bi", tmp_path / "M", *ordered, "--max-train-steps", 100, "--save-every-n-secs", 1e-9)
+    state = weights(tmp_path / "M.checkpoint")
+    assert all(torch.isfinite(weight).all() for weight in state["model"].values())
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_optimisers_state_is_in_the_checkpoint_only(ordered, tmp_path):
+    file = tmp_path / "M"
+    train("poly", file, *ordered, "--max-train-steps", 3)
+    assert "optimizer" not in weights(file) and "optimizer" in weights(f"{file}.checkpoint")
+    assert os.path.getsize(file) < 0.4 * os.path.getsize(f"{file}.checkpoint")
+    with safe_open(file, "pt") as opened:  # plain weights for every other tool
+        assert "context_encoder.backbone.embeddings.word_embeddings.weight" in opened.keys()  # noqa: SIM118
+    assert os.stat(file).st_mode & 0o777 == 0o666 & ~current_umask()
+
+
+def current_umask():
+    value = os.umask(0)
+    os.umask(value)
+    return value
+
+
+def test_a_shared_encoder_is_stored_once(ordered, tmp_path):
+    sizes = {}
+    for shared in ("true", "false"):
+        train("bi", tmp_path / shared, *ordered, "--share-encoders", shared, "--max-train-steps", 1)
+        sizes[shared] = os.path.getsize(tmp_path / shared)
+        assert evaluate(tmp_path / shared, *ordered[:-2])["exs"] == 8
+    assert sizes["true"] < 0.6 * sizes["false"]
+
+
+def test_any_state_comes_back_as_it_was(tmp_path):
+    weight = torch.arange(6.0).reshape(2, 3).t()  # not contiguous
+    state = {
+        "model": {"a": weight, "b": weight, "c": torch.tensor(3), "d": torch.empty(0)},
+        "optimizer": {"state": {0: {"step": torch.tensor(2.0), "avg": weight * 2}, 10: {}}, "groups": [{"lr": 0.1}]},
+        "nothing": None,
+        "number": 3,
+    }
+    model_file.write(str(tmp_path / "M"), state)
+    again = model_file.read(str(tmp_path / "M"))
+    assert again["model"].keys() == state["model"].keys()
+    for name, value in state["model"].items():
+        assert torch.equal(again["model"][name], value)
+    assert again["optimizer"]["state"].keys() == {0, 10} and again["optimizer"]["groups"] == [{"lr": 0.1}]
+    assert torch.equal(again["optimizer"]["state"][0]["avg"], weight * 2)
+    assert (again["nothing"], again["number"]) == (None, 3)
+
+
+def test_a_resumed_run_that_does_not_improve_keeps_the_better_model(tmp_path):
+    task = write_task(tmp_path, colour_dialogues())
+    file = tmp_path / "M"
+    flags = (*task, "--validation-every-n-steps", 5, "--validation-metric", "hits@1")
+    train("bi", file, *flags, "--max-train-steps", 60)
+    best, states = evaluate(file, *task)["hits@1"], {part: Path(f"{file}{part}").read_bytes() for part in PARTS}
+    stats = Path(f"{file}.checkpoint.trainstats")
+    stats.write_text(json.dumps(json.loads(stats.read_text()) | {"best_valid": 2.0}))  # nothing will beat that
+    valid, _ = train("bi", file, *flags, "--max-train-steps", 75)
+    assert Path(file).read_bytes() == states[""]
+    assert float(valid["hits@1"]) == best == evaluate(file, *task)["hits@1"]
+    assert json.loads(Path(f"{file}.opt").read_text())["init_model"] is None
+
+
+@pytest.mark.parametrize("part", ["", ".checkpoint", ".checkpoint.trainstats"])
+def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatch, tmp_path):
+    file = tmp_path / "M"
+    flags = (*ordered, "--validation-every-n-steps", 2, "--validation-metric", "loss")
+    train("bi", file, *flags, "--max-train-steps", 4)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("M")}
+    fsync = os.fsync
+
+    def full(descriptor):
+        if (
+            os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"{file}{part}.")
+            and "tmp" in os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(f"{file}{part}").split(".")[2:3]
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="the disk is full"):
+        train("bi", file, *flags, "--max-train-steps", 8)
+    monkeypatch.undo()
+    assert (tmp_path / f"M{part}").read_bytes() == before[tmp_path / f"M{part}"]
+    assert not list(tmp_path.glob("*.tmp*"))
+    assert evaluate(file, *ordered[:-2])["exs"] == 8
+    updates = weights(f"{file}.checkpoint")["number_training_updates"]
+    train("bi", file, *flags, "--max-train-steps", 8)
+    assert weights(f"{file}.checkpoint")["number_training_updates"] > updates
+
+
+def test_kills_at_random_moments(tmp_path):
+    """kill -9, five times: every file that there is can be read, and the updates go on where they were."""
+    file, moments = tmp_path / "M", random.Random(0)
+    command = [Path(sys.executable).with_name("parlai"), "train_model", "-m", KINDS["bi"], "-mf", file, "-t", SAMPLE]
+    command = [*map(str, command), *TINY, "--save-every-n-secs", "0.05", "--validation-every-n-steps", "20"]
+    command += ["--validation-max-exs", "16", "--max-train-steps", "100000", "--loglevel", "error"]
+    updates = 0
+    for _ in range(5):
+        run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+        deadline, begin = time.monotonic() + 60, updates
+        while updates == begin:  # until it has saved at least once more
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+            updates = read_updates(file)
+        time.sleep(moments.random() * 0.5)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        state = weights(f"{file}.checkpoint")
+        assert all(torch.isfinite(weight).all() for weight in state["model"].values())
+        assert state["number_training_updates"] >= updates > begin
+        updates = state["number_training_updates"]
+        stats = json.loads(Path(f"{file}.checkpoint.trainstats").read_text())
+        assert 0 <= updates - stats["train_steps"] <= 400  # of the checkpoint, or of the one before it
+        for path in tmp_path.glob("M*"):
+            if path.suffix in (".opt", ".dict", ".trainstats"):
+                json.loads(path.read_text())
+    if os.path.exists(file):
+        assert Ranker.load(str(file)).rank("hi", ["a", "b"], top_k=1)
+
+
+def read_updates(file):
+    """Updates in the checkpoint; 0 before the first."""
+    if not os.path.exists(f"{file}.checkpoint"):
+        return 0
+    with safe_open(f"{file}.checkpoint", "pt") as opened:
+        return json.loads(opened.metadata()["state"])["number_training_updates"]
