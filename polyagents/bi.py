@@ -32,6 +32,10 @@ class BiEncoder(nn.Module):
         self.cosine = towers.similarity == "cosine"
         self.logit_scale = COSINE_SCALE if self.cosine else 1.0
 
+    def forward(self, context: Tokens, candidates: Tokens) -> Tensor:
+        """Texts [B, T] and [C, T] -> scores [B, C] of all with all."""
+        return self.score(self.encode_context(context), self.encode_candidates(candidates))
+
     def encode_context(self, tokens: Tokens) -> Tensor:
         """[B, T] -> [B, D]."""
         return in_chunks(self.context_encoder, self.context_part, in_order, tokens)

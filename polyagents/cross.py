@@ -19,6 +19,10 @@ class CrossEncoder(nn.Module):
         self.reduction = reduction
         self.linear = nn.Linear(encoder.width, 1)
 
+    def forward(self, pairs: Tokens) -> Tensor:
+        """The same as `score`."""
+        return self.score(pairs)
+
     def score(self, pairs: Tokens) -> Tensor:
         """Pairs [P, T], each [S] context [S] [S] candidate [S] -> scores [P], fp32."""
         return in_chunks(self.encoder, self.score_part, in_order, pairs)

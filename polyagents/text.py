@@ -7,6 +7,7 @@ configuration. With it, `M` and `M.opt` a model is complete: neither hub nor bac
 import copy
 import json
 import os
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,6 +25,10 @@ from polyagents.errors import InputError
 
 FORMAT = "polyagents-dictionary-1"
 SCRATCH = "scratch:"
+# Lines whose ids are remembered, some 100 MB of them: an epoch meets a label as label, as negative and in the next
+# turn's history. Not those of calls with more texts, which come from files, each once.
+REMEMBERED_LINES = 500_000
+REMEMBERED_CALLS = 1_000
 SCRATCH_VOCABULARY = 30_522  # BERT's size; a small task has fewer word pieces to offer
 
 
@@ -108,6 +113,7 @@ class TextDictionary(DictionaryAgent):
         self.id = "TextDictionary"
         self.observation = None
         self.backbone_config: dict[str, Any] | None = None
+        self._known: dict[str, array[int]] = {}
         self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
         file, backbone = opt.get("dict_file"), opt["backbone"]
         first = opt.get("init_model")
@@ -134,15 +140,31 @@ class TextDictionary(DictionaryAgent):
                 f"task. Train first, or give --model-file of a trained model."
             )
         split = [text.split("\n") for text in texts]
-        # A lone surrogate (undecodable bytes on a terminal) is no text that a tokenizer takes.
-        lines = [line.encode("utf-8", "replace").decode() for lines in split for line in lines]
-        encoded = iter(self.tokenizer.encode_batch_fast(lines, add_special_tokens=False))
-        return [self._join([next(encoded).ids for _ in lines]) for lines in split]
+        if len(texts) > REMEMBERED_CALLS:
+            known = self._encode_lines([line for lines in split for line in lines])
+        else:
+            if len(self._known) > REMEMBERED_LINES:
+                self._known.clear()
+            self._known |= self._encode_lines([line for lines in split for line in lines if line not in self._known])
+            known = self._known
+        return [self._join([known[line] for line in lines]) for lines in split]
 
-    def _join(self, lines: list[list[int]]) -> list[int]:
-        ids = lines[0]
+    def _encode_lines(self, lines: Iterable[str]) -> dict[str, "array[int]"]:
+        """Each line once."""
+        distinct = list(dict.fromkeys(lines))
+        if not distinct:
+            return {}
+        assert self.tokenizer is not None
+        # A lone surrogate (undecodable bytes on a terminal) is no text that a tokenizer takes.
+        texts = [line.encode("utf-8", "replace").decode() for line in distinct]
+        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return {line: array("i", found.ids) for line, found in zip(distinct, encoded, strict=True)}
+
+    def _join(self, lines: list["array[int]"]) -> list[int]:
+        ids = lines[0].tolist()
         for line in lines[1:]:
-            ids = [*ids, self.newline_id, *line]
+            ids.append(self.newline_id)
+            ids += line
         return ids
 
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
@@ -183,6 +205,7 @@ class TextDictionary(DictionaryAgent):
     def add_additional_special_tokens(self, additional_special_tokens: list[str]) -> None:
         """Tokens of the user (`--special-tok-lst`, `--person-tokens`), found in text and never split."""
         if self.tokenizer is not None:
+            self._known.clear()
             self.tokenizer.add_tokens([AddedToken(token, normalized=False) for token in additional_special_tokens])
 
     def keys(self) -> Iterable[str]:
@@ -240,6 +263,7 @@ class TextDictionary(DictionaryAgent):
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True  # "[SEP]" typed by a user is text
         self.tokenizer, self.special = tokenizer, special
+        self._known.clear()
         self.null_token, self.start_token, self.end_token = special.pad, special.start, special.end
         self.unk_token = ""
         self.pad_id, self.start_id, self.end_id, self.newline_id = (
