@@ -122,6 +122,9 @@ class RankerAgent(TorchRankerAgent):
         self.cache = VectorCache(self._encode_ids) if shared is None else shared["cache"]
         if shared is None and self._is_training_run(opt):
             distributed.same_weights(self.model)
+            if self.opt["compile"]:
+                for encoder in {module for module in self.model.modules() if isinstance(module, Encoder)}:
+                    encoder.compile_backbone()
             if self.opt.get("teacher_model_file"):
                 self.teacher = load_teacher(self.opt["teacher_model_file"], self.opt["no_cuda"])
             train_loop.mend()

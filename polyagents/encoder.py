@@ -45,6 +45,12 @@ class Encoder(nn.Module):
         self.max_tokens = max_tokens(backbone.config)
         self.causal = is_causal(backbone)
         self.has_segments = has_segments(backbone)
+        self.compiled = False
+
+    def compile_backbone(self) -> None:
+        """torch.compile, for batches of any shape. It brings dropout of its own."""
+        self.backbone.compile(dynamic=True)
+        self.compiled = True
 
     def forward(self, tokens: Tokens) -> Tensor:
         """`Tokens` [B, T] -> states [B, T, D] in fp32."""
@@ -53,8 +59,11 @@ class Encoder(nn.Module):
             inputs["token_type_ids"] = tokens.segments
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
         autocast = torch.autocast(tokens.ids.device.type, dtype) if self.precision != "fp32" else nullcontext()
-        dropout = FastDropout() if self.training and tokens.ids.device.type == "cpu" else nullcontext()
-        with autocast, dropout:  # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts)
+        fast = self.training and not self.compiled and tokens.ids.device.type == "cpu"
+        with (
+            autocast,
+            FastDropout() if fast else nullcontext(),
+        ):  # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts)
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 

@@ -124,6 +124,12 @@ def add_training_flags(parser: ParlaiParser) -> None:
         help="train in the memory of chunks of this many tokens, whatever the batch size, with the same gradients "
         "(GradCache): one more forward pass for batches that do not fit otherwise",
     )
+    group.add_argument(
+        "--compile",
+        type="bool",
+        default=False,
+        help="compile the encoders (torch.compile, about a minute) for training on a GPU; on CPUs it does not pay",
+    )
     for action in parser._actions:
         if action.dest == "candidates":
             action.choices = [*(action.choices or ()), "batch+inline"]

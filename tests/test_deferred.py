@@ -127,3 +127,11 @@ def test_frozen_layers_run_without_a_graph(agent_of):
     gradients(agent)
     below, top = states[:2]
     assert top.requires_grad and not below.requires_grad
+
+
+@pytest.mark.slow
+def test_a_compiled_encoder_has_the_same_gradients(agent_of):
+    plain = gradients(agent_of("poly, codes", "--dropout", "0"))
+    compiled = agent_of("poly, codes", "--dropout", "0", "--compile", "true", "--chunk-tokens", "40")
+    assert_same(gradients(compiled), plain, 1e-4)
+    assert compiled.module.state_dict().keys() == agent_of("poly, codes").module.state_dict().keys()
