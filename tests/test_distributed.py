@@ -88,7 +88,7 @@ def test_two_processes_make_the_step_of_one_with_both_parts(steps, case):
             assert torch.equal(start[name], one[0][name])
             # Terms of both signs cancel, in another order here than there.
             torch.testing.assert_close(
-                gradients[name], gradient, rtol=0, atol=1e-7 + 1e-3 * float(gradient.abs().max())
+                gradients[name], gradient, rtol=0, atol=1e-5 + 1e-3 * float(gradient.abs().max())
             )
             assert torch.equal(after[name], both[0][2][name])
 
