@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from polyagents import distributed, model_file, options, train_loop
 from polyagents.bi import BiEncoder
-from polyagents.building import Maker
+from polyagents.building import Maker, say
 from polyagents.cache import VectorCache
 from polyagents.candidate_set import (
     Candidate,
@@ -62,6 +62,8 @@ from polyagents.text import SCRATCH, TextDictionary, Tokens, pad, pad_pairs
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 PAIRS_AT_ONCE = 4_096  # pairs that a cross-encoder pads together: 30 MB of ids; the encoder takes them in chunks
+# What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may go on on a GPU.
+PROCESS_OPTIONS = ("gpu", "no_cuda", "rank", "multiprocessing", "distributed_world_size")
 FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
@@ -126,9 +128,9 @@ class RankerAgent(TorchRankerAgent):
                 for encoder in {module for module in self.model.modules() if isinstance(module, Encoder)}:
                     encoder.compile_backbone()
             if self.opt.get("teacher_model_file"):
-                self.teacher = load_teacher(self.opt["teacher_model_file"], self.opt["no_cuda"])
+                self.teacher = load_teacher(self.opt)
             train_loop.mend()
-            if self.opt.get("init_model") == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
+            if str(self.opt.get("init_model")).endswith(train_loop.CHECKPOINT):
                 self.opt["init_model"] = None  # M.opt would send every later command there
 
     @classmethod
@@ -154,7 +156,8 @@ class RankerAgent(TorchRankerAgent):
                     f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; leave "
                     f"--model away, or give another --model-file."
                 )
-        if self._is_training_run(opt) and opt.get("batchsize", 1) == 1 and opt["candidates"] == "batch":
+        alone = opt.get("batchsize", 1) == 1 and distributed.world() == 1
+        if self._is_training_run(opt) and alone and opt["candidates"] == "batch":
             raise InputError(
                 "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
                 "--batchsize (the paper: 512 on ConvAI2, 256 elsewhere), or --candidates inline."
@@ -218,7 +221,9 @@ class RankerAgent(TorchRankerAgent):
         matrices = [p for name, p in named if p.ndim > 1 and name != "codes"]
         vectors = [p for name, p in named if p.ndim <= 1]
         rate = self.opt.get("codes_learningrate") or self.opt["learningrate"]
-        groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+        decay = self.opt.get("weight_decay") or 0.0  # ParlAI leaves 0 away, and torch's AdamW then takes 0.01
+        groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": decay}]
+        groups.append({"params": vectors, "weight_decay": 0.0})
         groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
         was_reset: bool = super().init_optim([g for g in groups if g["params"]], *args, **kwargs)
         for group in self.optimizer.param_groups:
@@ -248,7 +253,7 @@ class RankerAgent(TorchRankerAgent):
     def state_dict(self) -> dict[str, Any]:
         """TorchAgent's, with plain numbers: the inverse square root schedule keeps numpy's, which `load` refuses."""
         state: dict[str, Any] = plain(super().state_dict())
-        return state
+        return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
         """TorchAgent's, for one model that no wrapper synchronises, with the loss scaled in fp16."""
@@ -287,7 +292,8 @@ class RankerAgent(TorchRankerAgent):
         self.failed_updates = 0 if fine else self.failed_updates + 1
         if fine:
             return
-        self.global_metrics.add("skipped_updates", SumMetric(1))
+        if is_primary_worker():
+            self.global_metrics.add("skipped_updates", SumMetric(1))
         if self.failed_updates >= FAILURES:
             raise InputError(
                 f"The gradients of {FAILURES} updates in a row were not finite, the last at update "
@@ -300,7 +306,8 @@ class RankerAgent(TorchRankerAgent):
         wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
         if not wrong:
             return
-        logging.error(
+        report = logging.error if is_primary_worker() else say  # ParlAI silences the log of the others
+        report(
             f"Update {self._number_training_updates + 1}: the loss of {len(wrong)} of {len(losses)} examples is not "
             f"finite, and the batch is not trained on. The first: {batch.contexts[wrong[0]]!r} -> "
             f"{batch.labels[wrong[0]]!r}"
@@ -323,8 +330,9 @@ class RankerAgent(TorchRankerAgent):
         if self.opt.get("save_after_valid") and not path.endswith(train_loop.CHECKPOINT):
             state = {name: state[name] for name in ("model", "number_training_updates")}
         model_file.write(path, state)
+        saved = {name: value for name, value in self.opt.items() if name not in PROCESS_OPTIONS}
         with writing(f"{path}.opt") as temporary:
-            self.opt.save(temporary)
+            (Opt(saved) if distributed.is_distributed() else self.opt).save(temporary)
 
     def load(self, path: str) -> dict[str, Any]:
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
@@ -342,6 +350,8 @@ class RankerAgent(TorchRankerAgent):
                 f"{path} cannot be loaded as polyagents:{self.architecture} with --backbone {self.opt['backbone']} "
                 f"({lines[min(1, len(lines) - 1)]}); it was trained with other options than {path}.opt says."
             ) from error
+        if self.scaler.is_enabled() and "scaler" in states:
+            self.scaler.load_state_dict(states["scaler"])
         return states
 
     # ---- text to ids -----------------------------------------------------------------------------------------------
@@ -469,6 +479,12 @@ class RankerAgent(TorchRankerAgent):
             # What is wrong with the file is said now, and the first message of a chat need not wait.
             _ = self.fixed.listed if self._is_training_run(self.opt) else self.fixed.texts
 
+    @functools.cached_property
+    def fixed_listed(self) -> list[Candidate]:
+        """The fixed candidates with their token ids."""
+        assert self.fixed is not None
+        return self.as_candidates(self.fixed.listed)
+
     def encode_fixed(self) -> Callable[[str], CandidateStore | HeldCandidates] | None:
         """What encodes a candidates file; None where candidates cannot be encoded apart."""
         return self._encode_file
@@ -511,9 +527,9 @@ class RankerAgent(TorchRankerAgent):
 
     def train_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: one update (or one part of an accumulated one)."""
-        examples = distributed.gathered(0 if batch.text_vec is None else len(batch.labels))
-        if 0 in examples:  # a step is everybody's or nobody's
+        if batch.text_vec is None:
             return None
+        examples = distributed.gathered(len(batch.labels))
         self.model.train()
         self.cache.clear()  # these weights are about to change
         if self.fixed is not None:
@@ -564,8 +580,7 @@ class RankerAgent(TorchRankerAgent):
             return self.candidate_set(batch, source)
         if source == "fixed":
             assert self.fixed is not None
-            listed = self.as_candidates(self.fixed.listed)
-            return shared_set([*listed, *chain(distributed.gathered(labels))], labels)
+            return shared_set([*self.fixed_listed, *chain(distributed.gathered(labels))], labels)
         own = [] if source == "batch" else self._given_candidates(batch, source)
         all_labels, given = chain(distributed.gathered(labels)), chain(distributed.gathered(chain(own)))
         if source == "batch+inline":
@@ -908,7 +923,7 @@ class CrossEncoderAgent(RankerAgent):
     def fixed_scores(self, contexts: list[list[int]]) -> Tensor:
         """Scores [B, C] over the fixed candidates."""
         assert self.fixed is not None
-        given = self.as_candidates(self.fixed.listed)
+        given = self.fixed_listed
         shared = shared_set(given, None)  # what has the same token ids is scored once, and keeps its place each
         return self._pair_scores(contexts, shared)[:, columns_of(given, shared)]
 

@@ -9,21 +9,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from parlai.core.opt import Opt
 from torch import Tensor
 
 from polyagents.candidate_set import inline_set
 from polyagents.errors import InputError
 
 
-def load_teacher(model_file: str, no_cuda: bool) -> Any:
-    """The agent of a trained cross-encoder.
+def load_teacher(opt: Opt) -> Any:
+    """The agent of the trained cross-encoder that the options of a student name, on the student's device.
 
     Raises:
         InputError: no such file, or another architecture.
     """
     from polyagents.ranker import Ranker  # which imports the agents, which import this module
 
-    agent = Ranker.load(model_file, no_cuda=no_cuda).agent
+    model_file = opt["teacher_model_file"]
+    agent = Ranker.load(model_file, no_cuda=opt["no_cuda"], gpu=opt.get("gpu", -1)).agent
     if agent.architecture != "CrossEncoder":
         raise InputError(
             f"--teacher-model-file {model_file} is a {agent.architecture}; give a trained cross-encoder, which sees "
@@ -56,7 +58,8 @@ def hardest(scores: Tensor, labels: Tensor, mask: Tensor, count: int) -> tuple[T
     negatives = mask.scatter(1, labels.unsqueeze(1), False)
     columns = scores.masked_fill(~negatives, -torch.inf).topk(min(count, scores.size(1) - 1)).indices
     counted = negatives.gather(1, columns)
-    return torch.cat([labels.unsqueeze(1), columns], 1), torch.cat([torch.ones_like(counted[:, :1]), counted], 1)
+    always = torch.ones_like(labels.unsqueeze(1), dtype=torch.bool)
+    return torch.cat([labels.unsqueeze(1), columns], 1), torch.cat([always, counted], 1)
 
 
 def distillation_loss(scores: Tensor, teacher: Tensor, mask: Tensor, kind: str) -> Tensor:

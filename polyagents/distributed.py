@@ -6,6 +6,7 @@ Then two processes of batch B make the step of one with 2B. The gradients are av
 DistributedDataParallel, which counts one backward pass per weight and step, and `deferred.py` makes several.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -41,8 +42,12 @@ def shares(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def own_share(lengths: Sequence[int]) -> list[int]:
-    """Those of this process; alone, all of them in their order."""
-    return shares(lengths)[distributed.get_rank()] if is_distributed() else list(range(len(lengths)))
+    """Those of this process; alone, all of them in their order.
+
+    Where there are fewer texts than processes, those without a share encode the first text, for nothing: everybody has
+    something to encode.
+    """
+    return (shares(lengths)[distributed.get_rank()] or [0]) if is_distributed() else list(range(len(lengths)))
 
 
 def gathered_rows(own: Tensor, lengths: Sequence[int]) -> Tensor:
@@ -59,7 +64,7 @@ class GatheredRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, dealt: list[list[int]]) -> Tensor:
         """[c, D] of every process -> [C, D]."""
-        ctx.mine = dealt[distributed.get_rank()]
+        ctx.mine, ctx.shape = dealt[distributed.get_rank()], own.shape
         longest = max(map(len, dealt))  # all_gather wants equal shapes
         padded = own.new_zeros(longest, own.size(1))
         padded[: len(own)] = own
@@ -75,15 +80,20 @@ class GatheredRows(torch.autograd.Function):
         """[C, D] -> [c, D]."""
         total = gradient.contiguous()
         distributed.all_reduce(total)
-        return total[ctx.mine], None
+        mine = total.new_zeros(ctx.shape)
+        mine[: len(ctx.mine)] = total[ctx.mine]
+        return mine, None
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Give every process the mean of all gradients. A weight that one process did not use counts as 0 there."""
-    if not is_distributed():
+    parameters = list(parameters)
+    if not is_distributed() or not parameters:
         return
+    used = torch.tensor([parameter.grad is not None for parameter in parameters], device=parameters[0].device).byte()
+    distributed.all_reduce(used, distributed.ReduceOp.MAX)
     pending = []
-    for parameter in parameters:
+    for parameter in itertools.compress(parameters, used.tolist()):
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         pending.append((parameter.grad, distributed.all_reduce(parameter.grad, async_op=True)))

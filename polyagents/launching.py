@@ -30,13 +30,18 @@ USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # how a traceb
 
 
 def apply() -> None:
-    """Mend ParlAI's commands. Worker processes import this module, so they have it too."""
+    """Mend ParlAI's command."""
     multiprocessing_train.launch_and_train = launch_and_train
-    if torch.cuda.is_available():
-        return
+
+
+def choose_device(opt: Opt) -> bool:
+    """Make ParlAI's processes talk by gloo where they train on CPUs; whether they do not."""
+    if torch.cuda.is_available() and not opt["no_cuda"]:
+        return True
     parlai_distributed.distributed_context = gloo_context
     for module in (parlai_distributed, parlai.scripts.train_model, parlai.scripts.eval_model):
         module.all_gather_list, module.sync_object = gathered, from_first
+    return False
 
 
 def from_first(data: Any) -> Any:
@@ -74,14 +79,13 @@ def learn_vocabulary(opt: Opt) -> None:
 
 
 def worker(rank: int, opt: Opt, port: int) -> None:
-    """One of the processes. Its name is looked up in this module, so that it has what `apply` mends."""
-    apply()
+    """One of the processes."""
+    choose_device(opt)
     multiprocessing_train.multiprocess_train(rank, opt, port)
 
 
 def train_under_torchrun(arguments: list[str]) -> None:
     """`train_model` in a process that torchrun has started; torchrun ends the others when one fails."""
-    apply()
     opt = multiprocessing_train.setup_args().parse_args(arguments)
     opt["distributed_world_size"] = int(os.environ["WORLD_SIZE"])
     if os.environ["RANK"] == "0":  # the others wait for it in the process group
@@ -90,7 +94,7 @@ def train_under_torchrun(arguments: list[str]) -> None:
         int(os.environ["RANK"]),
         opt,
         int(os.environ["MASTER_PORT"]),
-        gpu=int(os.environ["LOCAL_RANK"]) if torch.cuda.is_available() else None,
+        gpu=int(os.environ["LOCAL_RANK"]) if choose_device(opt) else None,
         hostname=os.environ["MASTER_ADDR"],
     )
 

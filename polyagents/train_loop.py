@@ -35,9 +35,9 @@ def after_resuming(train_steps: Any) -> Any:
 
     def mended(self: Any) -> Iterator[Any]:
         file = self.opt.get("model_file")
-        if file and self.opt.get("init_model") == file + CHECKPOINT:
+        if str(self.opt.get("init_model")).endswith(CHECKPOINT):
             self.opt["init_model"] = None
-            self.saved = self.best_valid is not None and os.path.exists(file)
+        self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
         yield from train_steps(self)
 
     return mended

@@ -25,6 +25,7 @@ CASES = [
     ("bi", "--candidates batch-all-cands --chunk-tokens 20"),
     ("bi", "--candidates inline"),
     ("cross", "--candidates batch"),
+    ("bi", "--candidates batch --same-labels"),
 ]
 
 # One process of two, or all alone: a training step of every case on its part of the examples, and what comes of it.
@@ -37,6 +38,8 @@ from parlai.core.params import ParlaiParser
 import polyagents
 
 def step(kind, flags):
+    same = "--same-labels" in flags  # fewer texts to encode than processes
+    flags = flags.replace("--same-labels", "")
     torch.manual_seed(int(rank))  # each would start from other codes
     arguments = ["-m", kind, "--backbone", backbone, "-t", "integration_tests", "-dt", "train", "-bs", "6"]
     arguments += ["--dropout", "0", "--gradient-clip", "-1", "--train-layers", "all", "--poly-n-codes", "4"]
@@ -44,6 +47,8 @@ def step(kind, flags):
     words = "canada is in north america hi how are you i fine thank my dog barks she plays piano every".split()
     examples = [(f"{words[i]} {words[i + 3]}" + " and" * i, words[(i * 5) % 7 + 1]) for i in range(5)]
     examples.append(("where", examples[0][1]))
+    if same:
+        examples = [(text, "canada") for text, _ in examples]
     given = [[label, words[i + 2], words[-i - 1]][: 3 - i % 2] for i, (_, label) in enumerate(examples)]
     mine = range(6) if world == "1" else (range(4) if rank == "0" else range(4, 6))
     keys = ("id", "text", "labels", "label_candidates", "episode_done")

@@ -27,7 +27,7 @@ class BenchTraining(ParlaiScript):
             help="two or more; the largest is trained in parts, with --chunk-tokens and its like",
         )
         parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="ParlAI's is always fp32")
-        parser.add_argument("--chunk-tokens", type=positive_int, default=8192, help="tokens of a part")
+        parser.add_argument("--chunk-tokens", type=positive_int, default=2048, help="tokens of a part")
         parser.add_argument("--steps", type=positive_int, default=3, help="each figure is the median of so many")
         parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON)")
         return parser
