@@ -1,5 +1,7 @@
 """Rows to tables and pictures."""
 
+import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +10,19 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from polyagents.benchmarks import measure
+
 COLOURS = {"bi": "#0072b2", "poly 16": "#009e73", "poly 64": "#d55e00", "poly 360": "#cc79a7"}
+
+
+def publish(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
+    """Print the machine and the tables, and write them to a JSON file, in a folder that is made where it is missing."""
+    print(measure.machine())
+    for name, rows in tables.items():
+        print(f"\n{name}\n\n{markdown(rows)}")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump({"machine": measure.machine()} | tables, out, indent=1)
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:

@@ -7,6 +7,7 @@ import sys
 from parlai.core.script import SCRIPT_REGISTRY, superscript_main
 from torch import distributed
 
+from polyagents import launching
 from polyagents.commands import (  # noqa: F401  registers them
     bench_inference,
     bench_training,
@@ -55,8 +56,6 @@ def main() -> None:
         if arguments and arguments[0] in OWN_COMMANDS:  # these need none of ParlAI's 40 scripts: half the start-up time
             SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
         else:
-            from polyagents import launching  # loads ParlAI's training: a second that our own commands need not wait
-
             launching.apply()
             if arguments and arguments[0] in TRAIN_COMMANDS and distributed.is_torchelastic_launched():
                 launching.train_under_torchrun(arguments[1:])

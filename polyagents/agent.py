@@ -26,7 +26,7 @@ from parlai.core.torch_agent import Batch, Output
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 from parlai.scripts.build_candidates import build_cands
 from parlai.utils import logging
-from parlai.utils.distributed import is_primary_worker
+from parlai.utils.distributed import is_distributed, is_primary_worker, num_workers
 from parlai.utils.misc import warn_once
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -156,7 +156,7 @@ class RankerAgent(TorchRankerAgent):
                     f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; leave "
                     f"--model away, or give another --model-file."
                 )
-        alone = opt.get("batchsize", 1) == 1 and distributed.world() == 1
+        alone = opt.get("batchsize", 1) == 1 and num_workers() == 1
         if self._is_training_run(opt) and alone and opt["candidates"] == "batch":
             raise InputError(
                 "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
@@ -332,7 +332,7 @@ class RankerAgent(TorchRankerAgent):
         model_file.write(path, state)
         saved = {name: value for name, value in self.opt.items() if name not in PROCESS_OPTIONS}
         with writing(f"{path}.opt") as temporary:
-            (Opt(saved) if distributed.is_distributed() else self.opt).save(temporary)
+            (Opt(saved) if is_distributed() else self.opt).save(temporary)
 
     def load(self, path: str) -> dict[str, Any]:
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
@@ -591,13 +591,14 @@ class RankerAgent(TorchRankerAgent):
         """Scores [B, C], and what their backward pass goes on with."""
         contexts = self._batch_contexts(batch)
         module, distinct = self.module, list(dict.fromkeys(map(tuple, contexts)))
-        context = self._deferred(module.context_part, module.join_context, module.context_encoder, distinct)
+        context = self._deferred(
+            module.context_part, module.join_context, module.context_encoder, self.tokens(distinct)
+        )
         lengths = [len(ids) for ids in candidates.ids]
         # Inline lists differ between processes; a shared list is encoded by all together.
         mine = range(len(lengths)) if candidates.rows is not None else distributed.own_share(lengths)
-        side = self._deferred(
-            module.candidate_part, in_order, module.candidate_encoder, [candidates.ids[row] for row in mine]
-        )
+        texts = self.tokens([candidates.ids[row] for row in mine])
+        side = self._deferred(module.candidate_part, in_order, module.candidate_encoder, texts)
         if candidates.rows is not None:
             vectors = side.encoded[candidates.rows.to(self.device)]
         else:
@@ -608,10 +609,10 @@ class RankerAgent(TorchRankerAgent):
             encoded = module.rows_of(encoded, [place[tuple(ids)] for ids in contexts])
         return module.score(encoded, vectors), [side, context]
 
-    def _deferred(self, encode: Any, join: Any, encoder: Encoder, ids: Sequence[Sequence[int]]) -> Deferred:
-        """Texts of a training batch, encoded."""
+    def _deferred(self, encode: Any, join: Any, encoder: Encoder, tokens: Tokens) -> Deferred:
+        """Texts or pairs of a training batch, encoded."""
         size = self.opt.get("chunk_tokens")
-        return Deferred(encode, join, encoder.chunks(self.tokens(ids), size), keep_graph=size is None)
+        return Deferred(encode, join, encoder.chunks(tokens, size), keep_graph=size is None)
 
     # ---- evaluation and chat ---------------------------------------------------------------------------------------
 
@@ -888,9 +889,7 @@ class CrossEncoderAgent(RankerAgent):
         """Scores [B, C], and what their backward pass goes on with; what does not count is not scored."""
         pairs = self._pairs(self._batch_contexts(batch), candidates, candidates.mask)
         tokens = pad_pairs(pairs, self.dict.pad_id).to(self.device)
-        size = self.opt.get("chunk_tokens")
-        encoder = self.module.encoder
-        scored = Deferred(self.module.score_part, in_order, encoder.chunks(tokens, size), keep_graph=size is None)
+        scored = self._deferred(self.module.score_part, in_order, self.module.encoder, tokens)
         return self._in_place(scored.encoded, candidates.mask), [scored]
 
     def candidate_scores(self, contexts: list[list[int]], candidates: CandidateSet) -> Tensor:

@@ -50,10 +50,10 @@ def users_fault(error: BaseException) -> str | None:
 def mend_multiprocessing() -> None:
     """`parlai multiprocessing_train` wants CUDA, and hangs when a process dies: launching.py mends it.
 
-    Only where ParlAI's command has loaded it already; it takes a second.
+    Where ParlAI's command has loaded it, whose names are replaced; the `polyagents` command does it by itself.
     """
     if "parlai.scripts.multiprocessing_train" in sys.modules:
-        from polyagents import launching  # not before the names of ParlAI that it replaces
+        from polyagents import launching  # imports what imports this module
 
         launching.apply()
 

@@ -11,26 +11,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
+from parlai.utils.distributed import is_distributed, num_workers
 from torch import Tensor, distributed, nn
 
 T = TypeVar("T")
-
-
-def is_distributed() -> bool:
-    """Whether this process trains together with others."""
-    return distributed.is_available() and distributed.is_initialized()
-
-
-def world() -> int:
-    """How many processes there are."""
-    return distributed.get_world_size() if is_distributed() else 1
 
 
 def gathered(own: T) -> list[T]:
     """Plain data of every process, in the order of their ranks."""
     if not is_distributed():
         return [own]
-    everyone: list[Any] = [None] * world()
+    everyone: list[Any] = [None] * num_workers()
     distributed.all_gather_object(everyone, own)
     return everyone
 
@@ -38,7 +29,7 @@ def gathered(own: T) -> list[T]:
 def shares(lengths: Sequence[int]) -> list[list[int]]:
     """Which of the texts of these lengths each process encodes: dealt out longest first, so that all take as long."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    return [order[rank :: world()] for rank in range(world())]
+    return [order[rank :: num_workers()] for rank in range(num_workers())]
 
 
 def own_share(lengths: Sequence[int]) -> list[int]:
@@ -99,7 +90,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
         pending.append((parameter.grad, distributed.all_reduce(parameter.grad, async_op=True)))
     for gradient, work in pending:
         work.wait()
-        gradient /= world()
+        gradient /= num_workers()
 
 
 def same_weights(module: nn.Module) -> None:

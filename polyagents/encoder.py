@@ -60,10 +60,8 @@ class Encoder(nn.Module):
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
         autocast = torch.autocast(tokens.ids.device.type, dtype) if self.precision != "fp32" else nullcontext()
         fast = self.training and not self.compiled and tokens.ids.device.type == "cpu"
-        with (
-            autocast,
-            FastDropout() if fast else nullcontext(),
-        ):  # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts)
+        # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts).
+        with autocast, FastDropout() if fast else nullcontext():
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 

@@ -31,8 +31,8 @@ def read(path: str) -> dict[str, Any]:
     """What `write` wrote, on the CPU.
 
     Raises:
-        ValueError: no such file.
-        OSError, safetensors.SafetensorError: not readable, or damaged.
+        OSError: no such file, or not readable.
+        safetensors.SafetensorError, ValueError: damaged, or no model file of polyagents.
     """
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}

@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from polyagents.candidate_texts import utf8
 from polyagents.errors import InputError
 
 FORMAT = "polyagents-dictionary-1"
@@ -155,8 +156,7 @@ class TextDictionary(DictionaryAgent):
         if not distinct:
             return {}
         assert self.tokenizer is not None
-        # A lone surrogate (undecodable bytes on a terminal) is no text that a tokenizer takes.
-        texts = [line.encode("utf-8", "replace").decode() for line in distinct]
+        texts = [utf8(line).decode() for line in distinct]
         encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return {line: array("i", found.ids) for line, found in zip(distinct, encoded, strict=True)}
 

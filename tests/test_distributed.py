@@ -99,7 +99,7 @@ def test_two_processes_make_the_step_of_one_with_both_parts(steps, case):
 
 
 def test_texts_are_dealt_out_evenly(monkeypatch):
-    monkeypatch.setattr(distributed, "world", lambda: 3)
+    monkeypatch.setattr(distributed, "num_workers", lambda: 3)
     lengths = [5, 9, 1, 7, 3, 3, 8]
     dealt = distributed.shares(lengths)
     assert sorted(row for part in dealt for row in part) == list(range(7))

@@ -1,6 +1,5 @@
 """`polyagents bench_inference`: our speed and memory beside ParlAI's and others', in one run on this machine."""
 
-import json
 import os
 from typing import Any
 
@@ -39,7 +38,7 @@ class BenchInference(ParlaiScript):
 
     def run(self) -> None:
         """Measure, print tables, write files."""
-        from polyagents.benchmarks import inference, measure, report  # peers take seconds to import
+        from polyagents.benchmarks import inference, report  # peers take seconds to import
         from polyagents.commands.rank import read_contexts
 
         opt = self.opt
@@ -75,11 +74,6 @@ class BenchInference(ParlaiScript):
         if "rerank" in parts:
             cross = Ranker.load(opt["cross_model_file"], no_cuda=True)
             tables["rerank"] = inference.reranking(cross, contexts[0], first[:100], rounds)
-        print(measure.machine())
-        for name, rows in tables.items():
-            print(f"\n{name}\n\n{report.markdown(rows)}")
-        os.makedirs(opt["out"], exist_ok=True)
-        with open(os.path.join(opt["out"], "inference.json"), "w", encoding="utf-8") as out:
-            json.dump({"machine": measure.machine()} | tables, out, indent=1)
+        report.publish(tables, os.path.join(opt["out"], "inference.json"))
         if "scoring" in tables:
             report.scoring_picture(tables["scoring"], os.path.join(opt["out"], "scoring.png"))

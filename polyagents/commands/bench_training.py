@@ -1,6 +1,5 @@
 """`polyagents bench_training`: training speed and memory beside ParlAI's and sentence-transformers', in one run."""
 
-import json
 import os
 
 from parlai.core.params import ParlaiParser
@@ -34,7 +33,7 @@ class BenchTraining(ParlaiScript):
 
     def run(self) -> None:
         """Measure, print tables, write a file."""
-        from polyagents.benchmarks import measure, report, training  # peers take seconds to import
+        from polyagents.benchmarks import report, training  # peers take seconds to import
 
         opt = self.opt
         if not opt.get("backbone") or not opt.get("task"):
@@ -48,9 +47,4 @@ class BenchTraining(ParlaiScript):
         examples = training.draw(opt, sizes[-1] * (opt["steps"] + 1))
         rows, ratios = training.compare(opt["backbone"], examples, sizes, opt["precision"], opt["chunk_tokens"])
         tables = {"training": rows, "ratios": ratios}
-        print(measure.machine())
-        for name, table in tables.items():
-            print(f"\n{name}\n\n{report.markdown(table)}")
-        os.makedirs(opt["out"], exist_ok=True)
-        with open(os.path.join(opt["out"], "training.json"), "w", encoding="utf-8") as out:
-            json.dump({"machine": measure.machine()} | tables, out, indent=1)
+        report.publish(tables, os.path.join(opt["out"], "training.json"))

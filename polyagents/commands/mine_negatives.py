@@ -17,7 +17,7 @@ from parlai.utils.misc import msg_to_str
 from tqdm import tqdm
 
 from polyagents.building import say
-from polyagents.candidate_texts import FileTexts, ListedTexts, Texts
+from polyagents.candidate_texts import FileTexts, ListedTexts, Texts, utf8
 from polyagents.errors import InputError
 from polyagents.mining import Counts, Mined, Pair, check_can_search, mine, pairs_of, pool_in
 from polyagents.options import number, positive_int
@@ -140,7 +140,7 @@ def line_of(mined: Mined) -> str:
     candidates = [pair.label, *mined.negatives]
     message = {"text": pair.text, "labels": [pair.label], "label_candidates": candidates, "episode_done": True}
     line: str = msg_to_str(message)
-    return f"{line}\n".encode("utf-8", "replace").decode()  # a lone surrogate is no text that a file takes
+    return utf8(f"{line}\n").decode()
 
 
 def report(opt: Opt, counts: Counts, skipped: int, candidates: int) -> None:
