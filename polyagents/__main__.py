@@ -7,19 +7,31 @@ import sys
 from parlai.core.script import SCRIPT_REGISTRY, superscript_main
 from torch import distributed
 
-from polyagents import launching
+from polyagents import launching, parlai_options
 from polyagents.commands import (  # noqa: F401  registers them
     bench_inference,
     bench_training,
     build_index,
+    convert_weights,
     demo,
     mine_negatives,
     rank,
+    zoo,
 )
 from polyagents.compat import users_fault
 from polyagents.errors import InputError
+from polyagents.zoo.models import GROUP, find
 
-OWN_COMMANDS = ("bench_inference", "bench_training", "build_index", "demo", "mine_negatives", "rank")
+OWN_COMMANDS = (
+    "bench_inference",
+    "bench_training",
+    "build_index",
+    "convert_weights",
+    "demo",
+    "mine_negatives",
+    "rank",
+    "zoo",
+)
 TRAIN_COMMANDS = ("train_model", "tm", "train")
 SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 
@@ -35,9 +47,26 @@ def with_full_names(arguments: list[str]) -> list[str]:
     return result
 
 
+def with_our_agent(arguments: list[str]) -> list[str]:
+    """Load a model of ParlAI's own agents with ours, where `--model` does not say which."""
+    given = given_flags(arguments)
+    file = given.get("-mf") or given.get("--model-file")
+    if file is None or any(flag in given for flag in ("-m", "--model", "-o", "--init-opt")):
+        return arguments
+    if file.startswith(f"zoo:{GROUP}/"):
+        return [*arguments, "-m", find(file).our_agent]
+    architecture = parlai_options.architecture_of(parlai_options.read(file).get("model"))
+    return arguments if architecture is None else [*arguments, "-m", f"polyagents:{architecture}"]
+
+
+def given_flags(arguments: list[str]) -> dict[str, str]:
+    """Flags and what follows each of them."""
+    return {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
+
+
 def check_model_file(arguments: list[str]) -> None:
     """Say that a model file is missing before ParlAI complains about flags that only the model would have known."""
-    given = {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
+    given = given_flags(arguments)
     file = given.get("-mf") or given.get("--model-file")
     names_a_model = any(flag in given for flag in ("-m", "--model", "-o", "--init-opt"))
     if file and not names_a_model and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
@@ -57,6 +86,8 @@ def main() -> None:
             SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
         else:
             launching.apply()
+            arguments = with_our_agent(arguments)
+            sys.argv = ["polyagents", *arguments]
             if arguments and arguments[0] in TRAIN_COMMANDS and distributed.is_torchelastic_launched():
                 launching.train_under_torchrun(arguments[1:])
             else:

@@ -19,6 +19,7 @@ from unittest import mock
 import numpy as np
 import torch
 from parlai.core import torch_ranker_agent
+from parlai.core.build_data import modelzoo_path
 from parlai.core.metrics import AverageMetric, GlobalAverageMetric, GlobalTimerMetric, SumMetric
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
@@ -31,7 +32,7 @@ from parlai.utils.misc import warn_once
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from polyagents import distributed, model_file, options, train_loop
+from polyagents import distributed, model_file, options, parlai_model, parlai_options, train_loop
 from polyagents.bi import BiEncoder
 from polyagents.building import Maker, say
 from polyagents.cache import VectorCache
@@ -55,6 +56,7 @@ from polyagents.errors import InputError
 from polyagents.fixed import FixedCandidates, WithLabel
 from polyagents.losses import ranking_loss
 from polyagents.manifest import Manifest
+from polyagents.parlai_model import ParlaiModel
 from polyagents.poly import PolyEncoder
 from polyagents.search import Found, HeldVectors, Query, has_bf16, score_all, search, top_k
 from polyagents.shards import writing
@@ -106,11 +108,13 @@ class RankerAgent(TorchRankerAgent):
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         if opt.get("fp16"):  # ParlAI's flag, whose way halves the weights themselves; ours is autocast
             opt["precision"], opt["fp16"] = "fp16", False
-        self.backbone_options = options.read_backbone(opt)
-        self.recall_at = options.read_recall_at(opt)
+        self.parlai_model: ParlaiModel | None = None
         if shared is None:
             self._check_model_file(opt)
             options.check_not_reserved(opt)
+            self.parlai_model = self._adopt_parlai_model(opt)
+        self.backbone_options = options.read_backbone(opt)
+        self.recall_at = options.read_recall_at(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
         self.scaler = torch.amp.GradScaler(device, enabled=self.backbone_options.precision == "fp16")
         self.label_pool: list[str] = []
@@ -135,8 +139,31 @@ class RankerAgent(TorchRankerAgent):
 
     @classmethod
     def upgrade_opt(cls, opt_from_disk: Opt) -> Opt:
-        """TorchAgent's, which adds padding tokens after `--fp16`, that our weights do not know."""
-        return Opt(super().upgrade_opt(opt_from_disk) | {"force_fp16_tokens": False})
+        """TorchAgent's, which adds padding tokens after `--fp16`, that our weights do not know.
+
+        A model of ParlAI's own, loaded with `-m polyagents:...`, comes here with ParlAI's options. And M.opt says that
+        the model was in training, which an evaluation would believe; without that, the command's own word counts.
+        """
+        opt = super().upgrade_opt(opt_from_disk)
+        if "embedding_size" in opt:
+            opt = parlai_options.upgraded(opt, cls.architecture)
+        stale = ("datatype",) if cls._is_training_run(opt) else ()
+        return Opt({name: value for name, value in opt.items() if name not in stale} | {"force_fp16_tokens": False})
+
+    def _adopt_parlai_model(self, opt: Opt) -> ParlaiModel | None:
+        """The model of ParlAI's own that is to be loaded, if it is one; what it decides goes into the options."""
+        file, is_start = self._get_init_model(opt, None)
+        source = file or parlai_model.backbone_file(opt["backbone"], opt.get("datapath"))
+        if source is None or not parlai_model.is_parlai_model(source):
+            return None
+        if file is None or is_start:  # a model file's own have come through `upgrade_opt`
+            decided = parlai_options.ours(parlai_options.read(source), self.architecture)
+            names = decided.keys() if is_start else {"output_scaling"}
+            opt |= {name: decided[name] for name in names if name not in opt.get("override", {})}
+        if file is None:
+            return None
+        opt["backbone"] = file
+        return ParlaiModel.read(file)
 
     def _check_model_file(self, opt: Opt) -> None:
         """Refuse another agent's file, and a training run that could not learn, before anything is built."""
@@ -145,17 +172,28 @@ class RankerAgent(TorchRankerAgent):
             raise InputError(f"There is no model at --init-model {opt['init_model']}.")
         needed = [f"{file}.opt"] if not self._is_training_run(opt) else []
         needed += [opt["dict_file"]] if opt["backbone"].startswith(SCRATCH) else []
+        is_parlais = parlai_model.is_parlai_model(file)
+        if is_parlais:
+            parlai_options.check(file)
+        needed += [f"{file}.dict", f"{file}.dict.codecs"] if is_parlais else []
         for part in needed if file is not None else ():
             if not os.path.exists(part):
                 raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
         if file is not None and os.path.exists(f"{file}.opt"):
             with open(f"{file}.opt", encoding="utf-8") as saved:
                 name = json.load(saved).get("model", "")
-            if name.split(":")[-1].removesuffix("Agent") != self.architecture:
+            trained_as = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
+            if trained_as != self.architecture:
+                hint = f"give --backbone {file} to start from its encoder" if is_parlais else "leave --model away"
                 raise InputError(
-                    f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; leave "
-                    f"--model away, or give another --model-file."
+                    f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; {hint}, or "
+                    f"give another --model-file."
                 )
+        if is_parlais and file == opt.get("model_file") and self._is_training_run(opt):
+            raise InputError(
+                f"{file} is a model of ParlAI's own agent, which training would overwrite; give --init-model {file} "
+                f"and another --model-file."
+            )
         alone = opt.get("batchsize", 1) == 1 and num_workers() == 1
         if self._is_training_run(opt) and alone and opt["candidates"] == "batch":
             raise InputError(
@@ -180,6 +218,9 @@ class RankerAgent(TorchRankerAgent):
         file, _ = self._get_init_model(self.opt, None)
         if self.opt.get("seed") is not None:  # ParlAI seeds only after the model is made
             torch.manual_seed(self.opt["seed"])
+        if self.parlai_model is not None:
+            config = self.parlai_model.config()
+            self.dict.backbone_config = config.to_diff_dict() | {"model_type": config.model_type}
         encoder = Encoder(
             load_backbone(self.backbone_options, self.dict, file is None, self._is_training_run(self.opt)),
             self.backbone_options,
@@ -336,12 +377,7 @@ class RankerAgent(TorchRankerAgent):
 
     def load(self, path: str) -> dict[str, Any]:
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
-        try:
-            states = model_file.read(path)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
-            raise InputError(
-                f"{path} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
-            ) from error
+        states = self._read(path)
         try:
             self.load_state_dict(states["model"])
         except Exception as error:  # missing, unknown or misshapen weights
@@ -353,6 +389,23 @@ class RankerAgent(TorchRankerAgent):
         if self.scaler.is_enabled() and "scaler" in states:
             self.scaler.load_state_dict(states["scaler"])
         return states
+
+    def _read(self, path: str) -> dict[str, Any]:
+        if self.parlai_model is not None:
+            state, self.parlai_model = self.parlai_model.state(), None
+            if getattr(self.module, "codes", None) is not None:  # ParlAI's pretrained poly-encoders have none
+                state.setdefault("codes", self.module.codes.data)
+            return {"model": state}
+        try:
+            return model_file.read(path)
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            raise InputError(
+                f"{path} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
+            ) from error
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """TorchAgent's; on a CPU the weights take the place of the model's own, so that none are there twice."""
+        self.module.load_state_dict(state_dict, assign=self.device.type == "cpu")
 
     # ---- text to ids -----------------------------------------------------------------------------------------------
 
@@ -474,7 +527,8 @@ class RankerAgent(TorchRankerAgent):
         self.num_fixed_candidates = 0
         self.fixed = None if shared is None else shared["fixed"]
         if shared is None and "fixed" in (self.candidates, self.eval_candidates):
-            self.fixed_candidates_path = self.fixed_candidates_path or self.get_task_candidates_path()
+            path = self.fixed_candidates_path or self.get_task_candidates_path()
+            self.fixed_candidates_path = modelzoo_path(self.opt.get("datapath"), path)
             self.fixed = FixedCandidates(self.fixed_candidates_path, self.encode_fixed())
             # What is wrong with the file is said now, and the first message of a chat need not wait.
             _ = self.fixed.listed if self._is_training_run(self.opt) else self.fixed.texts

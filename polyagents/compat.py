@@ -5,6 +5,8 @@ Each item says why, and does nothing where it is not needed any more. Importing 
 """
 
 import difflib
+import glob
+import importlib.util
 import inspect
 import os
 import re
@@ -18,6 +20,7 @@ warnings.filterwarnings("ignore", message="pkg_resources is deprecated", categor
 
 try:
     import parlai.nn.lr_scheduler as parlai_schedulers
+    import parlai.zoo
     from parlai.core.opt import Opt
     from parlai.core.params import ParlaiParser
 except ImportError as error:
@@ -38,6 +41,8 @@ def apply() -> None:
     exit_with_one_sentence()
     name_damaged_options()
     mend_multiprocessing()
+    use_our_zoo()
+    find_our_recipes()
 
 
 def users_fault(error: BaseException) -> str | None:
@@ -58,12 +63,60 @@ def mend_multiprocessing() -> None:
         launching.apply()
 
 
+def use_our_zoo() -> None:
+    """`zoo:pretrained_transformers/...` by our download, which resumes and checks; ParlAI's takes half a file for all.
+
+    ParlAI looks for parlai.zoo.<group>.build, and finds ours first (zoo/pretrained_transformers/build.py).
+    """
+    parlai.zoo.__path__[:0] = [folder for folder in zoo_folders() if folder not in parlai.zoo.__path__]
+
+
+def zoo_folders() -> list[str]:
+    """Where polyagents.zoo lies. It is not imported: it imports what imports this module."""
+    spec = importlib.util.find_spec("polyagents.zoo")
+    return list(spec.submodule_search_locations or ()) if spec else []
+
+
+class NoSuchPreset(InputError, FileNotFoundError):
+    """A FileNotFoundError, too: ParlAI takes `-opt adamax` for `-o pt` at first, and passes over that error."""
+
+
+def find_our_recipes() -> None:
+    """`-o convai2_poly` by name: after a file and a preset of the user's own, before ParlAI's presets."""
+    load_init = Opt.load_init.__func__
+    recipes = {
+        os.path.basename(file).removesuffix(".opt"): file
+        for folder in zoo_folders()
+        for file in sorted(glob.glob(os.path.join(glob.escape(folder), "recipes", "*.opt")))
+    }
+
+    def load_recipe(cls: Any, optfile: str) -> Any:
+        own = os.path.expanduser(f"~/.parlai/opt_presets/{optfile}.opt")
+        if optfile in recipes and not os.path.isfile(optfile) and not os.path.isfile(own):
+            optfile = recipes[optfile]
+        try:
+            return load_init(cls, optfile)  # which comes back here with each part of a comma-separated list
+        except NoSuchPreset:
+            raise
+        except FileNotFoundError as error:
+            raise NoSuchPreset(
+                f"-o {optfile}: there is no file, recipe or preset of that name; the recipes are {', '.join(recipes)}."
+            ) from error
+
+    Opt.load_init = classmethod(load_recipe)
+
+
 def name_damaged_options() -> None:
-    """ParlAI lets json's own error through where M.opt is damaged, without the file's name."""
+    """ParlAI lets json's own error through where M.opt is damaged, without the file's name.
+
+    And it takes options that are no text for a pickle, which could run code: no file since 2019 is one.
+    """
     load = Opt.load.__func__
 
     def load_named(cls: Any, optfile: str) -> Any:
         try:
+            with open(optfile, encoding="utf-8") as file:
+                file.read()
             return load(cls, optfile)
         except ValueError as error:
             raise InputError(f"{optfile} is damaged: no options in JSON; give another --model-file.") from error

@@ -1,5 +1,6 @@
 """Token ids [B, T] to states [B, T, D]: a Hugging Face model with its precision, its trained layers and its length."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -8,8 +9,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
 from transformers.utils import logging as transformers_logging
 
+from polyagents import parlai_model
 from polyagents.dropout import FastDropout
 from polyagents.errors import InputError
 from polyagents.options import BackboneOptions
@@ -32,7 +35,6 @@ class Encoder(nn.Module):
 
     Attributes:
         width: D.
-        causal: True for decoders such as GPT-2, whose outputs see only what stands before them.
         max_tokens: the longest text the backbone has positions for, or None.
     """
 
@@ -43,12 +45,17 @@ class Encoder(nn.Module):
         self.precision = options.precision
         self.width: int = backbone.config.hidden_size
         self.max_tokens = max_tokens(backbone.config)
-        self.causal = is_causal(backbone)
         self.has_segments = has_segments(backbone)
         self.compiled = False
 
+    @functools.cached_property
+    def causal(self) -> bool:
+        """True for decoders such as GPT-2, whose outputs see only what stands before them."""
+        return is_causal(self.backbone)
+
     def compile_backbone(self) -> None:
         """torch.compile, for batches of any shape. It brings dropout of its own."""
+        _ = self.causal  # found out by a run of its own, for which nothing should be compiled
         self.backbone.compile(dynamic=True)
         self.compiled = True
 
@@ -128,7 +135,13 @@ def load_backbone(
     try:
         if dictionary.backbone_config is not None and not pretrained:
             config = AutoConfig.for_model(**dictionary.backbone_config)
-            backbone = AutoModel.from_config(config, attn_implementation=attention)
+            with no_init_weights():  # the model file's take their place (RankerAgent.load_state_dict)
+                backbone = AutoModel.from_config(config, attn_implementation=attention)
+        elif file := parlai_model.backbone_file(options.name, dictionary.opt.get("datapath")):
+            model = parlai_model.ParlaiModel.read(file)
+            with no_init_weights():
+                backbone = AutoModel.from_config(model.config(), add_pooling_layer=False, attn_implementation=attention)
+            backbone.load_state_dict(model.backbone(), assign=True)
         elif options.name.startswith(SCRATCH):
             backbone = AutoModel.from_config(scratch_config(options.name, dictionary), attn_implementation=attention)
         else:
@@ -243,6 +256,7 @@ def is_causal(backbone: PreTrainedModel) -> bool:
     training = backbone.training
     backbone.eval()
     ids = torch.tensor([[1, 2], [1, 3]], device=next(backbone.parameters()).device)
-    first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    with torch.autocast(ids.device.type, enabled=False):
+        first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
     backbone.train(training)
     return bool(torch.allclose(first, second, atol=1e-6))

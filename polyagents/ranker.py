@@ -9,10 +9,12 @@ from typing import Any, overload
 import numpy as np
 import torch
 from parlai.core.agents import create_agent
+from parlai.core.build_data import modelzoo_path
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils import logging as parlai_logging
 
+from polyagents import parlai_options
 from polyagents.agent import RankerAgent
 from polyagents.building import Worker
 from polyagents.candidate_set import columns_of, shared_set
@@ -61,16 +63,17 @@ class Ranker:
 
     @classmethod
     def load(cls, model_file: str | os.PathLike[str], **overrides: Any) -> "Ranker":
-        """Load a model file that `parlai train_model` wrote.
+        """Load a model file that `parlai train_model` wrote, with our agents or with ParlAI's own.
 
         Args:
-            model_file: its path; `model_file.opt` and `model_file.dict` lie beside it.
+            model_file: its path; `model_file.opt` and `model_file.dict` lie beside it. Or its name in the zoo, such as
+                "zoo:pretrained_transformers/model_poly/model", which is downloaded at first use.
             overrides: flags of the agent with other values, such as precision="bf16" or no_cuda=True.
 
         Raises:
             InputError: there is no such file, or it was not trained with polyagents.
         """
-        model_file = os.fspath(model_file)
+        model_file = zoo_file(os.fspath(model_file), overrides.get("datapath"))
         if not os.path.exists(model_file) or not os.path.exists(f"{model_file}.opt"):
             raise InputError(
                 f"There is no trained model at {model_file}: both {model_file} and {model_file}.opt are needed. Give "
@@ -85,7 +88,10 @@ class Ranker:
                 "interactive_mode": False,
                 "init_model": None,
             }
-            opt = Opt(parser.parse_args(["--model-file", model_file]))
+            architecture = parlai_options.architecture_of(parlai_options.read(model_file).get("model"))
+            model = ["--model", f"polyagents:{architecture}"] if architecture else []
+            opt = Opt(parser.parse_args(["--model-file", model_file, *model]))
+            overrides |= {"model": opt["model"]} if architecture else {}
             opt["override"] = neutral | {"datatype": "test"} | overrides
             agent = create_agent(opt, requireModelExists=True)
         if not isinstance(agent, RankerAgent):
@@ -260,6 +266,16 @@ class Ranker:
             raise InputError(
                 "A cross-encoder cannot encode candidates ahead of the context; index them with a bi- or poly-encoder."
             )
+
+
+def zoo_file(name: str, datapath: str | None = None) -> str:
+    """The path of a model file that is named as ParlAI's commands take it; one of the zoo is downloaded."""
+    if not name.startswith("zoo:"):
+        return name
+    parser = ParlaiParser(add_parlai_args=False, add_model_args=False)
+    parser.add_parlai_data_path()
+    path: str = modelzoo_path(datapath or parser.parse_args([])["datapath"], name)
+    return path
 
 
 def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:

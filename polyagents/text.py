@@ -1,7 +1,8 @@
 """Text to token ids: a Hugging Face tokenizer as a ParlAI dictionary, with the paper's special tokens and truncation.
 
 A trained model's `M.dict` is one JSON file that holds the tokenizer, the special tokens and the backbone's
-configuration. With it, `M` and `M.opt` a model is complete: neither hub nor backbone folder is asked again.
+configuration. With it, `M` and `M.opt` a model is complete: neither hub nor backbone folder is asked again. ParlAI's
+own dictionaries are read, too (parlai_text.py).
 """
 
 import copy
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from parlai.core.build_data import modelzoo_path
 from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
@@ -21,6 +23,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from polyagents import parlai_model, parlai_options, parlai_text
 from polyagents.candidate_texts import utf8
 from polyagents.errors import InputError
 
@@ -114,16 +117,19 @@ class TextDictionary(DictionaryAgent):
         self.id = "TextDictionary"
         self.observation = None
         self.backbone_config: dict[str, Any] | None = None
+        self.parlai: dict[str, Any] | None = None  # of ParlAI's own dictionary: how many tokens, their counts
         self._known: dict[str, array[int]] = {}
         self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
         file, backbone = opt.get("dict_file"), opt["backbone"]
-        first = opt.get("init_model")
+        first = modelzoo_path(opt.get("datapath"), opt.get("init_model"))
         if file and os.path.exists(file):
             self.load(file)
         elif first and os.path.exists(f"{first}.dict"):  # its weights know no other vocabulary
             self.load(f"{first}.dict")
         elif backbone.startswith(SCRATCH):
             self.tokenizer: Tokenizer | None = None
+        elif model := parlai_model.backbone_file(backbone, opt.get("datapath")):
+            self.load(f"{model}.dict")
         else:
             self._adopt(*load_tokenizer(backbone))
 
@@ -157,13 +163,19 @@ class TextDictionary(DictionaryAgent):
             return {}
         assert self.tokenizer is not None
         texts = [utf8(line).decode() for line in distinct]
-        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return {line: array("i", found.ids) for line, found in zip(distinct, encoded, strict=True)}
+        encoded = (found.ids for found in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False))
+        if self.parlai is not None:
+            size, unknown = len(self), self[self.unk_token]
+            encoded = (
+                ids if max(ids, default=0) < size else [token if token < size else unknown for token in ids]
+                for ids in encoded
+            )
+        return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
 
     def _join(self, lines: list["array[int]"]) -> list[int]:
         ids = lines[0].tolist()
         for line in lines[1:]:
-            ids.append(self.newline_id)
+            ids += self.newline_ids
             ids += line
         return ids
 
@@ -173,9 +185,13 @@ class TextDictionary(DictionaryAgent):
         return [self.start_id, *kept, self.end_id]
 
     def candidate(self, ids: Sequence[int], limit: int | None) -> list[int]:
-        """[S] candidate [S], at most `limit` tokens in all; its beginning stays."""
-        kept = ids if limit is None else ids[: limit - 2]
-        return [self.start_id, *kept, self.end_id]
+        """[S] candidate [S], at most `limit` tokens in all; its beginning stays.
+
+        ParlAI cuts the last [S] off with the rest, and its weights expect that.
+        """
+        if limit is None or len(ids) + 2 <= limit:
+            return [self.start_id, *ids, self.end_id]
+        return [self.start_id, *ids[: limit - 1]] if self.parlai else [self.start_id, *ids[: limit - 2], self.end_id]
 
     def vec2txt(self, vector: Iterable[int], delimiter: str = " ") -> str:
         """Token ids back to text, special tokens left out."""
@@ -189,6 +205,8 @@ class TextDictionary(DictionaryAgent):
         return self.tokenizer is not None
 
     def __len__(self) -> int:
+        if self.parlai is not None:
+            return int(self.parlai["tokens"])
         return 0 if self.tokenizer is None else self.tokenizer.get_vocab_size()
 
     def __contains__(self, token: object) -> bool:
@@ -204,6 +222,11 @@ class TextDictionary(DictionaryAgent):
 
     def add_additional_special_tokens(self, additional_special_tokens: list[str]) -> None:
         """Tokens of the user (`--special-tok-lst`, `--person-tokens`), found in text and never split."""
+        if self.parlai is not None:
+            raise InputError(
+                f"The model's dictionary is ParlAI's and takes no further tokens such as "
+                f"{additional_special_tokens[0]}; leave --special-tok-lst and --person-tokens away."
+            )
         if self.tokenizer is not None:
             self._known.clear()
             self.tokenizer.add_tokens([AddedToken(token, normalized=False) for token in additional_special_tokens])
@@ -258,17 +281,17 @@ class TextDictionary(DictionaryAgent):
 
     # ---- files -----------------------------------------------------------------------------------------------------
 
-    def _adopt(self, tokenizer: Tokenizer, special: SpecialTokens) -> None:
+    def _adopt(self, tokenizer: Tokenizer, special: SpecialTokens, parlai: dict[str, Any] | None = None) -> None:
         tokenizer.no_truncation()  # a folder's tokenizer.json may cut at 128 tokens (MiniLM); lengths are ours to set
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True  # "[SEP]" typed by a user is text
-        self.tokenizer, self.special = tokenizer, special
+        self.tokenizer, self.special, self.parlai = tokenizer, special, parlai
         self._known.clear()
         self.null_token, self.start_token, self.end_token = special.pad, special.start, special.end
-        self.unk_token = ""
-        self.pad_id, self.start_id, self.end_id, self.newline_id = (
-            self[token] for token in (special.pad, special.start, special.end, special.newline)
-        )
+        self.unk_token = tokenizer.model.unk_token if parlai else ""
+        self.pad_id, self.start_id, self.end_id = (self[token] for token in (special.pad, special.start, special.end))
+        # A word to ParlAI: several pieces where its dictionary was learnt from single lines.
+        self.newline_ids = list(self._encode_lines(["\n"])["\n"]) if parlai else [self[special.newline]]
 
     def save(self, filename: str | None = None, append: bool = False, sort: bool = True) -> None:
         """Write the dictionary file, whole or not at all."""
@@ -280,32 +303,48 @@ class TextDictionary(DictionaryAgent):
             "format": FORMAT,
             "backbone": self.opt["backbone"],
             "task": self.opt.get("task"),
-            "special_tokens": asdict(self.special),
-            "backbone_config": self.backbone_config,
-            "tokenizer": json.loads(self.tokenizer.to_str()),
+            **self.content(),
         }
         os.makedirs(os.path.dirname(filename) or ".", exist_ok=True)
         with open(f"{filename}.tmp", "w", encoding="utf-8") as out:
             json.dump(content, out, ensure_ascii=False)
         os.replace(f"{filename}.tmp", filename)
 
+    def content(self) -> dict[str, Any]:
+        """What a dictionary file holds of the tokenizer."""
+        assert self.tokenizer is not None
+        return {
+            "special_tokens": asdict(self.special),
+            "backbone_config": self.backbone_config,
+            "tokenizer": json.loads(self.tokenizer.to_str()),
+            "parlai": self.parlai,
+        }
+
     def load(self, filename: str) -> None:
-        """Read what `save` wrote."""
+        """Read what `save` wrote, or ParlAI's own `bpe` dictionary."""
+        model = filename.removesuffix(".dict")
+        parlai_options.check(model)  # before its dictionary, which may be one of the options that we do not have
+        if parlai_text.is_dictionary(filename):
+            options = parlai_options.read(model) or parlai_options.read(filename)
+            self._take(parlai_text.read(filename, options))
+            return
         try:
             with open(filename, encoding="utf-8") as file:
                 content = json.load(file)
             if content["format"] != FORMAT:
                 raise KeyError("format")
-            self.backbone_config = content["backbone_config"]
-            self._adopt(
-                Tokenizer.from_str(json.dumps(content["tokenizer"])), SpecialTokens(**content["special_tokens"])
-            )
+            self._take(content)
         except Exception as error:  # no JSON, or not ours; the tokenizers library raises bare Exceptions
             raise InputError(
                 f"{filename} is no dictionary of polyagents (a whole {FORMAT} file). Delete it to build it anew, or "
                 f"give the right one with --dict-file."
             ) from error
         self._check_fresh(filename, content)
+
+    def _take(self, content: dict[str, Any]) -> None:
+        self.backbone_config = content["backbone_config"]
+        tokenizer = Tokenizer.from_str(json.dumps(content["tokenizer"]))
+        self._adopt(tokenizer, SpecialTokens(**content["special_tokens"]), content.get("parlai"))
 
     def _check_fresh(self, filename: str, content: dict[str, Any]) -> None:
         """Before training, refuse the dictionary that a run with another backbone or task has left at `M.dict`."""

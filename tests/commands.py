@@ -54,9 +54,9 @@ class Finished:
     err: str
 
 
-def parlai(*arguments, stdin=""):
+def parlai(*arguments, stdin="", program="parlai"):
     """The installed `parlai` command in a process of its own: exit code, standard output and standard error."""
-    command = Path(sys.executable).with_name("parlai")
+    command = Path(sys.executable).with_name(program)
     done = subprocess.run(
         [command, *map(str, arguments)], input=stdin, capture_output=True, text=True, encoding="utf-8", timeout=300
     )

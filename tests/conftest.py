@@ -6,9 +6,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported:
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # models this small only wait for more
 
 import io
+import threading
 
+import parlai_models
 import pytest
+from archive_server import Server
 from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_task
+
+from polyagents.zoo import download as downloads
 
 
 @pytest.fixture
@@ -41,6 +46,20 @@ def trained(tmp_path_factory):
     return of
 
 
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """Model files that ParlAI's agents wrote, by variant, trained on first use."""
+    folder, made = tmp_path_factory.mktemp("parlai"), {}
+
+    def of(variant):
+        if variant not in made:
+            made[variant] = str(folder / variant.replace(" ", "_"))
+            parlai_models.train(variant, made[variant])
+        return made[variant]
+
+    return of
+
+
 @pytest.fixture
 def model(trained, tmp_path):
     """A copy of a trained model in a folder of the test's own."""
@@ -63,3 +82,17 @@ def chat(monkeypatch, capsys):
         return [answer.strip().splitlines() for answer in answers[: len(messages)]]
 
     return talk
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of one archive, in a thread; nothing waits before it asks again."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(downloads, "WAIT", 0)
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.gate.set()
+        running.shutdown()
+        thread.join()

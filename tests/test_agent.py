@@ -237,7 +237,7 @@ def test_history_is_kept_apart_by_newlines_and_cut_from_the_left(make):
     agent = make("bi", "--text-truncate", "9", datatype="valid")
     agent.observe(Message({"id": "x", "text": "your persona: i ski\nhi", "episode_done": False}))
     first = agent.observation["text_vec"].tolist()
-    newline = agent.dict.newline_id
+    newline = agent.dict.newline_ids[0]
     assert first == agent.dict.context(agent.dict.txt2vec("your persona: i ski\nhi"), 9)
     agent.self_observe(Message({"id": "me", "text": "how are you", "episode_done": False}))
     second = agent.observe(Message({"id": "x", "text": "fine", "episode_done": True}))["text_vec"].tolist()

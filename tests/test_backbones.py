@@ -58,9 +58,9 @@ def test_only_gpt2_is_causal_and_only_bert_knows_segments(parts):
 
 def test_special_tokens_are_distinct_from_text(parts):
     family, dictionary, _ = parts
-    assert dictionary.pad_id not in (dictionary.start_id, dictionary.end_id, dictionary.newline_id)
-    assert dictionary.newline_id not in (dictionary.start_id, dictionary.end_id)
-    assert dictionary.txt2vec("i am\nfine").count(dictionary.newline_id) == 1
+    assert dictionary.pad_id not in (dictionary.start_id, dictionary.end_id, dictionary.newline_ids[0])
+    assert dictionary.newline_ids[0] not in (dictionary.start_id, dictionary.end_id)
+    assert dictionary.txt2vec("i am\nfine").count(dictionary.newline_ids[0]) == 1
     typed = dictionary.txt2vec(f"{dictionary.special.end} {dictionary.special.pad}")
     assert not {dictionary.end_id, dictionary.pad_id} & set(typed)  # what a user types is text
     assert (dictionary.special.newline == "[NEWLINE]") == (family in ("bert", "distilbert", "minilm"))

@@ -32,8 +32,8 @@ def test_truncation_keeps_the_end_of_a_context_and_the_start_of_a_candidate(dict
 
 def test_line_ends_become_the_newline_token(dictionary):
     first, second = dictionary.encode(["my dog", "barks"])
-    assert dictionary.txt2vec("my dog\nbarks") == [*first, dictionary.newline_id, *second]
-    assert dictionary.txt2vec("\n") == [dictionary.newline_id]
+    assert dictionary.txt2vec("my dog\nbarks") == [*first, dictionary.newline_ids[0], *second]
+    assert dictionary.txt2vec("\n") == [dictionary.newline_ids[0]]
     assert dictionary.txt2vec("") == []
 
 

@@ -1,0 +1,100 @@
+"""`polyagents convert_weights`: a trained model for other programs, Hugging Face's libraries or ParlAI's own agents."""
+
+import os
+import shutil
+
+import torch
+from parlai.core.params import ParlaiParser
+from parlai.core.script import ParlaiScript, register_script
+from transformers import PreTrainedTokenizerFast
+
+from polyagents import parlai_options
+from polyagents.agent import RankerAgent
+from polyagents.errors import InputError
+from polyagents.parlai_model import ParlaiModel
+from polyagents.ranker import Ranker
+from polyagents.text import TextDictionary
+
+FORMATS = ("huggingface", "parlai")
+
+
+@register_script("convert_weights")
+class ConvertWeights(ParlaiScript):
+    """Write a model as a Hugging Face folder, or as a model file of ParlAI's own agents."""
+
+    @classmethod
+    def setup_args(cls) -> ParlaiParser:
+        """A model, and what to write."""
+        parser = ParlaiParser(False, False, "Write a model in another program's format (polyagents)")
+        parser.add_argument(
+            "-mf", "--model-file", help="a model of polyagents or of ParlAI's bi-, poly- or cross-encoder; or zoo:..."
+        )
+        parser.add_argument(
+            "--to",
+            help="huggingface: the encoder that reads contexts, with its tokenizer, a folder for AutoModel and for "
+            "--backbone; parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like",
+        )
+        parser.add_argument("--out", help="the folder or model file to write; nothing that exists is overwritten")
+        parser.add_parlai_data_path()
+        return parser
+
+    def run(self) -> None:
+        """Convert."""
+        file, target, out = (self.opt.get(name) for name in ("model_file", "to", "out"))
+        if not file or not out or target not in FORMATS:
+            raise InputError("convert_weights needs --model-file, --out, and --to huggingface or --to parlai.")
+        if os.path.lexists(out):
+            raise InputError(
+                f"--out {out} exists; give the name of a new {'folder' if target == FORMATS[0] else 'file'}."
+            )
+        agent = Ranker.load(file, no_cuda=True, datapath=self.opt["datapath"]).agent
+        os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
+        if target == "huggingface":
+            write_folder(agent, out)
+            scaling = agent.opt["output_scaling"]
+            note = "" if scaling == 1 else f" --output-scaling {scaling}, which the folder does not hold"
+            print(f"{out} is a Hugging Face folder: use it with --backbone {out}{note}")
+        else:
+            write_parlai(agent, out)
+            print(f"{out} is a model file of ParlAI's: parlai eval_model -mf {out} -t TASK")
+
+
+def write_folder(agent: RankerAgent, folder: str) -> None:
+    """config.json, model.safetensors and the tokenizer's files; all of them or none."""
+    temporary = f"{folder}.writing"
+    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+    try:
+        module = agent.module
+        encoder = getattr(module, "encoder", None) or module.context_encoder
+        give_rows(encoder.backbone, agent.dict)
+        encoder.backbone.save_pretrained(temporary)
+        tokenizer_of(agent.dict).save_pretrained(temporary)
+        os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def give_rows(backbone: torch.nn.Module, dictionary: TextDictionary) -> None:
+    """Pieces that ParlAI's dictionary lacks, and the tokenizer numbers all the same, get the unknown token's vector."""
+    if dictionary.parlai is None:
+        return
+    backbone.resize_token_embeddings(dictionary.tokenizer.get_vocab_size(), mean_resizing=False)  # type: ignore[operator, union-attr]
+    weight = backbone.get_input_embeddings().weight  # type: ignore[operator]
+    with torch.no_grad():
+        weight[len(dictionary) :] = weight[dictionary[dictionary.unk_token]]
+
+
+def tokenizer_of(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
+    """The dictionary as transformers has it."""
+    unknown = getattr(dictionary.tokenizer.model, "unk_token", None)  # type: ignore[union-attr]
+    names = {"pad_token": dictionary.null_token, "cls_token": dictionary.start_token, "sep_token": dictionary.end_token}
+    names |= {"unk_token": unknown} if unknown else {}
+    return PreTrainedTokenizerFast(tokenizer_object=dictionary.tokenizer, **names)
+
+
+def write_parlai(agent: RankerAgent, file: str) -> None:
+    """The model file, its options and dictionary; the model file last, so that where it is the others are, too."""
+    module = agent.module
+    encoder = getattr(module, "encoder", None) or module.context_encoder
+    options = parlai_options.parlais(agent.opt, agent.architecture, encoder.backbone.config)
+    ParlaiModel.of(agent.architecture, module.state_dict(), options).write(file, agent.dict.content())

@@ -1,0 +1,167 @@
+"""The options of ParlAI's own bi-, poly- and cross-encoder: which of them our agents have, and under what names."""
+
+import json
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from polyagents.errors import InputError
+
+AGENTS = {
+    "BiEncoder": "transformer/biencoder",
+    "PolyEncoder": "transformer/polyencoder",
+    "CrossEncoder": "transformer/crossencoder",
+}
+# What decides a score, ParlAI's default, and the values that our agents have too. Its reduction "max" is not among
+# them: it sees the zeros of the padding, so a score there depends on what else is in the batch.
+CHECKED: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "variant": ("aiayn", ("xlm",)),
+    "activation": ("relu", ("relu", "gelu")),
+    "embeddings_scale": (False, (False,)),
+    "reduction_type": ("mean", ("first", "mean")),
+    "dict_tokenizer": ("re", ("bpe",)),
+    "person_tokens": (False, (False,)),
+    "special_tok_lst": (None, (None,)),
+    "history_reversed": (False, (False,)),
+}
+CHECKED_IN: dict[str, dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "BiEncoder": {
+        "share_encoders": (False, (False,)),  # ParlAI's has two more layers on the candidate's side
+        "normalize_sent_emb": (False, (False,)),
+        "use_memories": (False, (False,)),
+        "wrap_memory_encoder": (False, (False,)),
+    },
+    "PolyEncoder": {
+        "polyencoder_type": ("codes", ("codes", "n_first")),
+        "poly_attention_type": ("basic", ("basic", "sqrt")),
+        "codes_attention_type": ("basic", ("basic",)),
+    },
+    "CrossEncoder": {},
+}
+LAYER_NORM_EPS = 1e-5  # parlai/agents/transformer/modules/constants.py
+# Said by the weights and the backbone's configuration from then on.
+SHAPE = ("n_layers", "n_heads", "embedding_size", "ffn_size", "n_positions", "n_segments", "variant", "activation")
+
+KEPT = ("task", "history_size", "delimiter", "split_lines", "use_reply", "label_truncate", "share_word_embeddings")
+
+
+def architecture_of(agent: Any) -> str | None:
+    """Our architecture for the name of one of ParlAI's agents, in whichever way it is written; None for others."""
+    name = str(agent).split(":")[0].replace("/", ".")  # parlai.agents.transformer.polyencoder:PolyencoderAgent
+    found = (ours for ours, theirs in AGENTS.items() if f".{name}".endswith(f".{theirs.replace('/', '.')}"))
+    return next(found, None)
+
+
+def read(file: str) -> dict[str, Any]:
+    """`file.opt`; nothing where there is none, or one that is no JSON."""
+    try:
+        with open(f"{file}.opt", encoding="utf-8") as saved:
+            options = json.load(saved)
+    except (OSError, ValueError):
+        return {}
+    return options if isinstance(options, dict) else {}
+
+
+def check(file: str) -> None:
+    """Refuse a model of ParlAI's that our agents would compute otherwise; other files pass.
+
+    Raises:
+        InputError: all options that we do not have, by name, with what is possible.
+    """
+    options = read(file)
+    architecture = architecture_of(options.get("model"))
+    if architecture is None:
+        return
+    wrong = [
+        f"--{name.replace('_', '-')} {options.get(name, default)} (possible: {', '.join(map(str, taken))})"
+        for name, (default, taken) in (CHECKED | CHECKED_IN[architecture]).items()
+        if options.get(name, default) not in taken
+    ]
+    if wrong:
+        raise InputError(f"{file} is ParlAI's and was trained with {'; '.join(wrong)}, which polyagents does not have.")
+
+
+def ours(options: dict[str, Any], architecture: str) -> dict[str, Any]:
+    """The flags of ours that a ParlAI model decides."""
+    flags: dict[str, Any] = {
+        "reduction_type": options.get("reduction_type", "mean"),
+        "output_scaling": options.get("output_scaling", 1.0),
+    }
+    if architecture != "CrossEncoder":
+        flags |= {"share_encoders": False, "similarity": "dot"}
+    if architecture == "PolyEncoder":
+        flags |= {
+            "polyencoder_type": options.get("polyencoder_type", "codes"),
+            "poly_n_codes": options.get("poly_n_codes", 64),
+            "poly_attention_type": options.get("poly_attention_type", "basic"),
+        }
+    return flags
+
+
+def upgraded(options: dict[str, Any], architecture: str) -> dict[str, Any]:
+    """The options of a ParlAI model file, as our agents read them from M.opt."""
+    text, label = (options.get(name) or options.get("truncate") or -1 for name in ("text_truncate", "label_truncate"))
+    positions = options.get("n_positions") or max(text, label, 0) or 1024  # as ParlAI's get_n_positions_from_options
+    return (
+        {name: value for name, value in options.items() if name not in SHAPE}
+        | ours(options, architecture)
+        | {
+            # ParlAI cuts the context before it puts [S] around it.
+            "text_truncate": min(text + 2, positions) if text > 0 else positions,
+            "label_truncate": min(label, positions) if label > 0 else positions,
+            "truncate": -1,
+            "dropout": None,  # the configuration has ParlAI's two
+            "fp16": False,  # there it means the weights themselves
+            "data_parallel": False,
+            "init_model": None,
+        }
+    )
+
+
+def parlais(opt: dict[str, Any], architecture: str, config: PretrainedConfig) -> dict[str, Any]:
+    """ParlAI's options for a model of ours.
+
+    Raises:
+        InputError: ParlAI's agents do not have what this model was trained with; what, is said.
+    """
+    needed = {
+        "--similarity": (opt.get("similarity", "dot"), ("dot",)),
+        "--reduction-type": (opt["reduction_type"], CHECKED["reduction_type"][1]),
+        "--polyencoder-type": (opt.get("polyencoder_type", "codes"), CHECKED_IN["PolyEncoder"]["polyencoder_type"][1]),
+        "a backbone of the kind": (config.model_type, ("bert",)),
+        "the backbone's layer_norm_eps": (getattr(config, "layer_norm_eps", None), (LAYER_NORM_EPS,)),
+        "the backbone's activation": (getattr(config, "hidden_act", None), CHECKED["activation"][1]),
+    }
+    wrong = [
+        f"{name} {given} (ParlAI: {', '.join(map(str, had))})"
+        for name, (given, had) in needed.items()
+        if given not in had
+    ]
+    if wrong:
+        raise InputError(f"ParlAI's agents cannot hold this model: it has {'; '.join(wrong)}.")
+    text = opt["text_truncate"]
+    poly = ("polyencoder_type", "poly_n_codes", "poly_attention_type")
+    kept = {name: opt[name] for name in (*KEPT, *poly) if name in opt}
+    return {
+        "model": AGENTS[architecture],
+        "variant": "xlm",
+        "n_layers": config.num_hidden_layers,
+        "n_heads": config.num_attention_heads,
+        "embedding_size": config.hidden_size,
+        "ffn_size": config.intermediate_size,
+        "n_positions": config.max_position_embeddings,
+        "n_segments": config.type_vocab_size,
+        "activation": config.hidden_act,
+        "dropout": config.hidden_dropout_prob,
+        "attention_dropout": config.attention_probs_dropout_prob,
+        "relu_dropout": 0.0,
+        "embeddings_scale": False,
+        "learn_positional_embeddings": True,
+        "output_scaling": opt["output_scaling"],
+        "reduction_type": opt["reduction_type"],
+        "share_encoders": False,
+        "share_word_embeddings": False,
+        "truncate": -1,
+        "text_truncate": text - 2 if text > 2 else text,
+        **kept,
+    }

@@ -1,0 +1,1 @@
+"""ParlAI's pretrained rankers: what there is (`models`), and how it gets onto the disk (`archive`)."""

@@ -1,0 +1,256 @@
+"""An archive of models, from its URL to its folder: resumed where it was interrupted, checked, and whole or absent.
+
+<datapath>/models/NAME.tgz.part           what has come so far, with NAME.tgz.part.json: of which file
+<datapath>/models/NAME.tgz                all of it, until it is unpacked; or put there by the user
+<datapath>/models/FOLDER.unpacking/       becomes FOLDER when it is complete
+<datapath>/models/polyagents-archives.json    SHA-256 of every archive that was unpacked
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+from urllib.parse import urlsplit
+
+import filelock
+from parlai.core.build_data import built, get_model_dir, mark_done
+
+from polyagents.building import say
+from polyagents.errors import InputError
+from polyagents.zoo.download import download, write_json
+from polyagents.zoo.models import MODELS, Archive
+
+SUMS = "polyagents-archives.json"
+
+
+class WrongArchiveError(InputError):
+    """An archive that no second look would make right: it is removed."""
+
+
+def fetch(archive: Archive, datapath: str) -> str:
+    """Have an archive unpacked: the folder that holds it. Processes that start together download it once.
+
+    Raises:
+        InputError: it cannot be had, or is not what it should be. Only what a later call resumes is left on the disk.
+    """
+    folder = os.path.join(get_model_dir(datapath), archive.folder)
+    if not built(folder, archive.version):
+        try:
+            with alone(folder):
+                if not built(folder, archive.version):
+                    obtain(archive, folder)
+        except OSError as error:
+            raise InputError(
+                f"{os.path.dirname(folder)} cannot be written to ({error.strerror or error}); make room there, or give "
+                f"another folder with --datapath."
+            ) from error
+    write_missing_options(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """Be the only one who makes a folder; wait for another to end. The system frees the lock of a killed process."""
+    models, name = os.path.split(folder)
+    os.makedirs(models, exist_ok=True)
+    lock = filelock.FileLock(os.path.join(models, f".{name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        say(f"{folder} is being downloaded by another process; waiting for it to end.")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def archive_path(archive: Archive, models: str) -> str:
+    """Where the archive lies before it is unpacked, whoever put it there."""
+    return os.path.join(models, os.path.basename(urlsplit(archive.url).path))
+
+
+def obtain(archive: Archive, folder: str) -> None:
+    """Download, check, unpack, move into place."""
+    models = os.path.dirname(folder)
+    path, temporary = archive_path(archive, models), f"{folder}.unpacking"
+    expected, who_says = expected_sum(archive, models)
+    if not os.path.exists(path):
+        download(archive.url, path)
+    try:
+        found = check_sum(path, expected, who_says)
+        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+        unpack(path, temporary)
+        if archive.sha256 is None:  # not before: the sum of a damaged archive would refuse every good one
+            record_sum(archive, models, found)
+        mark_done(temporary, archive.version)
+        replace_folder(temporary, folder)
+    except WrongArchiveError:
+        os.remove(path)
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    os.remove(path)
+
+
+def replace_folder(new: str, folder: str) -> None:
+    """Put a complete folder where an older one may be.
+
+    One that ParlAI has marked as its own goes, as it does with ParlAI. Any other may hold what the user put there.
+    """
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)  # an empty one
+    old = f"{folder}.old-{secrets.token_hex(2)}"
+    there = os.path.lexists(folder)
+    if there:
+        os.rename(folder, old)
+    os.rename(new, folder)
+    if there and built(old):
+        shutil.rmtree(old, ignore_errors=True)
+    elif there:
+        say(f"{folder} was there, but not as a finished download; it is now {old}.")
+
+
+# ---- checksum --------------------------------------------------------------------------------------------------------
+
+
+def expected_sum(archive: Archive, models: str) -> tuple[str | None, str]:
+    """The SHA-256 that an archive must have, None before it was seen the first time; and who says so."""
+    if archive.sha256 is not None:
+        return archive.sha256, "polyagents/zoo/models.py"
+    path = os.path.join(models, SUMS)
+    return read_sums(path).get(sum_key(archive)), path
+
+
+def check_sum(path: str, expected: str | None, who_says: str) -> str:
+    """The SHA-256 of an archive.
+
+    Raises:
+        WrongArchiveError: it is not the expected one.
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    found = digest.hexdigest()
+    if expected not in (None, found):
+        raise WrongArchiveError(
+            f"{path} has SHA-256 {found[:12]}... where {who_says} says {str(expected)[:12]}..., so it was removed and "
+            f"nothing was unpacked; run the same command again for a new download, and where it stays different, trust "
+            f"neither before you know why."
+        )
+    return found
+
+
+def sum_key(archive: Archive) -> str:
+    """A new version may come from the same address."""
+    return f"{archive.url} {archive.version}"
+
+
+def read_sums(path: str) -> dict[str, str]:
+    """The sums of earlier archives.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            sums = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded anew.") from error
+    if not isinstance(sums, dict):
+        raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded anew.")
+    return sums
+
+
+def record_sum(archive: Archive, models: str, found: str) -> None:
+    """Remember what an archive was, for the next time that it is downloaded."""
+    path = os.path.join(models, SUMS)
+    write_json(path, read_sums(path) | {sum_key(archive): found})
+
+
+# ---- unpacking -------------------------------------------------------------------------------------------------------
+
+
+def unpack(path: str, folder: str) -> None:
+    """Unpack an archive into a new folder.
+
+    Raises:
+        WrongArchiveError: it is damaged, or holds more than files of its own folder; nothing is written then.
+    """
+    # Python before 3.10.12 and 3.11.4 has no filters. Ours goes first anyway: the sentence should name the member.
+    safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    check_archive(path)
+    say(f"Unpacking {path}.")
+    os.mkdir(folder)
+    with reading(path) as archive:
+        archive.extractall(folder, **safe)
+
+
+def check_archive(path: str) -> None:
+    """Read all of an archive, and look at every member, before anything is written."""
+    with reading(path) as archive:
+        members = archive.getmembers()
+        while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+            pass  # to the end, where gzip keeps its own checksum
+    if not any(member.isfile() for member in members):
+        raise WrongArchiveError(f"{path} holds no files, so it was removed; run the same command again.")
+    for member in members:
+        why = objection(member)
+        if why:
+            raise WrongArchiveError(
+                f"{path} holds {member.name!r}, which {why}; it was removed and nothing was unpacked. No archive of "
+                f"models needs that: do not trust where it came from."
+            )
+
+
+def objection(member: tarfile.TarInfo) -> str | None:
+    """Why a member of an archive is not unpacked; None where it may be."""
+    windows = PureWindowsPath(member.name)  # knows both kinds of slash
+    if windows.anchor or PurePosixPath(member.name).is_absolute():
+        return "is a path from the root of the disk"
+    if ".." in windows.parts:
+        return "leads out of its folder"
+    if member.issym() or member.islnk():
+        return "is a link"
+    return None if member.isfile() or member.isdir() else "is neither file nor folder"
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[tarfile.TarFile]:
+    """An open archive; what shows that it is damaged becomes one sentence."""
+    try:
+        with tarfile.open(path) as archive:
+            yield archive
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault; gzip's own errors have no number
+        raise WrongArchiveError(
+            f"{path} is no archive, cut short or damaged, so it was removed and nothing was unpacked; run the same "
+            f"command again for a new download."
+        ) from error
+
+
+# ---- options ---------------------------------------------------------------------------------------------------------
+
+
+def write_missing_options(folder: str) -> None:
+    """Give every model of the zoo in a folder that came without `model.opt` the published options.
+
+    ParlAI loads no model without. A folder that is not ours to write to stays as it is: loading says what is missing.
+    """
+    for entry in MODELS:
+        file = os.path.join(os.path.dirname(folder), *entry.name.split("/"))
+        if os.path.dirname(os.path.dirname(file)) != folder or not os.path.exists(file):
+            continue
+        if not os.path.exists(f"{file}.opt") and os.access(os.path.dirname(file), os.W_OK):
+            write_json(f"{file}.opt", {"model": entry.agent, **entry.options})

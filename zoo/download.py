@@ -1,0 +1,176 @@
+"""A file from its URL, whole; what was interrupted is resumed.
+
+PATH.part         what has come so far
+PATH.part.json    of which file it is a part
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from dataclasses import dataclass
+
+import requests
+import urllib3
+from tqdm import tqdm
+
+from polyagents.errors import InputError
+from polyagents.shards import writing
+
+RETRIES = 3  # in a row, without a new byte between them
+WAIT = 1.0  # seconds before the first retry, twice as long before every next
+TIMEOUT = (10, 60)  # seconds without a connection, seconds without a byte
+CHUNK = 65_536  # bytes; what a broken connection loses at most
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The file that a part is of.
+
+    Attributes:
+        url: where it comes from.
+        validator: the server's word for this very content, ETag or Last-Modified; None where it gave none.
+        length: of all of it, in bytes; None where the server did not say.
+    """
+
+    url: str
+    validator: str | None
+    length: int | None
+
+
+def download(url: str, path: str) -> None:
+    """Get a file, whole; what an earlier call left half is not asked for again.
+
+    Raises:
+        InputError: no connection, or not the file; `path`.part is kept for the next call.
+    """
+    part = f"{path}.part"
+    failures, furthest = 0, size_of(part)
+    while not is_whole(part, url):
+        try:
+            receive(url, part)
+            break
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            failures = 1 if size_of(part) > furthest else failures + 1
+            furthest = max(furthest, size_of(part))
+            if failures > RETRIES or is_final(error):
+                raise InputError(
+                    f"{url} cannot be downloaded ({reason(error)}); run the same command again when it can be "
+                    f"reached{', which goes on from what is there' if furthest else ''}, or get the archive some other "
+                    f"way and put it at {path}."
+                ) from error
+            time.sleep(WAIT * 2 ** (failures - 1))
+    os.replace(part, path)
+    forget(part)
+
+
+def receive(url: str, part: str) -> None:
+    """One request: all of the file, or what is missing of it.
+
+    Raises:
+        requests.RequestException, urllib3.exceptions.HTTPError: it was not answered, or not to the end.
+    """
+    begun = read_begun(part, url)
+    start = size_of(part) if begun and begun.validator else 0
+    asked = {"Accept-Encoding": "identity"}  # the archive's own bytes, which its length counts
+    if start and begun and begun.validator:
+        asked |= {"Range": f"bytes={start}-", "If-Range": begun.validator}
+    with requests.get(url, headers=asked, stream=True, timeout=TIMEOUT) as answer:
+        if start and answer.status_code in (206, 416) and not goes_on(answer, start, begun):  # 416: no such part
+            forget(part)
+            raise requests.ConnectionError("what the server has is not what was begun")
+        answer.raise_for_status()
+        if begun is None or not start or answer.status_code != 206:
+            start, begun = 0, Begun(url, validator(answer), length(answer.headers.get("Content-Length")))
+            forget(part)  # first: never an old part under a new description
+            write_json(sidecar(part), dataclasses.asdict(begun))
+        save(answer, part, start, begun.length)
+    if begun.length not in (None, size_of(part)):
+        raise requests.ConnectionError(f"{size_of(part)} bytes of {begun.length} came")
+
+
+def save(answer: requests.Response, part: str, start: int, total: int | None) -> None:
+    """Append an answer to a file, with progress in bytes."""
+    label = f"Downloading {os.path.basename(part).removesuffix('.part')}"
+    with open(part, "ab") as out, tqdm(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
+        # Not iter_content, which unpacks a .tgz where a server calls it a text that is compressed on the way.
+        for chunk in answer.raw.stream(CHUNK, decode_content=False):
+            out.write(chunk)
+            bar.update(len(chunk))
+
+
+def goes_on(answer: requests.Response, start: int, begun: Begun | None) -> bool:
+    """Whether an answer with a part of a file is the rest of what was begun. Some servers overlook If-Range."""
+    place, _, total = answer.headers.get("Content-Range", "").partition("/")
+    if begun is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
+        return False
+    return validator(answer) == begun.validator and length(total) == begun.length
+
+
+def validator(answer: requests.Response) -> str | None:
+    """What If-Range takes: a weak ETag would also match content that only means the same."""
+    etag = answer.headers.get("ETag")
+    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
+
+
+def length(text: str | None) -> int | None:
+    """A number of bytes in a header."""
+    return int(text) if text and text.isdigit() else None
+
+
+def is_final(error: Exception) -> bool:
+    """Whether asking again is pointless: the server says that it is our request that is wrong."""
+    return isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code < 500
+
+
+def reason(error: Exception) -> str:
+    """An error in few words; those of `requests` are a dump of objects, except where `receive` raises them."""
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server says {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
+        return "no answer in time"
+    if isinstance(error, requests.ConnectionError):
+        own = error.args[0] if error.args else None
+        return own if isinstance(own, str) else "no connection"
+    return "the connection broke"
+
+
+def is_whole(part: str, url: str) -> bool:
+    """Whether a killed process has left all of it."""
+    begun = read_begun(part, url)
+    return begun is not None and begun.length is not None and begun.length == size_of(part)
+
+
+def sidecar(part: str) -> str:
+    """The file that describes a part."""
+    return f"{part}.json"
+
+
+def forget(part: str) -> None:
+    """Remove what was begun."""
+    for path in (part, sidecar(part)):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def read_begun(part: str, url: str) -> Begun | None:
+    """Of what a part is a part; None where that is not known, or is something else."""
+    try:
+        with open(sidecar(part), encoding="utf-8") as file:
+            begun = Begun(**json.load(file))
+    except (OSError, ValueError, TypeError):
+        return None
+    return begun if begun.url == url else None
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def write_json(path: str, content: object) -> None:
+    """Write a small file, whole or not at all."""
+    with writing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")

@@ -1,0 +1,150 @@
+"""What ParlAI's zoo holds for us: eight models in one archive. Nothing here touches disk or network."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polyagents.errors import InputError
+
+GROUP = "pretrained_transformers"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file to download, and what becomes of it.
+
+    Attributes:
+        url: of a tar file, compressed or not.
+        folder: name below `<datapath>/models/` that it is unpacked to.
+        version: what ParlAI's `.built` in that folder says when it is there.
+        sha256: of the file, in hex; None where nobody has published one.
+    """
+
+    url: str
+    folder: str
+    version: str
+    sha256: str | None = None
+
+
+ARCHIVE = Archive(f"http://parl.ai/downloads/_models/{GROUP}/{GROUP}.tgz", GROUP, "v3.0")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of the zoo.
+
+    Attributes:
+        name: what follows `zoo:`.
+        title: as ParlAI calls it.
+        kind: bi, poly or cross, as `polyagents train_model --model` takes it.
+        agent: ParlAI's agent, which wrote the files.
+        our_agent: ours, which reads them.
+        pretrained_on: texts of the pretraining.
+        fine_tuned_on: ParlAI's name of a task; None for one that is only pretrained.
+        options: ParlAI's, as `model.opt` has them.
+        metric: what it should reach.
+        source: who says so.
+    """
+
+    name: str
+    title: str
+    kind: str
+    agent: str
+    our_agent: str
+    pretrained_on: str
+    fine_tuned_on: str | None
+    options: Mapping[str, object]
+    metric: str
+    source: str
+
+    @property
+    def short_name(self) -> str:
+        """The part of the name that tells it from the others."""
+        return self.name.split("/")[-2]
+
+
+# From the example commands in ParlAI's model_list.py, and its defaults where those are silent and matter.
+OPTIONS = {
+    "n_layers": 12,
+    "n_heads": 12,
+    "embedding_size": 768,
+    "ffn_size": 3072,
+    "n_positions": 1024,
+    "n_segments": 2,
+    "variant": "xlm",
+    "activation": "gelu",
+    "embeddings_scale": False,
+    "learn_positional_embeddings": True,
+    "learn_embeddings": True,
+    "share_word_embeddings": False,
+    "share_encoders": False,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "relu_dropout": 0.0,
+    "output_scaling": 0.06,
+    "reduction_type": "mean",
+    "dict_tokenizer": "bpe",
+    "dict_lower": True,
+    "dict_endtoken": "__start__",
+    "text_truncate": 360,
+    "label_truncate": 72,
+    "history_size": 20,
+}
+OWN_OPTIONS: dict[str, dict[str, object]] = {
+    "bi": {},
+    "poly": {
+        "polyencoder_type": "codes",
+        "poly_n_codes": 64,
+        "poly_attention_type": "basic",
+        "codes_attention_type": "basic",
+    },
+    "cross": {"reduction_type": "first"},
+}
+OUR_AGENTS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
+
+
+def model(kind: str, folder: str, texts: str, task: str | None, metric: str) -> Model:
+    """An entry; what follows from its kind is filled in."""
+    trained = "ConvAI2 Model" if task else f"{texts} Pretrained Model"
+    title = f"{kind.title()}-Encoder Transformer {trained}"
+    return Model(
+        name=f"{GROUP}/{folder}/model",
+        title=title,
+        kind=kind,
+        agent=f"transformer/{kind}encoder",
+        our_agent=OUR_AGENTS[kind],
+        pretrained_on=texts,
+        fine_tuned_on=task,
+        options=OPTIONS | OWN_OPTIONS[kind],
+        metric=metric,
+        source=f'ParlAI 1.7.2, parlai/zoo/model_list.py, "{title}": ConvAI2, validation set, 20 candidates',
+    )
+
+
+REDDIT, WIKITO = "Reddit", "Wikipedia/Toronto Books"
+
+MODELS = (
+    model("poly", "model_poly", REDDIT, "convai2", "hits@1 .8942, mrr .9359"),
+    model("bi", "model_bi", REDDIT, "convai2", "hits@1 .8686, mrr .9197"),
+    model("poly", "poly_model_huge_reddit", REDDIT, None, "accuracy .8942 once fine-tuned"),
+    model("poly", "poly_model_huge_wikito", WIKITO, None, "accuracy .861 once fine-tuned"),
+    model("bi", "bi_model_huge_reddit", REDDIT, None, "accuracy .8686 once fine-tuned"),
+    model("bi", "bi_model_huge_wikito", WIKITO, None, "accuracy .846 once fine-tuned"),
+    model("cross", "cross_model_huge_reddit", REDDIT, None, "accuracy .903 once fine-tuned"),
+    model("cross", "cross_model_huge_wikito", WIKITO, None, "accuracy .873 once fine-tuned"),
+)
+
+
+def find(name: str) -> Model:
+    """The model of a name: all of it, as ParlAI wants it, or only the part that tells it from the others.
+
+    Raises:
+        InputError: there is none.
+    """
+    short = name.removeprefix("zoo:").removeprefix(f"{GROUP}/").rstrip("/").removesuffix("/model")
+    known = {entry.short_name: entry for entry in MODELS}
+    if short in known:
+        return known[short]
+    close = difflib.get_close_matches(short, known, cutoff=0.5)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    raise InputError(f"The zoo holds no {name!r}{hint}; polyagents zoo list shows what it holds.")
