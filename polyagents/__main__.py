@@ -4,7 +4,7 @@ import itertools
 import os
 import sys
 
-from parlai.core.script import SCRIPT_REGISTRY, superscript_main
+from parlai.core.script import SCRIPT_REGISTRY, setup_script_registry, superscript_main
 from torch import distributed
 
 from polyagents import launching, parlai_options
@@ -54,9 +54,20 @@ def with_our_agent(arguments: list[str]) -> list[str]:
     if file is None or any(flag in given for flag in ("-m", "--model", "-o", "--init-opt")):
         return arguments
     if file.startswith(f"zoo:{GROUP}/"):
-        return [*arguments, "-m", find(file).our_agent]
-    architecture = parlai_options.architecture_of(parlai_options.read(file).get("model"))
-    return arguments if architecture is None else [*arguments, "-m", f"polyagents:{architecture}"]
+        agent = find(file).our_agent
+    elif architecture := parlai_options.architecture_of(parlai_options.read(file).get("model")):
+        agent = f"polyagents:{architecture}"
+    else:
+        return arguments
+    return [*arguments, "-m", agent] if takes_a_model(arguments[0]) else arguments
+
+
+def takes_a_model(command: str) -> bool:
+    """Whether a command of ParlAI's has the flag `--model`; `vacuum` has not."""
+    setup_script_registry()
+    named = (script for name, script in SCRIPT_REGISTRY.items() if command in (name, *script.aliases))
+    flags = (action.option_strings for script in named for action in script.klass.setup_args()._actions)
+    return any("--model" in names for names in flags)
 
 
 def given_flags(arguments: list[str]) -> dict[str, str]:
@@ -82,6 +93,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         check_model_file(arguments)
+        for argument in arguments:
+            if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):
+                find(argument)  # a wrong name is said before gigabytes are downloaded
         if arguments and arguments[0] in OWN_COMMANDS:  # these need none of ParlAI's 40 scripts: half the start-up time
             SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
         else:

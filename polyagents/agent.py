@@ -32,7 +32,7 @@ from parlai.utils.misc import warn_once
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from polyagents import distributed, model_file, options, parlai_model, parlai_options, train_loop
+from polyagents import distributed, model_file, options, starting_point, train_loop
 from polyagents.bi import BiEncoder
 from polyagents.building import Maker, say
 from polyagents.cache import VectorCache
@@ -60,7 +60,7 @@ from polyagents.parlai_model import ParlaiModel
 from polyagents.poly import PolyEncoder
 from polyagents.search import Found, HeldVectors, Query, has_bf16, score_all, search, top_k
 from polyagents.shards import writing
-from polyagents.text import SCRATCH, TextDictionary, Tokens, pad, pad_pairs
+from polyagents.text import TextDictionary, Tokens, pad, pad_pairs
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 PAIRS_AT_ONCE = 4_096  # pairs that a cross-encoder pads together: 30 MB of ids; the encoder takes them in chunks
@@ -106,13 +106,9 @@ class RankerAgent(TorchRankerAgent):
         return parser
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        self.parlai_model = self._adopt_start(opt) if shared is None else None
         if opt.get("fp16"):  # ParlAI's flag, whose way halves the weights themselves; ours is autocast
             opt["precision"], opt["fp16"] = "fp16", False
-        self.parlai_model: ParlaiModel | None = None
-        if shared is None:
-            self._check_model_file(opt)
-            options.check_not_reserved(opt)
-            self.parlai_model = self._adopt_parlai_model(opt)
         self.backbone_options = options.read_backbone(opt)
         self.recall_at = options.read_recall_at(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
@@ -141,59 +137,27 @@ class RankerAgent(TorchRankerAgent):
     def upgrade_opt(cls, opt_from_disk: Opt) -> Opt:
         """TorchAgent's, which adds padding tokens after `--fp16`, that our weights do not know.
 
-        A model of ParlAI's own, loaded with `-m polyagents:...`, comes here with ParlAI's options. And M.opt says that
-        the model was in training, which an evaluation would believe; without that, the command's own word counts.
+        And M.opt says that the model was in training, which an evaluation would believe; without that, the command's
+        own word counts.
         """
         opt = super().upgrade_opt(opt_from_disk)
-        if "embedding_size" in opt:
-            opt = parlai_options.upgraded(opt, cls.architecture)
         stale = ("datatype",) if cls._is_training_run(opt) else ()
         return Opt({name: value for name, value in opt.items() if name not in stale} | {"force_fp16_tokens": False})
 
-    def _adopt_parlai_model(self, opt: Opt) -> ParlaiModel | None:
-        """The model of ParlAI's own that is to be loaded, if it is one; what it decides goes into the options."""
-        file, is_start = self._get_init_model(opt, None)
-        source = file or parlai_model.backbone_file(opt["backbone"], opt.get("datapath"))
-        if source is None or not parlai_model.is_parlai_model(source):
-            return None
-        if file is None or is_start:  # a model file's own have come through `upgrade_opt`
-            decided = parlai_options.ours(parlai_options.read(source), self.architecture)
-            names = decided.keys() if is_start else {"output_scaling"}
-            opt |= {name: decided[name] for name in names if name not in opt.get("override", {})}
-        if file is None:
-            return None
-        opt["backbone"] = file
-        return ParlaiModel.read(file)
-
-    def _check_model_file(self, opt: Opt) -> None:
-        """Refuse another agent's file, and a training run that could not learn, before anything is built."""
+    def _adopt_start(self, opt: Opt) -> ParlaiModel | None:
+        """Check what is to be loaded, before anything is built, and let it decide its flags."""
         file, _ = self._get_init_model(opt, None)
         if file is None and opt.get("init_model"):
             raise InputError(f"There is no model at --init-model {opt['init_model']}.")
-        needed = [f"{file}.opt"] if not self._is_training_run(opt) else []
-        needed += [opt["dict_file"]] if opt["backbone"].startswith(SCRATCH) else []
-        is_parlais = parlai_model.is_parlai_model(file)
-        if is_parlais:
-            parlai_options.check(file)
-        needed += [f"{file}.dict", f"{file}.dict.codecs"] if is_parlais else []
-        for part in needed if file is not None else ():
-            if not os.path.exists(part):
-                raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
-        if file is not None and os.path.exists(f"{file}.opt"):
-            with open(f"{file}.opt", encoding="utf-8") as saved:
-                name = json.load(saved).get("model", "")
-            trained_as = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
-            if trained_as != self.architecture:
-                hint = f"give --backbone {file} to start from its encoder" if is_parlais else "leave --model away"
-                raise InputError(
-                    f"{file} was trained as {name} and cannot be loaded as polyagents:{self.architecture}; {hint}, or "
-                    f"give another --model-file."
-                )
-        if is_parlais and file == opt.get("model_file") and self._is_training_run(opt):
-            raise InputError(
-                f"{file} is a model of ParlAI's own agent, which training would overwrite; give --init-model {file} "
-                f"and another --model-file."
-            )
+        if file is not None:
+            starting_point.check(file, opt, self.architecture, self._is_training_run(opt))
+        model = starting_point.adopt(file, opt, self.architecture)
+        options.check_not_reserved(opt)
+        self._check_training(opt)
+        return model
+
+    def _check_training(self, opt: Opt) -> None:
+        """Refuse a training run that could not learn, before anything is built."""
         alone = opt.get("batchsize", 1) == 1 and num_workers() == 1
         if self._is_training_run(opt) and alone and opt["candidates"] == "batch":
             raise InputError(
@@ -207,6 +171,12 @@ class RankerAgent(TorchRankerAgent):
         return not opt.get("interactive_mode") and "train" in datatype and "evalmode" not in datatype
 
     # ---- model -----------------------------------------------------------------------------------------------------
+
+    @property
+    def context_encoder(self) -> Encoder:
+        """What reads contexts: a cross-encoder's only encoder."""
+        encoder: Encoder = getattr(self.module, "encoder", None) or self.module.context_encoder
+        return encoder
 
     @property
     def module(self) -> Any:

@@ -1,6 +1,7 @@
 """The options of ParlAI's own bi-, poly- and cross-encoder: which of them our agents have, and under what names."""
 
 import json
+import os
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -34,13 +35,12 @@ CHECKED_IN: dict[str, dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "PolyEncoder": {
         "polyencoder_type": ("codes", ("codes", "n_first")),
         "poly_attention_type": ("basic", ("basic", "sqrt")),
+        "polyencoder_attention_keys": ("context", ("context", None)),  # of 2019's files
         "codes_attention_type": ("basic", ("basic",)),
     },
     "CrossEncoder": {},
 }
 LAYER_NORM_EPS = 1e-5  # parlai/agents/transformer/modules/constants.py
-# Said by the weights and the backbone's configuration from then on.
-SHAPE = ("n_layers", "n_heads", "embedding_size", "ffn_size", "n_positions", "n_segments", "variant", "activation")
 
 KEPT = ("task", "history_size", "delimiter", "split_lines", "use_reply", "label_truncate", "share_word_embeddings")
 
@@ -99,23 +99,22 @@ def ours(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def upgraded(options: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """The options of a ParlAI model file, as our agents read them from M.opt."""
+    """All flags of ours that say what ParlAI's options of a model do, to run it as it is."""
     text, label = (options.get(name) or options.get("truncate") or -1 for name in ("text_truncate", "label_truncate"))
     positions = options.get("n_positions") or max(text, label, 0) or 1024  # as ParlAI's get_n_positions_from_options
-    return (
-        {name: value for name, value in options.items() if name not in SHAPE}
-        | ours(options, architecture)
-        | {
-            # ParlAI cuts the context before it puts [S] around it.
-            "text_truncate": min(text + 2, positions) if text > 0 else positions,
-            "label_truncate": min(label, positions) if label > 0 else positions,
-            "truncate": -1,
-            "dropout": None,  # the configuration has ParlAI's two
-            "fp16": False,  # there it means the weights themselves
-            "data_parallel": False,
-            "init_model": None,
-        }
-    )
+    candidates = options.get("fixed_candidates_path")
+    return ours(options, architecture) | {
+        # ParlAI cuts the context before it puts [S] around it.
+        "text_truncate": min(text + 2, positions) if text > 0 else positions,
+        "label_truncate": min(label, positions) if label > 0 else positions,
+        "truncate": -1,
+        "dropout": None,  # the configuration has ParlAI's two
+        "fp16": False,  # there it means the weights themselves
+        "data_parallel": False,
+        "init_model": None,
+        # Of the machine that it was trained on.
+        "fixed_candidates_path": candidates if candidates and os.path.exists(candidates) else None,
+    }
 
 
 def parlais(opt: dict[str, Any], architecture: str, config: PretrainedConfig) -> dict[str, Any]:
@@ -160,8 +159,8 @@ def parlais(opt: dict[str, Any], architecture: str, config: PretrainedConfig) ->
         "output_scaling": opt["output_scaling"],
         "reduction_type": opt["reduction_type"],
         "share_encoders": False,
-        "share_word_embeddings": False,
         "truncate": -1,
+        "lr_scheduler": "none",  # ParlAI's default crashes on today's torch, in an evaluation, too
         "text_truncate": text - 2 if text > 2 else text,
         **kept,
     }

@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from polyagents.errors import InputError
+from polyagents.shards import writing
 
 END = "</w>"  # what subword-nmt and the tokenizers library write after the last letter of a word
 GOES_ON = "@@"  # what ParlAI's dictionary writes after a piece that does not end a word
@@ -97,10 +98,10 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
     """The content of a dictionary that `read` made, as ParlAI's two files; returns ParlAI's options of the model."""
     model, special, parlai = content["tokenizer"]["model"], content["special_tokens"], content["parlai"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)[: parlai["tokens"]]
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with writing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for token, count in zip(tokens, parlai["counts"], strict=True):
             file.write(f"{escaped(parlais(token))}\t{count}\n")
-    with open(f"{path}.codecs", "w", encoding="utf-8", newline="\n") as file:
+    with writing(f"{path}.codecs") as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         file.write(f"{VERSION}\n")
         file.writelines(f"{left} {right}\n" for left, right in model["merges"])
     names = {"null": special["pad"], "start": special["start"], "end": special["end"], "unk": model["unk_token"]}

@@ -17,6 +17,7 @@ from parlai_models import AGENTS, VARIANTS
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from polyagents import InputError, Ranker
+from polyagents.__main__ import with_our_agent
 from polyagents.commands.convert_weights import ConvertWeights
 from polyagents.text import TextDictionary
 
@@ -319,3 +320,66 @@ def test_conversion_overwrites_nothing(copy, tmp_path):
             convert(copy("bi"), target, tmp_path / "there")
     with pytest.raises(InputError, match="--to"):
         convert(copy("bi"), "onnx", tmp_path / "new")
+
+
+# ---- what a start decides --------------------------------------------------------------------------------------------
+
+
+def test_a_fine_tuning_that_is_killed_before_its_first_model_goes_on(written, tmp_path):
+    """Only M.checkpoint is there, which is ours, and what ParlAI's file decided is in its options."""
+    file = tmp_path / "M"
+    fine_tune("poly", file, "--init-model", written("poly"), "--save-every-n-secs", "0.001")
+    for part in ("", ".opt"):
+        Path(f"{file}{part}").unlink()
+    fine_tune("poly", file, "--init-model", written("poly"), "--max-train-steps", "12")
+    made = options(file)
+    assert (made["output_scaling"], made["reduction_type"], made["poly_n_codes"]) == (0.5, "mean", 4)
+
+
+def test_a_model_of_ours_decides_as_much(written, tmp_path):
+    fine_tune("poly", tmp_path / "first", "--init-model", written("poly"))
+    fine_tune("poly", tmp_path / "second", "--init-model", tmp_path / "first", "--output-scaling", "0.25")
+    made = options(tmp_path / "second")
+    assert (made["output_scaling"], made["reduction_type"], made["poly_n_codes"]) == (0.25, "mean", 4)
+
+
+def test_two_encoders_do_not_start_a_shared_one(written, tmp_path):
+    with pytest.raises(InputError, match="leave --share-encoders away"):
+        fine_tune("bi", tmp_path / "M", "--init-model", written("bi"), "--share-encoders", "true")
+
+
+def test_flags_beside_a_parlai_model_win(written):
+    agent = Ranker.load(written("poly"), text_truncate=20, precision="bf16").agent
+    assert (agent.text_truncate, agent.backbone_options.precision) == (20, "bf16")
+
+
+def test_options_of_another_time_and_machine(copy, written, chat):
+    """Files of 2019 have paths of where they were trained, and options that mean GPUs."""
+    file = copy("poly")
+    there = {"fixed_candidates_path": "/gone/c.txt", "dict_file": "/gone/d", "init_model": "/gone/m"}
+    change(file, **there, fp16=True, data_parallel=True, polyencoder_attention_keys="context")
+    np.testing.assert_array_equal(
+        Ranker.load(file).score(CONTEXTS, CANDIDATES), Ranker.load(written("poly")).score(CONTEXTS, CANDIDATES)
+    )
+    assert chat(file, ["hi"], "-m", KINDS["poly"], "-t", SAMPLE)
+    change(file, polyencoder_attention_keys="position")
+    with pytest.raises(InputError, match="--polyencoder-attention-keys position"):
+        Ranker.load(file)
+
+
+def test_commands_without_a_model_are_left_alone(written):
+    assert with_our_agent(["vacuum", "-mf", written("bi")]) == ["vacuum", "-mf", written("bi")]
+    assert with_our_agent(["em", "-mf", written("bi")])[-2:] == ["-m", KINDS["bi"]]
+
+
+def test_conversion_leaves_the_users_files(written, tmp_path, monkeypatch):
+    mine = {"out.opt": "mine", "folder.writing": "mine"}
+    for name, content in mine.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=r"out\.opt exists"):
+        convert(written("bi"), "parlai", tmp_path / "out")
+    convert(written("bi"), "huggingface", tmp_path / "folder")
+    monkeypatch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(InputError, match="no space"):
+        convert(written("bi"), "parlai", tmp_path / "new")
+    assert {path.name for path in tmp_path.iterdir()} == {*mine, "folder"}

@@ -1,7 +1,9 @@
 """An archive on a server becomes a folder of models, whole or not at all; and `polyagents zoo`."""
 
 import errno
+import gzip
 import json
+import lzma
 import random
 import socket
 import tarfile
@@ -186,7 +188,7 @@ def test_two_at_once_download_once(get, server, models, monkeypatch):
 
 def test_a_disk_that_cannot_be_written_to(get, models):
     models.parent.write_text("a file where the folder should be")
-    with pytest.raises(InputError, match=r"cannot be written to .*--datapath"):
+    with pytest.raises(InputError, match=r"cannot be read or written .*--datapath"):
         get()
 
 
@@ -313,6 +315,7 @@ def device():
         (CONTENT[: len(CONTENT) // 2], "is no archive, cut short or damaged"),
         (CONTENT[:-8] + bytes(8), "is no archive, cut short or damaged"),  # gzip's checksum
         (CONTENT[:1000] + bytes(1000) + CONTENT[2000:], "is no archive, cut short or damaged"),
+        (lzma.compress(gzip.decompress(CONTENT))[:-3000] + bytes(3000), "is no archive, cut short or damaged"),
         (b"<html>We moved.</html>", "is no archive, cut short or damaged"),
         (b"", "is no archive, cut short or damaged"),
         (tgz({}), "holds no files"),

@@ -44,7 +44,7 @@ def test_a_fine_tuned_model(datapath, written, server):
     ranker = Ranker.load(f"{ZOO}/model_poly/model", datapath=datapath)
     assert (ranker.score("hi", CANDIDATES) == Ranker.load(written("poly")).score("hi", CANDIDATES)).all()
     flags = ("-dp", datapath, "-t", SAMPLE, "--num-examples", "8", "--eval-candidates", "inline")
-    report = run("eval_model", *with_our_agent(["-mf", f"{ZOO}/model_poly/model", *flags]))
+    report = run(*with_our_agent(["eval_model", "-mf", f"{ZOO}/model_poly/model", *flags]))
     assert float(report["exs"]) == 8 and len(server.asked) == 1
 
 

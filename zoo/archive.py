@@ -9,6 +9,7 @@
 import contextlib
 import hashlib
 import json
+import lzma
 import os
 import secrets
 import shutil
@@ -48,8 +49,8 @@ def fetch(archive: Archive, datapath: str) -> str:
                     obtain(archive, folder)
         except OSError as error:
             raise InputError(
-                f"{os.path.dirname(folder)} cannot be written to ({error.strerror or error}); make room there, or give "
-                f"another folder with --datapath."
+                f"{error.filename or os.path.dirname(folder)} cannot be read or written ({error.strerror or error}); "
+                f"make room there, or give another folder with --datapath."
             ) from error
     write_missing_options(folder)
     return folder
@@ -231,7 +232,7 @@ def reading(path: str) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(path) as archive:
             yield archive
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault; gzip's own errors have no number
         raise WrongArchiveError(

@@ -1,7 +1,8 @@
 """`polyagents convert_weights`: a trained model for other programs, Hugging Face's libraries or ParlAI's own agents."""
 
+import contextlib
 import os
-import shutil
+import tempfile
 
 import torch
 from parlai.core.params import ParlaiParser
@@ -16,6 +17,7 @@ from polyagents.ranker import Ranker
 from polyagents.text import TextDictionary
 
 FORMATS = ("huggingface", "parlai")
+PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ParlAI's
 
 
 @register_script("convert_weights")
@@ -43,10 +45,9 @@ class ConvertWeights(ParlaiScript):
         file, target, out = (self.opt.get(name) for name in ("model_file", "to", "out"))
         if not file or not out or target not in FORMATS:
             raise InputError("convert_weights needs --model-file, --out, and --to huggingface or --to parlai.")
-        if os.path.lexists(out):
-            raise InputError(
-                f"--out {out} exists; give the name of a new {'folder' if target == FORMATS[0] else 'file'}."
-            )
+        for path in (out, *(f"{out}{part}" for part in PARTS if target == "parlai")):
+            if os.path.lexists(path):
+                raise InputError(f"{path} exists, and nothing is overwritten; give another --out.")
         agent = Ranker.load(file, no_cuda=True, datapath=self.opt["datapath"]).agent
         os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
         if target == "huggingface":
@@ -61,17 +62,12 @@ class ConvertWeights(ParlaiScript):
 
 def write_folder(agent: RankerAgent, folder: str) -> None:
     """config.json, model.safetensors and the tokenizer's files; all of them or none."""
-    temporary = f"{folder}.writing"
-    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
-    try:
-        module = agent.module
-        encoder = getattr(module, "encoder", None) or module.context_encoder
-        give_rows(encoder.backbone, agent.dict)
-        encoder.backbone.save_pretrained(temporary)
-        tokenizer_of(agent.dict).save_pretrained(temporary)
-        os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(folder))) as temporary:
+        backbone, written = agent.context_encoder.backbone, os.path.join(temporary, "folder")
+        give_rows(backbone, agent.dict)
+        backbone.save_pretrained(written)
+        tokenizer_of(agent.dict).save_pretrained(written)
+        os.rename(written, folder)
 
 
 def give_rows(backbone: torch.nn.Module, dictionary: TextDictionary) -> None:
@@ -94,7 +90,11 @@ def tokenizer_of(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
 
 def write_parlai(agent: RankerAgent, file: str) -> None:
     """The model file, its options and dictionary; the model file last, so that where it is the others are, too."""
-    module = agent.module
-    encoder = getattr(module, "encoder", None) or module.context_encoder
-    options = parlai_options.parlais(agent.opt, agent.architecture, encoder.backbone.config)
-    ParlaiModel.of(agent.architecture, module.state_dict(), options).write(file, agent.dict.content())
+    options = parlai_options.parlais(agent.opt, agent.architecture, agent.context_encoder.backbone.config)
+    try:
+        ParlaiModel.of(agent.architecture, agent.module.state_dict(), options).write(file, agent.dict.content())
+    except BaseException:
+        for part in PARTS:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(f"{file}{part}")
+        raise
