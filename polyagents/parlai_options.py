@@ -81,7 +81,7 @@ def check(file: str) -> None:
         raise InputError(f"{file} is ParlAI's and was trained with {'; '.join(wrong)}, which polyagents does not have.")
 
 
-def ours(options: dict[str, Any], architecture: str) -> dict[str, Any]:
+def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     """The flags of ours that a ParlAI model decides."""
     flags: dict[str, Any] = {
         "reduction_type": options.get("reduction_type", "mean"),
@@ -98,12 +98,12 @@ def ours(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     return flags
 
 
-def upgraded(options: dict[str, Any], architecture: str) -> dict[str, Any]:
+def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     """All flags of ours that say what ParlAI's options of a model do, to run it as it is."""
     text, label = (options.get(name) or options.get("truncate") or -1 for name in ("text_truncate", "label_truncate"))
     positions = options.get("n_positions") or max(text, label, 0) or 1024  # as ParlAI's get_n_positions_from_options
     candidates = options.get("fixed_candidates_path")
-    return ours(options, architecture) | {
+    return decided(options, architecture) | {
         # ParlAI cuts the context before it puts [S] around it.
         "text_truncate": min(text + 2, positions) if text > 0 else positions,
         "label_truncate": min(label, positions) if label > 0 else positions,
@@ -117,7 +117,7 @@ def upgraded(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     }
 
 
-def parlais(opt: dict[str, Any], architecture: str, config: PretrainedConfig) -> dict[str, Any]:
+def for_parlai(opt: dict[str, Any], architecture: str, config: PretrainedConfig) -> dict[str, Any]:
     """ParlAI's options for a model of ours.
 
     Raises:

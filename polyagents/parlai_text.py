@@ -80,12 +80,12 @@ def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lo
     Its ids are the dictionary's, up to `len(tokens)`; ids from there on are pieces that merging meets and the
     dictionary lacks: ParlAI's unknown token.
     """
-    vocabulary = {ours(token): index for index, token in enumerate(tokens)}
+    vocabulary = {as_merged(token): index for index, token in enumerate(tokens)}
     for left, right in merges:
         for piece in (left, right, left + right):
             vocabulary.setdefault(piece, len(vocabulary))
     compiled = Tokenizer(
-        models.BPE(vocabulary, merges, unk_token=ours(unknown), end_of_word_suffix=END, fuse_unk=False)
+        models.BPE(vocabulary, merges, unk_token=as_merged(unknown), end_of_word_suffix=END, fuse_unk=False)
     )
     lines = normalizers.Replace("\n", f" {NEWLINE} ")
     compiled.normalizer = normalizers.Sequence([lines, normalizers.Lowercase()] if lower else [lines])
@@ -100,7 +100,7 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
     tokens = sorted(model["vocab"], key=model["vocab"].get)[: parlai["tokens"]]
     with writing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for token, count in zip(tokens, parlai["counts"], strict=True):
-            file.write(f"{escaped(parlais(token))}\t{count}\n")
+            file.write(f"{escaped(as_listed(token))}\t{count}\n")
     with writing(f"{path}.codecs") as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         file.write(f"{VERSION}\n")
         file.writelines(f"{left} {right}\n" for left, right in model["merges"])
@@ -109,16 +109,16 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
     return {
         "dict_tokenizer": "bpe",
         "dict_lower": any(step["type"] == "Lowercase" for step in normal),
-        **{f"dict_{name}token": parlais(token) for name, token in names.items()},
+        **{f"dict_{name}token": as_listed(token) for name, token in names.items()},
     }
 
 
-def ours(token: str) -> str:
+def as_merged(token: str) -> str:
     """ParlAI's name of a piece -> subword-nmt's."""
     return token.removesuffix(GOES_ON) if token.endswith(GOES_ON) else f"{token}{END}"
 
 
-def parlais(token: str) -> str:
+def as_listed(token: str) -> str:
     """Subword-nmt's name of a piece -> ParlAI's."""
     return token.removesuffix(END) if token.endswith(END) else f"{token}{GOES_ON}"
 

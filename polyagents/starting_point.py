@@ -84,6 +84,8 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     """The flags that a file decides; those of the model itself have come with its M.opt, if it is ours."""
     saved = parlai_options.read(file)
     if parlai_model.is_parlai_model(file):
-        ours = parlai_options.upgraded(saved, architecture) if is_model else parlai_options.ours(saved, architecture)
-        return ours | {"backbone": file}
+        flags = (
+            parlai_options.translated(saved, architecture) if is_model else parlai_options.decided(saved, architecture)
+        )
+        return flags | {"backbone": file}
     return {name: saved[name] for name in DECIDED if name in saved}

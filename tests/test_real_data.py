@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import parlai_models
 import pytest
+from commands import KINDS, evaluate
 from parlai.scripts.eval_model import EvalModel
 from parlai.scripts.train_model import TrainModel
 
@@ -79,3 +81,21 @@ def test_the_pretrained_bi_encoder_beats_chance_before_any_training(datapath, mi
         metrics="loss",
     )
     assert float(report["hits@1"]) > 3 / 20
+
+
+LARGER = ("--n-layers", "4", "--n-heads", "4", "--embedding-size", "128", "--ffn-size", "512", "--n-positions", "1024")
+LARGER += ("--text-truncate", "360", "--label-truncate", "72", "--dict-maxtokens", "8000", "--output-scaling", "0.06")
+LARGER += ("--max-train-steps", "30", "-lr", "1e-3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", parlai_models.VARIANTS)
+def test_parlais_own_models_report_the_same(variant, datapath, tmp_path):
+    """The recipes' flags on ConvAI2; tests/test_parlai_models.py does it with tiny models, and more closely."""
+    file, kind = str(tmp_path / "M"), variant.split()[0]
+    task = ("-t", "convai2", "-dp", datapath)
+    parlai_models.train(variant, file, *task, *LARGER)
+    flags = (*task, "--num-examples", "200", "--batchsize", "10", "--eval-candidates", "inline")
+    theirs, mine = (evaluate(file, "-m", agent, *flags) for agent in (parlai_models.AGENTS[kind], KINDS[kind]))
+    for name in ("loss", "hits@1", "mrr"):
+        assert mine[name] == pytest.approx(theirs[name], abs=1e-5), name

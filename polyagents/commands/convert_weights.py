@@ -90,7 +90,7 @@ def tokenizer_of(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
 
 def write_parlai(agent: RankerAgent, file: str) -> None:
     """The model file, its options and dictionary; the model file last, so that where it is the others are, too."""
-    options = parlai_options.parlais(agent.opt, agent.architecture, agent.context_encoder.backbone.config)
+    options = parlai_options.for_parlai(agent.opt, agent.architecture, agent.context_encoder.backbone.config)
     try:
         ParlaiModel.of(agent.architecture, agent.module.state_dict(), options).write(file, agent.dict.content())
     except BaseException:
