@@ -18,6 +18,8 @@ INSTALL_REQUIRES = [
     "faiss-cpu>=1.15",  # approximate search over millions of candidates
     "filelock>=3.20",  # one builder of a candidate index at a time
     "tqdm>=4.70",  # progress bars, ours and ParlAI's
+    "mwparserfromhell>=0.7.2",  # the wikitext of `polyagents build_wiki_search`
+    "sentencex>=1.0.32",  # its sentences: Wikimedia's splitter, for some 300 languages
     "matplotlib>=3.10",  # the picture that `polyagents demo` draws
     # What ParlAI imports as soon as a command starts: its CLI loads every script it has.
     "setuptools>=77.0.3,<81",  # parlai/core/opt.py imports pkg_resources, which is on its way out of newer setuptools
@@ -62,6 +64,7 @@ setup(
         "polyagents.benchmarks": "benchmarks",
         "polyagents.tasks": "tasks",
         "polyagents.tasks.sample": "tasks/sample",
+        "polyagents.tasks.wiki_search": "tasks/wiki_search",
         "polyagents.zoo": "zoo",
         "polyagents.zoo.pretrained_transformers": "zoo/pretrained_transformers",
     },
@@ -71,6 +74,7 @@ setup(
         "polyagents.commands",
         "polyagents.tasks",
         "polyagents.tasks.sample",
+        "polyagents.tasks.wiki_search",
         "polyagents.zoo",
         "polyagents.zoo.pretrained_transformers",
     ],

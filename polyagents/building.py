@@ -62,7 +62,7 @@ class Maker:
 
 
 @contextlib.contextmanager
-def alone(folder: str) -> Iterator[None]:
+def alone(folder: str, flag: str = "--index-dir") -> Iterator[None]:
     """Be the only builder in a folder; wait for another one to end. The system frees the lock of a killed process."""
     lock = filelock.FileLock(os.path.join(folder, ".lock"))
     try:
@@ -74,7 +74,7 @@ def alone(folder: str) -> Iterator[None]:
             lock.acquire()
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be written to ({error.strerror}); give a folder of your own with --index-dir."
+            f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
         ) from error
     try:
         yield

@@ -1,0 +1,139 @@
+"""`polyagents build_wiki_search`: from a source to a folder of data, with the manifest that says how they were made."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+from tqdm import tqdm
+
+from polyagents.building import alone, say
+from polyagents.errors import InputError
+from polyagents.shards import writing
+
+from .manifest import FORMAT, MANIFEST, read_manifest
+from .pages import open_source
+from .parts import FOLDER, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
+from .reading import read_on
+from .source import Damaged, Source
+from .splitting import SMALLEST, Sizes, Split, split
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be built.
+
+    Attributes:
+        source: a dump, a file of JSON lines, or a folder of such.
+        folder: of the data; made where it is missing.
+        seed: which sentence is the query, and which article is in which split.
+        sizes: how many articles are held out, where there are enough.
+        workers: processes; they change nothing but the time it takes.
+    """
+
+    source: str
+    folder: str
+    seed: int
+    sizes: Sizes
+    workers: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the data depend on, beside the source."""
+        return making(self.seed) | {f"{name}_examples": size for name, size in asdict(self.sizes).items()}
+
+
+def making(seed: int) -> dict[str, Any]:
+    """What the examples depend on, beside the source: the libraries, too, decide what a sentence is."""
+    return {"format": FORMAT, "seed": seed} | {name: version(name) for name in ("mwparserfromhell", "sentencex")}
+
+
+def build(plan: Plan) -> dict[str, Any]:
+    """Make the data, or go on with it; the manifest.
+
+    Raises:
+        InputError: the source or the folder cannot be used, or the folder holds other data.
+    """
+    source = open_source(plan.source)
+    with alone(plan.folder, "--outdir"):
+        made = read_manifest(plan.folder) if os.path.exists(os.path.join(plan.folder, MANIFEST)) else None
+        if made is None:
+            made = build_anew(plan, source)
+        elif made["options"] != plan.options or made["source"]["sha256"] != whole_sha256(source):
+            raise InputError(
+                f"{plan.folder} holds data that were made from another source, with other options or libraries "
+                f"({MANIFEST} says which); give another --outdir."
+            )
+        delete_parts(os.path.join(plan.folder, FOLDER))
+        return made
+
+
+def build_anew(plan: Plan, source: Source) -> dict[str, Any]:
+    """Read what is still to be read, split, and write the manifest: from then on there are data."""
+    parts = all_parts(plan, source)
+    counts = all_counts(parts)
+    articles = counts["examples"]
+    if articles < SMALLEST:
+        raise InputError(
+            f"--source {plan.source} has {articles} articles that can be used, of {counts['pages']:,} pages; "
+            f"{SMALLEST} are needed at least."
+        )
+    sizes = plan.sizes.within(articles)
+    if sizes != plan.sizes:
+        say(
+            f"{articles:,} articles are few: {sizes.valid:,} are for validation, {sizes.test:,} for the test and "
+            f"{sizes.pool:,} for the pool, instead of {plan.sizes.valid:,}, {plan.sizes.test:,} and "
+            f"{plan.sizes.pool:,}; at most a tenth, a tenth and three tenths."
+        )
+    made = manifest(plan, source, dict(counts), split(parts, articles, sizes, plan.folder))
+    with writing(os.path.join(plan.folder, MANIFEST)) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        json.dump(made, file, indent=1, ensure_ascii=False)
+    return made
+
+
+def all_parts(plan: Plan, source: Source) -> list[Part]:
+    """Those that are there, and those that are made now.
+
+    Raises:
+        InputError: the source is damaged; what could be read is kept.
+    """
+    folder = os.path.join(plan.folder, FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    parts = finished_parts(folder, source, making(plan.seed))
+    if parts:
+        say(
+            f"{plan.folder} has {all_counts(parts)['examples']:,} articles from an earlier build; it goes on from there."
+        )
+    try:
+        for part in read_on(source, parts, folder, making(plan.seed), plan.workers):
+            parts.append(part)
+    except Damaged as error:
+        kept = all_counts(there(folder))["examples"]
+        raise InputError(
+            f"{error}; the {kept:,} articles before it are kept in {plan.folder}, and with a whole file the same "
+            f"command goes on from there."
+        ) from error
+    return parts
+
+
+def whole_sha256(source: Source) -> str:
+    """The checksum of all of a source."""
+    with tqdm(
+        total=source.size, unit="B", unit_scale=True, desc="Checking the source", disable=source.size < QUIET_BYTES
+    ) as bar:
+        for count in source.hash_up_to(source.size):
+            bar.update(count)
+    return source.sha256
+
+
+def manifest(plan: Plan, source: Source, counts: dict[str, int], made: Split) -> dict[str, Any]:
+    """All that is to be known about the data."""
+    train = sum(count for _, count in made.shards)
+    return {
+        "options": plan.options,
+        "source": {"path": os.path.abspath(plan.source), "bytes": source.size, "sha256": source.sha256},
+        "examples": {"train": train} | asdict(made.sizes),
+        "pages": dict(sorted(counts.items())) | {"repeated_articles": made.repeated},
+        "shards": made.shards,
+    }

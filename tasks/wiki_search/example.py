@@ -1,0 +1,105 @@
+"""A page -> an example: a sentence of it, drawn by a hash, and the article without that sentence."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import sentencex
+from mwparserfromhell.parser import ParserError
+
+from polyagents.candidate_texts import utf8
+
+from .pages import Page
+from .wikitext import paragraphs
+
+# Bytes of UTF-8, chosen here: below are headings, entries of lists and half sentences. Bytes, not words: a Chinese
+# sentence has no spaces, and of its characters, of three bytes each, fewer say as much.
+SHORTEST_QUERY = 30
+# As DrQA left them out (Chen et al. 2017, scripts/retriever/prep_wikipedia.py), whose articles StarSpace was tried on.
+LISTS = ("list of ", "lists of ", "index of ", "outline of ")
+KEY_BYTES = 16
+
+
+class Example(NamedTuple):
+    """What a page becomes.
+
+    Attributes:
+        id: of the page.
+        title: of the page.
+        text: the query, one sentence.
+        label: title and all other sentences, in one line.
+    """
+
+    id: str
+    title: str
+    text: str
+    label: str
+
+
+def examples_of(pages: Sequence[Page], seed: int) -> tuple[list[bytes], Counter[str]]:
+    """Pages -> lines (`line_of`), and how many there were of each kind."""
+    lines, counts = [], Counter[str]()
+    for page in pages:
+        made = example_of(page, seed)
+        counts["pages"] += 1
+        counts["examples" if isinstance(made, Example) else made] += 1
+        if isinstance(made, Example):
+            lines.append(line_of(made, seed))
+    return lines, counts
+
+
+def line_of(example: Example, seed: int) -> bytes:
+    """The key by which examples are split and put in order, a tab, and the example as JSON."""
+    fields = json.dumps(example._asdict(), ensure_ascii=False)
+    return f"{drawn('article', example.id, seed):032x}\t".encode() + utf8(fields) + b"\n"
+
+
+def drawn(what: str, id: str, seed: int) -> int:
+    """A number below 2^128 that follows from the seed and an article alone, whatever was drawn before."""
+    return int.from_bytes(hashlib.blake2b(utf8(f"{what}\n{seed}\n{id}"), digest_size=KEY_BYTES).digest(), "big")
+
+
+def example_of(page: Page, seed: int) -> Example | str:
+    """The example of a page, or why there is none (the name of its count in the manifest)."""
+    if not page.is_article:
+        return "other_namespaces"
+    if page.is_redirect:
+        return "redirects"
+    if page.title.lower().startswith(LISTS):
+        return "lists"
+    if not page.text.strip():
+        return "empty"
+    try:
+        found, is_disambiguation = text_of(page)
+    except (ParserError, RecursionError):
+        return "unreadable"
+    if is_disambiguation:
+        return "disambiguations"
+    return split(page, [part for line in found for part in sentences(line, page.site.language)], seed)
+
+
+def text_of(page: Page) -> tuple[list[str], bool]:
+    """Its paragraphs, and whether it is a disambiguation page: "Mercury may refer to:" and a list."""
+    if page.is_wikitext:
+        found, listed = paragraphs(page.text, page.site.hidden)
+    else:
+        found, listed = [line for line in page.text.split("\n") if line.strip()], False
+    return found, listed or "(disambiguation)" in page.title.lower() or bool(found) and found[0].endswith("refer to:")
+
+
+def sentences(paragraph: str, language: str) -> list[str]:
+    """The sentences of a paragraph, each with single spaces."""
+    return [one for part in sentencex.segment(language, paragraph) if (one := " ".join(part.split()))]
+
+
+def split(page: Page, parts: Sequence[str], seed: int) -> Example | str:
+    """Draw the query among the sentences that are long enough; the others are the label."""
+    able = [place for place, part in enumerate(parts) if len(utf8(part)) >= SHORTEST_QUERY]
+    if not able or len(parts) < 2:
+        return "short"
+    query = able[drawn("query", page.id, seed) % len(able)]
+    text, title = parts[query], " ".join(page.title.split())
+    label = " ".join([title, *parts[:query], *parts[query + 1 :]])
+    return "repeated_queries" if text in label else Example(page.id, title, text, label)

@@ -1,0 +1,90 @@
+"""The articles that WikiExtractor wrote as JSON lines (https://github.com/attardi/wikiextractor).
+
+ParlAI's `wikipedia:full` is that, too. {"id": "12", "url": "https://en.wikipedia.org/wiki?curid=12", "title": ...,
+"text": the title, an empty line, a line for each paragraph}
+"""
+
+import functools
+import html
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from polyagents.errors import InputError
+
+from .pages import Page, Site
+from .source import Place, Source
+
+
+def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
+    """Every article of one file from a place on, and the place after it.
+
+    Raises:
+        Damaged: a line is no JSON, as where a file ends in the middle.
+        InputError: a line has no title or text.
+    """
+    for line in lines(source, start):
+        try:
+            fields = json.loads(line.data)
+        except ValueError as error:  # it is one, too, where a line is no UTF-8
+            raise source.damaged(line.begin, line.offset, "a line that is no JSON") from error
+        if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("title", "text")):
+            path = source.paths[start.file]
+            raise InputError(f"{path} is none of WikiExtractor's: a line has no title or no text.")
+        yield page_of(fields), line.after
+
+
+class Line(NamedTuple):
+    """A line that is not empty.
+
+    Attributes:
+        data: its bytes.
+        begin: the place of the first of them.
+        after: the place after it.
+        offset: byte of the file up to which it has been read.
+    """
+
+    data: bytes
+    begin: Place
+    after: Place
+    offset: int
+
+
+def lines(source: Source, start: Place) -> Iterator[Line]:
+    """The lines of one file from a place on."""
+    parts: list[bytes] = []  # of a line that has not ended yet
+    begin, after, offset = start, start, 0
+    for piece in source.pieces(start):
+        *ended, last = piece.data.split(b"\n")
+        begin, after, offset = begin if parts else piece.place, piece.place, piece.offset
+        for end in ended:
+            data, parts = b"".join([*parts, end]), []
+            after = after.later(len(end) + 1)
+            if data.strip():
+                yield Line(data, begin, after, offset)
+            begin = after
+        parts += [last] if last else []
+        after = after.later(len(last))
+    if b"".join(parts).strip():
+        yield Line(b"".join(parts), begin, after, offset)
+
+
+def page_of(fields: dict[str, str]) -> Page:
+    """What WikiExtractor says of an article. It leaves the entities of HTML in, and repeats the title."""
+    title, text = html.unescape(fields["title"]), html.unescape(fields["text"])
+    is_redirect = text.lstrip()[:9].lower() == "#redirect"
+    head, _, body = text.partition("\n")
+    text = body if head.strip() == title else text
+    return Page(str(fields.get("id") or title), title, text, site_of(fields.get("url") or ""), False, is_redirect)
+
+
+@functools.lru_cache(maxsize=16)
+def site_of_host(host: str) -> Site:
+    """en.wikipedia.org -> en."""
+    return Site(host.split(".")[0] if host.count(".") > 1 else "en")
+
+
+def site_of(url: str) -> Site:
+    """The wiki of an article, by its address."""
+    return site_of_host(urlsplit(url).hostname or "")

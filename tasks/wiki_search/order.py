@@ -1,0 +1,110 @@
+"""The order of the training examples: shuffled anew in every epoch, and known for any place of an endless stream.
+
+The n-th example follows from the seed and n alone, so a stream goes on anywhere. An epoch goes through the shards in
+random order and through each shard in random order; the articles are in shards by a hash, so that a shard is a random
+sample itself. Of `random.Random` only `random()` is used: the one method whose sequence Python promises to keep.
+"""
+
+import bisect
+import functools
+import itertools
+import json
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from polyagents.errors import InputError
+
+
+class Spot(NamedTuple):
+    """Where an example is."""
+
+    shard: int
+    row: int
+
+
+class Order:
+    """Shuffles shards of known sizes."""
+
+    def __init__(self, sizes: Sequence[int], seed: int):
+        self.sizes = list(sizes)
+        self.total = sum(sizes)
+        self.seed = seed
+        self._shards = functools.lru_cache(maxsize=2)(self._shuffled_shards)
+        self._rows = functools.lru_cache(maxsize=2)(self._shuffled_rows)
+
+    def spot(self, place: int) -> Spot:
+        """Of an example of the stream that has every example once in each epoch."""
+        epoch, place = divmod(place, self.total)
+        shards, ends = self._shards(epoch)
+        which = bisect.bisect_right(ends, place)
+        shard = shards[which]
+        return Spot(shard, self._rows(epoch, shard)[place - (ends[which] - self.sizes[shard])])
+
+    def as_written(self, place: int) -> Spot:
+        """Of an example in the order of the files."""
+        ends = list(itertools.accumulate(self.sizes))
+        shard = bisect.bisect_right(ends, place)
+        return Spot(shard, place - (ends[shard] - self.sizes[shard]))
+
+    def _shuffled_shards(self, epoch: int) -> tuple[list[int], list[int]]:
+        shards = shuffled(len(self.sizes), f"{self.seed} {epoch}")
+        return shards, list(itertools.accumulate(self.sizes[shard] for shard in shards))
+
+    def _shuffled_rows(self, epoch: int, shard: int) -> list[int]:
+        return shuffled(self.sizes[shard], f"{self.seed} {epoch} {shard}")
+
+
+def shuffled(count: int, seed: str) -> list[int]:
+    """0 to count - 1 in random order."""
+    rng = Random(seed)
+    return sorted(range(count), key=lambda _: rng.random())
+
+
+def some_others(count: int, wanted: int, but: int, seed: str) -> list[int]:
+    """Different numbers below `count`, without one of them; all others where there are no more."""
+    if count - 1 <= wanted:
+        return [number for number in range(count) if number != but]
+    rng, found = Random(seed), dict[int, None]()
+    while len(found) < wanted:
+        number = int(rng.random() * count)
+        if number != but:
+            found[number] = None
+    return list(found)
+
+
+class Shards:
+    """The examples of a split, of which one file is in memory.
+
+    Attributes:
+        files: path and number of examples of each.
+    """
+
+    def __init__(self, files: Sequence[tuple[str, int]]):
+        self.files = list(files)
+        self._loaded = functools.lru_cache(maxsize=1)(self._load)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of examples of each file."""
+        return [count for _, count in self.files]
+
+    def example(self, spot: Spot) -> dict[str, Any]:
+        """Its id, title, text and label.
+
+        Raises:
+            InputError: the file is gone, or not as long as the manifest says.
+        """
+        found: dict[str, Any] = json.loads(self._loaded(spot.shard)[spot.row])
+        return found
+
+    def _load(self, shard: int) -> list[bytes]:
+        path, count = self.files[shard]
+        try:
+            with open(path, "rb") as file:
+                lines = file.readlines()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); build the data again.") from error
+        if len(lines) != count:
+            raise InputError(f"{path} has {len(lines):,} examples instead of {count:,}; build the data again.")
+        return lines

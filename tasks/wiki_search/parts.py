@@ -1,0 +1,139 @@
+"""What a build has read so far: files of examples, each of which says from where in the source the next one goes on.
+
+A part is a line of JSON (`Header`) and then examples in the order of their keys (`example.line_of`). It is found again
+by a killed build, or after the rest of a source has been downloaded, where the source still begins with the same bytes.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from polyagents.errors import InputError
+from polyagents.shards import writing
+
+from .source import Place, Source
+
+FOLDER = "parts"  # within that of the data; gone once these are complete
+PART_BYTES = 64_000_000  # what a worker's part of memory is, and a kill may lose; 5 million articles make 300 files
+QUIET_BYTES = 1_000_000_000  # hashed in a second or two; a longer source gets a progress bar
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a part.
+
+    Attributes:
+        options: all but the source that decides what is in it.
+        next: the place in the source from which the next part goes on.
+        read: bytes of the source that were read for this part and those before.
+        sha256: of these bytes.
+        counts: what became of the pages of this part.
+        is_last: the source has ended.
+    """
+
+    options: dict[str, Any]
+    next: Place
+    read: int
+    sha256: str
+    counts: dict[str, int]
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A finished part.
+
+    Attributes:
+        path: its file.
+        header: what it says of itself.
+    """
+
+    path: str
+    header: Header
+
+    def lines(self) -> Iterator[bytes]:
+        """Its examples, in the order of their keys."""
+        with open(self.path, "rb") as file:
+            file.readline()
+            yield from file
+
+
+def path_of(folder: str, number: int) -> str:
+    """Of a part by its number."""
+    return os.path.join(folder, f"{number:06d}.part")
+
+
+def write_part(folder: str, number: int, header: Header, lines: Iterable[bytes]) -> Part:
+    """Write a part, whole or not at all.
+
+    Raises:
+        InputError: the disk is full, or not ours to write to.
+    """
+    path = path_of(folder, number)
+    with writing(path) as temporary, open(temporary, "wb") as file:
+        file.write(json.dumps(asdict(header)).encode() + b"\n")
+        file.writelines(sorted(lines))
+    return Part(path, header)
+
+
+def read_part(path: str) -> Part | None:
+    """A part, if it is there; parts are never half there."""
+    try:
+        with open(path, "rb") as file:
+            fields = json.loads(file.readline())
+        return Part(path, Header(**fields | {"next": Place(*fields["next"])}))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} is damaged; delete the folder {os.path.dirname(path)} and build again.") from error
+
+
+def there(folder: str) -> list[Part]:
+    """The parts of a folder, in order."""
+    found = (read_part(path_of(folder, number)) for number in itertools.count())
+    return [part for part in itertools.takewhile(lambda part: part is not None, found) if part is not None]
+
+
+def finished_parts(folder: str, source: Source, options: dict[str, Any]) -> list[Part]:
+    """The parts of earlier builds that fit the source, in order; all others are deleted.
+
+    The source's checksum is as far as these parts have read it, or farther.
+    """
+    found = there(folder)
+    end = max((part.header.read for part in found), default=0)
+    label = "Looking for what has changed"
+    with tqdm(total=end, unit="B", unit_scale=True, desc=label, disable=end < QUIET_BYTES) as bar:
+        kept = list(itertools.takewhile(lambda part: fits(part.header, source, options, bar), found))
+    names = {os.path.basename(part.path) for part in kept}
+    for name in set(os.listdir(folder)) - names:
+        os.remove(os.path.join(folder, name))
+    return kept
+
+
+def fits(header: Header, source: Source, options: dict[str, Any], bar: tqdm) -> bool:
+    """Whether a part was made with these options from what the source begins with."""
+    if header.options != options or not source.hashed <= header.read <= source.size:
+        return False
+    for count in source.hash_up_to(header.read):
+        bar.update(count)
+    return source.sha256 == header.sha256
+
+
+def all_counts(parts: Iterable[Part]) -> Counter[str]:
+    """What became of all pages."""
+    return sum((Counter(part.header.counts) for part in parts), Counter[str]())
+
+
+def delete_parts(folder: str) -> None:
+    """They are in the data now."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            os.remove(os.path.join(folder, name))
+        os.rmdir(folder)

@@ -1,0 +1,201 @@
+"""A source -> parts: pages are read in one process, and made into examples in several, in bounded memory."""
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
+from typing import Any
+
+from tqdm import tqdm
+
+from polyagents.errors import InputError
+
+from .example import examples_of
+from .pages import Page, pages_of
+from .parts import PART_BYTES, Header, Part, write_part
+from .source import Damaged, Place, Source
+
+BATCH_CHARACTERS = 500_000  # of text, handed to a worker at once: a second or two of work
+BATCH_PAGES = 1_000
+AHEAD = 2  # batches that wait for each worker
+
+Made = tuple[list[bytes], Counter[str]]
+Submit = Callable[[list[Page], int], Callable[[], Made]]
+"""Begin to make examples of pages, with a seed; what is returned waits for them."""
+
+
+@dataclass
+class Batch:
+    """Some pages.
+
+    Attributes:
+        pages: in the order of the source.
+        next: the place after them.
+        read: bytes of the source that had been read by then.
+        sha256: of these bytes.
+    """
+
+    pages: list[Page]
+    next: Place
+    read: int
+    sha256: str
+
+
+@dataclass
+class Reader:
+    """Batches of a source, from a place on; `damage` is why they ended early."""
+
+    source: Source
+    start: Place
+    damage: Damaged | None = None
+
+    def batches(self) -> Iterator[Batch]:
+        """Every page, once."""
+        batch = Batch([], self.start, 0, "")
+        size = 0
+        try:
+            for page, batch.next in pages_of(self.source, self.start):
+                batch.pages.append(page)
+                size += len(page.text)
+                if batch.read != self.source.hashed:  # now: what is read next may be what is damaged
+                    batch.read, batch.sha256 = self.source.hashed, self.source.sha256
+                if size >= BATCH_CHARACTERS or len(batch.pages) >= BATCH_PAGES:
+                    yield batch
+                    batch, size = replace(batch, pages=[]), 0
+        except Damaged as error:
+            self.damage = error
+        if batch.pages:
+            yield batch
+
+
+@dataclass
+class Writer:
+    """Collects examples until they are a part.
+
+    Attributes:
+        folder: of the parts.
+        options: what the headers say.
+        number: of the next part.
+    """
+
+    folder: str
+    options: dict[str, Any]
+    number: int
+    lines: list[bytes] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    size: int = 0
+
+    def add(self, made: Made, batch: Batch) -> Iterator[Part]:
+        """One batch more, and the part that it completes."""
+        lines, counts = made
+        self.lines += lines
+        self.counts += counts
+        self.size += sum(map(len, lines))
+        if self.size >= PART_BYTES:
+            yield self.write(batch.next, batch.read, batch.sha256, is_last=False)
+
+    def write(self, next: Place, read: int, sha256: str, is_last: bool) -> Part:
+        """What there is, as a part."""
+        header = Header(self.options, next, read, sha256, dict(self.counts), is_last)
+        part = write_part(self.folder, self.number, header, self.lines)
+        self.number, self.lines, self.counts, self.size = self.number + 1, [], Counter(), 0
+        return part
+
+
+def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, Any], workers: int) -> Iterator[Part]:
+    """The parts that are still missing.
+
+    Args:
+        source: whose checksum covers what the finished parts have read.
+        parts: those that are finished.
+        folder: where they are.
+        options: what the parts' headers say; `seed` is one.
+        workers: processes that make examples.
+
+    Raises:
+        Damaged: the source cannot be read to its end; what could be read is a part.
+    """
+    last = parts[-1].header if parts else None
+    if last is not None and last.is_last:
+        return
+    reader = Reader(source, last.next if last else Place())
+    writer = Writer(folder, options, len(parts))
+    batch = Batch([], reader.start, last.read if last else 0, last.sha256 if last else "")
+    with submitting(workers) as submit, progress(source, batch.read) as bar:
+        for batch, made in in_order(reader.batches(), submit, options["seed"], workers * AHEAD):
+            yield from writer.add(made, batch)
+            bar.update(batch.read - bar.n)
+            bar.set_postfix_str(f"{batch.pages[-1].title[:30]}", refresh=False)
+    if reader.damage is None or writer.lines:
+        is_last = reader.damage is None
+        read, sha256 = (source.size, source.sha256) if is_last else (batch.read, batch.sha256)
+        yield writer.write(batch.next, read, sha256, is_last)
+    if reader.damage is not None:
+        raise reader.damage
+
+
+def progress(source: Source, read: int) -> tqdm:
+    """A bar over the bytes of the source, as they are on the disk."""
+    return tqdm(total=source.size, initial=read, unit="B", unit_scale=True, desc="Reading articles", delay=2)
+
+
+def in_order(batches: Iterator[Batch], submit: Submit, seed: int, ahead: int) -> Iterator[tuple[Batch, Made]]:
+    """Batches and their examples in the order of the source, with at most `ahead` more of them in memory."""
+    waiting: deque[tuple[Batch, Callable[[], Made]]] = deque()
+    for batch in batches:
+        waiting.append((batch, submit(batch.pages, seed)))
+        if len(waiting) > ahead:
+            first, result = waiting.popleft()
+            yield first, result()
+    for first, result in waiting:
+        yield first, result()
+
+
+@contextlib.contextmanager
+def submitting(workers: int) -> Iterator[Submit]:
+    """Some processes that make examples; with one worker it is this process."""
+    if workers == 1:
+        yield lambda pages, seed: lambda: examples_of(pages, seed)
+        return
+    # A forked process shares the libraries that are in memory, and starts at once; elsewhere forking is not safe.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent) as pool:
+        yield lambda pages, seed: result_of(pool.submit(examples_of, pages, seed))
+
+
+def result_of(future: "Future[Made]") -> Callable[[], Made]:
+    """What waits for a worker.
+
+    Raises:
+        InputError: the worker was killed.
+    """
+
+    def result() -> Made:
+        try:
+            return future.result()
+        except BrokenProcessPool as error:
+            raise InputError(
+                "A worker process was killed, as happens where memory is full; the same command goes on from the last "
+                "finished part, with fewer --workers if need be."
+            ) from error
+
+    return result
+
+
+def end_with_parent() -> None:
+    """In a worker: end when the build is killed. The queue that it waits at would never tell."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,206 @@
+"""The bytes of a source, decompressed, and where each of them stands: a build goes on from any place.
+
+bz2 and gz are read as they are, of one stream or of many (Wikimedia's multistream dumps have one for 100 pages).
+"""
+
+import bz2
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from polyagents.errors import InputError
+
+CHUNK = 1 << 18  # bytes that are read at once
+
+
+class Damaged(InputError):
+    """A source that ends in the middle or is no longer what was written; the sentence says where, without a full stop."""
+
+
+class Place(NamedTuple):
+    """A position that can be gone to.
+
+    Attributes:
+        file: which of the source's files.
+        stream: byte of the file, where a compressed stream begins.
+        skip: bytes to pass over from there, decompressed.
+    """
+
+    file: int = 0
+    stream: int = 0
+    skip: int = 0
+
+    def later(self, count: int) -> "Place":
+        """So many decompressed bytes further on."""
+        return self._replace(skip=self.skip + count)
+
+
+class Piece(NamedTuple):
+    """Some decompressed bytes.
+
+    Attributes:
+        data: the bytes.
+        place: of the first of them.
+        offset: byte of the file up to which it has been read for them.
+    """
+
+    data: bytes
+    place: Place
+    offset: int
+
+
+class Decompressor(Protocol):
+    """What bz2 and zlib have in common."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came after its end."""
+        ...
+
+    def decompress(self, data: bytes, /) -> bytes:
+        """The next bytes."""
+        ...
+
+
+class Plain:
+    """A file that is not compressed, as one stream without end."""
+
+    eof = False
+    unused_data = b""
+
+    def decompress(self, data: bytes) -> bytes:
+        """The same bytes."""
+        return data
+
+
+class Source:
+    """Files that are read one after the other.
+
+    Attributes:
+        paths: of the files.
+        starts: byte of the whole source at which each file begins.
+        size: bytes of all files, as they are on the disk.
+        hashed: bytes of the source that the checksum covers so far.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+
+    def __init__(self, paths: Sequence[str]):
+        self.paths = list(paths)
+        self.starts, self.size = [], 0
+        for path in self.paths:
+            self.starts.append(self.size)
+            try:
+                self.size += os.path.getsize(path)
+            except OSError as error:
+                raise cannot_read(path, error) from error
+        self.hashed = 0
+        self._sha = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Of the files' bytes, one file after the other, as far as they have been read."""
+        return self._sha.hexdigest()
+
+    def pieces(self, start: Place) -> Iterator[Piece]:
+        """What one file holds, from a place on.
+
+        Raises:
+            Damaged: it ends in the middle of a stream, or a stream is damaged.
+            InputError: it cannot be read.
+        """
+        path = self.paths[start.file]
+        try:
+            with open(path, "rb") as file:
+                make = decompressor_of(file.read(4))
+                file.seek(start.stream)
+                yield from self._pieces(iter(lambda: file.read(CHUNK), b""), make, start)
+        except OSError as error:
+            raise cannot_read(path, error) from error
+
+    def _pieces(self, blocks: Iterator[bytes], make: Callable[[], Decompressor], start: Place) -> Iterator[Piece]:
+        place, skip, offset = start._replace(skip=0), start.skip, start.stream
+        decompressor, began = make(), False
+        for raw in blocks:
+            self._hash(self.starts[start.file] + offset, raw)
+            offset += len(raw)
+            while raw:
+                data = self._decompressed(decompressor, raw, start.file, offset)
+                began = True
+                if len(data) > skip:
+                    yield Piece(data[skip:], place.later(skip), offset)
+                place, skip = place.later(len(data)), max(skip - len(data), 0)
+                raw = decompressor.unused_data
+                if decompressor.eof:
+                    place, skip = Place(start.file, offset - len(raw)), 0
+                    decompressor, began = make(), False
+        if began and not isinstance(decompressor, Plain):
+            raise self.ends_early(start.file)
+
+    def _decompressed(self, decompressor: Decompressor, raw: bytes, file: int, offset: int) -> bytes:
+        try:
+            return decompressor.decompress(raw)
+        except (OSError, zlib.error) as error:
+            raise self.damaged(Place(file), offset, str(error)) from error
+
+    def damaged(self, place: Place, offset: int, why: str) -> Damaged:
+        """What to raise where something is wrong.
+
+        Args:
+            place: of what is wrong; not known better than its file where that is compressed: each block of 900,000
+                bytes has a checksum at its end.
+            offset: byte of the file up to which it had been read.
+            why: in the words of who found it.
+        """
+        path = self.paths[place.file]
+        where = f"before byte {offset:,}" if is_compressed(path) else f"at byte {place.stream + place.skip:,}"
+        return Damaged(f"{path} is damaged {where} of {os.path.getsize(path):,} ({why})")
+
+    def ends_early(self, file: int) -> Damaged:
+        """What to raise where something is missing."""
+        return Damaged(f"{self.paths[file]} ends in the middle, at byte {os.path.getsize(self.paths[file]):,}")
+
+    def hash_up_to(self, end: int) -> Iterator[int]:
+        """Go on with the checksum, without decompressing; how many bytes were read, now and then."""
+        for path, start in zip(self.paths, self.starts, strict=True):
+            try:
+                with open(path, "rb") as file:
+                    file.seek(max(self.hashed - start, 0))
+                    while self.hashed < end and (raw := file.read(min(1 << 20, end - self.hashed))):
+                        self._hash(self.hashed, raw)
+                        yield len(raw)
+            except OSError as error:
+                raise cannot_read(path, error) from error
+
+    def _hash(self, at: int, raw: bytes) -> None:
+        fresh = raw[max(self.hashed - at, 0) :]
+        self._sha.update(fresh)
+        self.hashed += len(fresh)
+
+
+def decompressor_of(head: bytes) -> Callable[[], Decompressor]:
+    """By the first bytes of a file: its name may say anything."""
+    if head.startswith(b"BZh"):
+        return bz2.BZ2Decompressor
+    if head.startswith(b"\x1f\x8b"):
+        return lambda: zlib.decompressobj(wbits=31)  # 31: gzip's header and checksum
+    return Plain
+
+
+def is_compressed(path: str) -> bool:
+    """Whether the bytes of a file are others than those that are read from it."""
+    with open(path, "rb") as file:
+        return decompressor_of(file.read(4)) is not Plain
+
+
+def cannot_read(path: str, error: OSError) -> InputError:
+    """The sentence for a file that is not there."""
+    return InputError(f"--source {path} cannot be read ({error.strerror or error}).")

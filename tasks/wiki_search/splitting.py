@@ -1,0 +1,132 @@
+"""Parts -> the data: train, valid, test and the pool, by the articles' keys alone.
+
+The keys are hashes. The first articles in their order are valid, the next ones test, the next ones the pool, and the
+rest is train, in shards: whatever the order of the source was, each of these is a random sample in a random order, and
+no article is in two of them.
+"""
+
+import functools
+import heapq
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from polyagents.candidate_texts import utf8
+from polyagents.shards import writing
+
+from .manifest import POOL
+from .parts import Part
+
+SHARD = 8_192  # examples of a shard of the training set, which a teacher has in memory: about 30 MB
+SMALLEST = 10  # articles that make a training, a validation and a test set
+QUIET = 100_000  # articles that are split in some seconds
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many articles are held out; the others are for training."""
+
+    valid: int
+    test: int
+    pool: int
+
+    def within(self, articles: int) -> "Sizes":
+        """As many as so many articles allow: a tenth each for valid and test, three for the pool, half for training."""
+        tenth = articles // 10
+        return Sizes(min(self.valid, tenth), min(self.test, tenth), min(self.pool, 3 * tenth))
+
+
+@dataclass(frozen=True)
+class Split:
+    """What was written.
+
+    Attributes:
+        sizes: of what is held out.
+        shards: file name and number of examples of each shard of the training set.
+        repeated: articles that the source has more than once; one of each was taken.
+    """
+
+    sizes: Sizes
+    shards: list[tuple[str, int]]
+    repeated: int
+
+
+def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Split:
+    """Write all of it into a folder.
+
+    Args:
+        parts: all of them.
+        articles: how many examples they hold, repeated ones counted.
+        sizes: how many are held out.
+        folder: where there may be files of a split that was interrupted.
+
+    Raises:
+        InputError: the disk is full, or not ours to write to.
+    """
+    for name in os.listdir(folder):
+        if name.endswith((".jsonl", ".tmp")):
+            os.remove(os.path.join(folder, name))
+    merged = Distinct(heapq.merge(*(part.lines() for part in parts)))
+    with tqdm(total=articles, unit=" articles", desc="Splitting", disable=articles < QUIET) as bar:
+        write = functools.partial(write_lines, folder, watched(merged, bar))
+        valid = write("valid.jsonl", sizes.valid)
+        test = write("test.jsonl", sizes.test)
+        pool = write(POOL, sizes.pool, candidate)
+        train = articles - valid - test - pool
+        size = math.ceil(train / max(math.ceil(train / SHARD), 1))  # equal shards: negatives come from the same one
+        shards = []
+        for number in itertools.count():
+            name = f"train-{number:05d}.jsonl"
+            count = write(name, size)
+            if not count:
+                os.remove(os.path.join(folder, name))
+                break
+            shards.append((name, count))
+    return Split(Sizes(valid, test, pool), shards, merged.repeated)
+
+
+class Distinct(Iterator[bytes]):
+    """The examples of lines in the order of their keys, without keys, and one for each of them."""
+
+    def __init__(self, lines: Iterable[bytes]):
+        self.lines = iter(lines)
+        self.repeated = 0
+        self.last = b""
+
+    def __next__(self) -> bytes:
+        for line in self.lines:
+            key, _, example = line.partition(b"\t")
+            if key != self.last:
+                self.last = key
+                return example
+            self.repeated += 1
+        raise StopIteration
+
+
+def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
+    """The same lines, with progress."""
+    for line in lines:
+        yield line
+        bar.update()
+
+
+def candidate(line: bytes) -> bytes:
+    """The label of an example, as a line of a candidates file: it holds no white space but single spaces."""
+    return utf8(json.loads(line)["label"]) + b"\n"
+
+
+def write_lines(
+    folder: str, lines: Iterator[bytes], name: str, count: int, change: Callable[[bytes], bytes] = bytes
+) -> int:
+    """Write the next lines into a file, as far as there are so many; how many there were."""
+    written = 0
+    with writing(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
+        for line in itertools.islice(lines, count):
+            file.write(change(line))
+            written += 1
+    return written

@@ -1,0 +1,82 @@
+"""Wikitext -> the text that readers see, with a line for each paragraph; the parser is mwparserfromhell's.
+
+As in WikiExtractor's output there are no tables, lists, headings, references, formulas and pictures. Templates are
+left out with what they would show: that is written on other pages.
+"""
+
+from collections.abc import Iterator
+
+import mwparserfromhell
+from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Node, Tag, Template, Text, Wikilink
+from mwparserfromhell.wikicode import Wikicode
+
+# Elements whose content is no running text. Those of extensions, such as math, are what the library calls invisible.
+LEFT_OUT = frozenset("ref references table gallery math chem ce score timeline code source syntaxhighlight pre "
+                     "ol ul dl li dt dd h1 h2 h3 h4 h5 h6 noinclude includeonly".split())  # fmt: skip
+LISTED = "\x00"  # where a line is part of a list; XML and JSON have no such character
+# Templates that say that a page lists the meanings of a word; in the words of the largest wikis.
+DISAMBIGUATION = frozenset("""
+    dab disamb dis disambig disambiguation disambiguation_cleanup hndis geodis numberdis schooldis hospitaldis roaddis
+    homonymie begriffsklärung disambigua desambiguación desambiguação doorverwijspagina ujednoznacznienie
+    неоднозначность 曖昧さ回避 消歧义 消歧義
+    """.split())  # fmt: skip
+
+
+def paragraphs(text: str, hidden: frozenset[str]) -> tuple[list[str], bool]:
+    """The paragraphs of a page, and whether it is a disambiguation page.
+
+    Args:
+        text: wikitext.
+        hidden: in lower case, the prefixes of links that show nothing in the text, such as "category".
+
+    Raises:
+        mwparserfromhell.parser.ParserError, RecursionError: the library gave up.
+    """
+    code = mwparserfromhell.parse(text)
+    lines = "".join(shown(code, hidden)).split("\n")
+    found = [" ".join(line.split()) for line in lines if LISTED not in line]
+    listed = "__DISAMBIG__" in text or any(is_disambiguation(node) for node in code.nodes)
+    return [line for line in found if line], listed
+
+
+def is_disambiguation(node: Node) -> bool:
+    """Whether a page with this node lists the meanings of a word."""
+    if not isinstance(node, Template):
+        return False
+    name = "_".join(str(node.name).lower().split())
+    return name in DISAMBIGUATION or name.endswith(("_disambiguation", "_disambig"))
+
+
+def shown(code: Wikicode | None, hidden: frozenset[str]) -> Iterator[str]:
+    """What readers see of some wikitext, in pieces."""
+    for node in code.nodes if code is not None else ():
+        if isinstance(node, Text):
+            yield node.value.replace(LISTED, "").replace("__NOTOC__", "").replace("__TOC__", "")
+        elif isinstance(node, HTMLEntity):
+            yield node.normalize()
+        elif isinstance(node, Wikilink):
+            yield from link(node, hidden)
+        elif isinstance(node, ExternalLink):
+            yield from shown(node.title, hidden)
+        elif isinstance(node, Tag):
+            yield from element(node, hidden)
+
+
+def link(node: Wikilink, hidden: frozenset[str]) -> Iterator[str]:
+    """A link to another page; a picture or a category is none."""
+    prefix, colon, _ = str(node.title).partition(":")
+    if not colon or prefix.strip().lower() not in hidden:
+        yield str(node.title).removeprefix(":") if node.text is None else "".join(shown(node.text, hidden))
+
+
+def element(node: Tag, hidden: frozenset[str]) -> Iterator[str]:
+    """An HTML element, or what wikitext has for it."""
+    name = str(node.tag).strip().lower()
+    if node.wiki_markup is not None and name in ("li", "dt", "dd"):
+        yield LISTED
+    elif name in ("br", "p", "div", "blockquote"):
+        yield "\n"
+        yield from shown(node.contents, hidden)
+        yield "\n"
+    elif name not in LEFT_OUT:
+        yield from shown(node.contents, hidden)
