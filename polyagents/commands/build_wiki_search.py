@@ -50,7 +50,7 @@ class BuildWikiSearch(ParlaiScript):
         if not opt.get("source") or not opt.get("outdir"):
             raise InputError("build_wiki_search needs --source and --outdir.")
         sizes = Sizes(opt["valid_examples"], opt["test_examples"], opt["eval_pool"])
-        workers = opt.get("workers") or len(os.sched_getaffinity(0))
+        workers = opt.get("workers") or cores()
         folder = opt["outdir"]
         made = build(Plan(opt["source"], folder, opt["seed"], sizes, workers))
         say(
@@ -59,3 +59,8 @@ class BuildWikiSearch(ParlaiScript):
             f"--fixed-candidates-path {os.path.join(folder, 'pool.txt')} -m bi -mf M"
         )
         print(json.dumps(made["examples"] | {"pages": made["pages"]["pages"], "seed": opt["seed"]}))
+
+
+def cores() -> int:
+    """Those that this process may use; all where the system does not say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -115,9 +115,10 @@ class Data:
         self.order = Order(self.shards.sizes, int(opt.get("teacher_seed") or 0))
         self.is_evaluation = not DatatypeHelper.is_training(datatype)
         self.shuffle = DatatypeHelper.should_shuffle(datatype)
-        # Each process has its own examples; ParlAI's DialogTeacher, too, divides evaluations only, and draws in training.
+        # Each process has its own examples, except where the dictionary is built.
         divided = self.is_evaluation or self.shuffle
-        self.step, self.first = (num_workers(), get_rank()) if divided else (1, 0)
+        self.step: int = num_workers() if divided else 1
+        self.first: int = get_rank() if divided else 0
         self.size = self.order.total
         if self.is_evaluation:
             self.size = len(range(self.first, self.order.total, self.step))

@@ -102,9 +102,8 @@ def all_parts(plan: Plan, source: Source) -> list[Part]:
     os.makedirs(folder, exist_ok=True)
     parts = finished_parts(folder, source, making(plan.seed))
     if parts:
-        say(
-            f"{plan.folder} has {all_counts(parts)['examples']:,} articles from an earlier build; it goes on from there."
-        )
+        found = all_counts(parts)["examples"]
+        say(f"{plan.folder} has {found:,} articles from an earlier build, which goes on from there.")
     try:
         for part in read_on(source, parts, folder, making(plan.seed), plan.workers):
             parts.append(part)

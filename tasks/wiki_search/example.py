@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import sentencex
 from mwparserfromhell.parser import ParserError
+from sentencex import segment as split_into_sentences  # type: ignore[attr-defined]  # it is compiled
 
 from polyagents.candidate_texts import utf8
 
@@ -86,12 +86,12 @@ def text_of(page: Page) -> tuple[list[str], bool]:
         found, listed = paragraphs(page.text, page.site.hidden)
     else:
         found, listed = [line for line in page.text.split("\n") if line.strip()], False
-    return found, listed or "(disambiguation)" in page.title.lower() or bool(found) and found[0].endswith("refer to:")
+    return found, listed or "(disambiguation)" in page.title.lower() or (found[:1] or [""])[0].endswith("refer to:")
 
 
 def sentences(paragraph: str, language: str) -> list[str]:
     """The sentences of a paragraph, each with single spaces."""
-    return [one for part in sentencex.segment(language, paragraph) if (one := " ".join(part.split()))]
+    return [one for part in split_into_sentences(language, paragraph) if (one := " ".join(part.split()))]
 
 
 def split(page: Page, parts: Sequence[str], seed: int) -> Example | str:

@@ -56,7 +56,7 @@ def open_source(path: str) -> Source:
     paths = sorted(file for file in found if os.path.basename(file).startswith("wiki_"))
     if not paths:
         raise InputError(
-            f"--source {path} holds no file wiki_00 and so on; give a folder that WikiExtractor --json wrote, or a file."
+            f"--source {path} holds no file wiki_00; give a folder that WikiExtractor --json wrote, or a file."
         )
     return Source(paths)
 

@@ -16,7 +16,7 @@ CHUNK = 1 << 18  # bytes that are read at once
 
 
 class Damaged(InputError):
-    """A source that ends in the middle or is no longer what was written; the sentence says where, without a full stop."""
+    """A source that ends in the middle, or is no longer what was written; says where, without a full stop."""
 
 
 class Place(NamedTuple):
