@@ -11,61 +11,19 @@ from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Node, Tag, Template
 from mwparserfromhell.wikicode import Wikicode
 
 # Elements whose content is no running text. Those of extensions, such as math, are what the library calls invisible.
-LEFT_OUT = [
-    "ref",
-    "references",
-    "table",
-    "gallery",
-    "math",
-    "chem",
-    "ce",
-    "score",
-    "timeline",
-    "source",
-    "syntaxhighlight",
-    "pre",
-    "ol",
-    "ul",
-    "dl",
-    "li",
-    "dt",
-    "dd",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "noinclude",
-    "includeonly",
-]
-LISTED = "\x00"  # where a line is part of a list; XML and JSON have no such character
+# fmt: off
+LEFT_OUT = frozenset((
+    "ref", "references", "table", "gallery", "math", "chem", "ce", "score", "timeline", "source", "syntaxhighlight",
+    "pre", "ol", "ul", "dl", "li", "dt", "dd", "h1", "h2", "h3", "h4", "h5", "h6", "noinclude", "includeonly",
+))
 # Templates that say that a page lists the meanings of a word; in the words of the largest wikis.
-DISAMBIGUATION = [
-    "dab",
-    "disamb",
-    "dis",
-    "disambig",
-    "disambiguation",
-    "disambiguation_cleanup",
-    "hndis",
-    "geodis",
-    "numberdis",
-    "schooldis",
-    "hospitaldis",
-    "roaddis",
-    "homonymie",
-    "begriffsklärung",
-    "disambigua",
-    "desambiguación",
-    "desambiguação",
-    "doorverwijspagina",
-    "ujednoznacznienie",
-    "неоднозначность",
-    "曖昧さ回避",
-    "消歧义",
-    "消歧義",
-]
+DISAMBIGUATION = frozenset((
+    "dab", "disamb", "dis", "disambig", "disambiguation", "disambiguation_cleanup", "hndis", "geodis", "numberdis",
+    "schooldis", "hospitaldis", "roaddis", "homonymie", "begriffsklärung", "disambigua", "desambiguación",
+    "desambiguação", "doorverwijspagina", "ujednoznacznienie", "неоднозначность", "曖昧さ回避", "消歧义", "消歧義",
+))
+# fmt: on
+LISTED = "\x00"  # where a line is part of a list; XML has no such character
 
 
 def paragraphs(text: str, hidden: frozenset[str]) -> tuple[list[str], bool]:
