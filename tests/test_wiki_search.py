@@ -112,6 +112,15 @@ def test_every_sentence_is_a_query_of_some_seed():
     assert {example_of(page, seed).text for seed in range(40)} == set(wiki_dump.TEXT)
 
 
+@pytest.mark.parametrize("is_wikitext", [True, False])
+def test_characters_that_are_none(is_wikitext):
+    text = (
+        "This sentence holds half a character: \ud83d and so on.\nAnother one: &#xD800; &#x110000; &nothing; and so on."
+    )
+    made = example_of(Page("7", "\udc00", text, SITE, is_wikitext), 0)
+    assert f"{made.text} {made.label}".encode()
+
+
 # ---- the data --------------------------------------------------------------------------------------------------------
 
 

@@ -91,7 +91,13 @@ def text_of(page: Page) -> tuple[list[str], bool]:
 
 def sentences(paragraph: str, language: str) -> list[str]:
     """The sentences of a paragraph, each with single spaces."""
-    return [one for part in split_into_sentences(language, paragraph) if (one := " ".join(part.split()))]
+    parts = split_into_sentences(language, without_halves(paragraph))
+    return [one for part in parts if (one := " ".join(part.split()))]
+
+
+def without_halves(text: str) -> str:
+    """A text that the splitter takes: JSON and &#xD800; may hold half a character, and become a question mark."""
+    return utf8(text).decode()
 
 
 def split(page: Page, parts: Sequence[str], seed: int) -> Example | str:
@@ -100,6 +106,6 @@ def split(page: Page, parts: Sequence[str], seed: int) -> Example | str:
     if not able or len(parts) < 2:
         return "short"
     query = able[drawn("query", page.id, seed) % len(able)]
-    text, title = parts[query], " ".join(page.title.split())
+    text, title = parts[query], " ".join(without_halves(page.title).split())
     label = " ".join([title, *parts[:query], *parts[query + 1 :]])
     return "repeated_queries" if text in label else Example(page.id, title, text, label)
