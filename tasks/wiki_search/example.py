@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mwparserfromhell.parser import ParserError
-from sentencex import segment as split_into_sentences  # type: ignore[attr-defined]  # it is compiled
+from sentencex import segment as split_into_sentences
 
 from polyagents.candidate_texts import utf8
 
