@@ -686,9 +686,8 @@ class RankerAgent(TorchRankerAgent):
             equal[example, columns[example]] = True
         if not missing.any():
             return scores, CandidateSet([], None, mask[:, :size], texts, columns), equal[:, :size]
-        warn_once(
-            f"Labels such as {labels[found.index(None)]!r} are not in the fixed candidates; each is ranked with them."
-        )
+        # ParlAI says each text once, so it names no label: with articles as labels every batch would print one.
+        warn_once("Labels that are not in the fixed candidates are ranked with them, each for its own example.")
         own = inline_set([[label] for label in self.as_candidates(labels)], None)
         scores = torch.cat([scores, self.candidate_scores(contexts, own).cpu()], dim=1)
         pairs = zip(labels, found, strict=True)
