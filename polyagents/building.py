@@ -64,22 +64,33 @@ class Maker:
 @contextlib.contextmanager
 def alone(folder: str, flag: str = "--index-dir") -> Iterator[None]:
     """Be the only builder in a folder; wait for another one to end. The system frees the lock of a killed process."""
-    lock = filelock.FileLock(os.path.join(folder, ".lock"))
     try:
         os.makedirs(folder, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            say(f"{folder} is being built by another process; waiting for it to end.")
-            lock.acquire()
+        lock = acquired(os.path.join(folder, ".lock"), f"{folder} is being built")
     except OSError as error:
         raise InputError(
             f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
         ) from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
+
+
+def acquired(path: str, busy: str) -> contextlib.AbstractContextManager[filelock.BaseFileLock]:
+    """A lock file that nobody else holds from now on; it is released at the end of its `with`.
+
+    Args:
+        path: of the file, in a folder that exists.
+        busy: what another process that holds it is doing, for whoever waits.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    lock = filelock.FileLock(path)
+    try:
+        return lock.acquire(timeout=0)
+    except filelock.Timeout:
+        say(f"{busy} by another process; waiting for it to end.")
+        return lock.acquire()
 
 
 def write_shards(

@@ -13,6 +13,7 @@ import pytest
 from archive_server import Server
 from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_task
 
+from polyagents.__main__ import main
 from polyagents.zoo import download as downloads
 
 
@@ -96,3 +97,19 @@ def server(monkeypatch):
         running.gate.set()
         running.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def ends_with_2(monkeypatch, capsys):
+    """Run the `polyagents` command in this process: what it says, line by line, as it ends with code 2."""
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["polyagents", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        assert stop.value.code == 2 and not said.out
+        return said.err.splitlines()
+
+    return run

@@ -12,7 +12,6 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.misc import msg_to_str
 
 from polyagents import InputError, Ranker, mining
-from polyagents.__main__ import main
 from polyagents.candidate_set import normalised
 from polyagents.candidate_texts import ListedTexts
 from polyagents.commands.mine_negatives import MineNegatives, read_examples
@@ -213,16 +212,15 @@ def test_a_model_trains_on_the_file(kind, command, colours, tmp_path):
 # ---- what cannot work ------------------------------------------------------------------------------------------------
 
 
-def refused(monkeypatch, capsys, *arguments):
-    """What the `polyagents` command says as it ends with code 2."""
-    monkeypatch.setattr("sys.argv", ["polyagents", "mine_negatives", *map(str, arguments)])
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main()
-    said = capsys.readouterr()
-    assert stop.value.code == 2 and not said.out
-    (sentence,) = said.err.splitlines()
-    return sentence
+@pytest.fixture
+def refused(ends_with_2):
+    """The sentence that `polyagents mine_negatives` says, alone, as it ends with code 2."""
+
+    def run(*arguments):
+        (sentence,) = ends_with_2("mine_negatives", *arguments)
+        return sentence
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -242,16 +240,16 @@ def refused(monkeypatch, capsys, *arguments):
         (("--precision", "bf16"), "unrecognized arguments: --precision"),
     ],
 )
-def test_bad_input_gets_one_sentence(flags, sentence, trained, colours, tmp_path, monkeypatch, capsys):
+def test_bad_input_gets_one_sentence(flags, sentence, trained, colours, tmp_path, refused):
     (tmp_path / "empty_train.txt").write_text("")
     before = sorted(tmp_path.iterdir())
     given = ("-mf", trained("bi"), "--outfile", tmp_path / "F", *colours, *(f.format(folder=tmp_path) for f in flags))
-    assert sentence.format(folder=tmp_path) in refused(monkeypatch, capsys, *given)
+    assert sentence.format(folder=tmp_path) in refused(*given)
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_cross_encoder_is_refused(trained, colours, tmp_path, monkeypatch, capsys):
-    said = refused(monkeypatch, capsys, "-mf", trained("cross"), "--outfile", tmp_path / "F", *colours)
+def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
+    said = refused("-mf", trained("cross"), "--outfile", tmp_path / "F", *colours)
     assert "A cross-encoder cannot search a pool of candidates; mine with a bi- or poly-encoder" in said
     with pytest.raises(InputError, match="cannot search"):
         check_can_search(Ranker.load(trained("cross")))

@@ -20,7 +20,6 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.core.worlds import create_task
 
 from polyagents import InputError
-from polyagents.__main__ import main
 from polyagents.commands.build_wiki_search import BuildWikiSearch
 from polyagents.tasks.wiki_search import parts, reading, source, splitting
 from polyagents.tasks.wiki_search.example import Example, example_of
@@ -328,19 +327,9 @@ def test_finished_data_are_left_as_they_are(dump, tmp_path, refused):
 
 
 @pytest.fixture
-def refused(monkeypatch, capsys):
-    """What the `polyagents` command says as it ends with code 2."""
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["polyagents", "build_wiki_search", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        assert stop.value.code == 2 and not said.out
-        return said.err.splitlines()[-1]
-
-    return run
+def refused(ends_with_2):
+    """The sentence that `polyagents build_wiki_search` says last as it ends with code 2."""
+    return lambda *arguments: ends_with_2("build_wiki_search", *arguments)[-1]
 
 
 def kept_in(folder):

@@ -20,10 +20,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import urlsplit
 
-import filelock
 from parlai.core.build_data import built, get_model_dir, mark_done
 
-from polyagents.building import say
+from polyagents.building import acquired, say
 from polyagents.errors import InputError
 from polyagents.zoo.download import download, write_json
 from polyagents.zoo.models import MODELS, Archive
@@ -61,16 +60,8 @@ def alone(folder: str) -> Iterator[None]:
     """Be the only one who makes a folder; wait for another to end. The system frees the lock of a killed process."""
     models, name = os.path.split(folder)
     os.makedirs(models, exist_ok=True)
-    lock = filelock.FileLock(os.path.join(models, f".{name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        say(f"{folder} is being downloaded by another process; waiting for it to end.")
-        lock.acquire()
-    try:
+    with acquired(os.path.join(models, f".{name}.lock"), f"{folder} is being downloaded"):
         yield
-    finally:
-        lock.release()
 
 
 def archive_path(archive: Archive, models: str) -> str:

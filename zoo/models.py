@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from polyagents.errors import InputError
+from polyagents.parlai_options import architecture_of
 
 GROUP = "pretrained_transformers"
 
@@ -38,7 +39,6 @@ class Model:
         title: as ParlAI calls it.
         kind: bi, poly or cross, as `polyagents train_model --model` takes it.
         agent: ParlAI's agent, which wrote the files.
-        our_agent: ours, which reads them.
         pretrained_on: texts of the pretraining.
         fine_tuned_on: ParlAI's name of a task; None for one that is only pretrained.
         options: ParlAI's, as `model.opt` has them.
@@ -50,12 +50,16 @@ class Model:
     title: str
     kind: str
     agent: str
-    our_agent: str
     pretrained_on: str
     fine_tuned_on: str | None
     options: Mapping[str, object]
     metric: str
     source: str
+
+    @property
+    def our_agent(self) -> str:
+        """Ours, which reads them."""
+        return f"polyagents:{architecture_of(self.agent)}"
 
     @property
     def short_name(self) -> str:
@@ -100,7 +104,6 @@ OWN_OPTIONS: dict[str, dict[str, object]] = {
     },
     "cross": {"reduction_type": "first"},
 }
-OUR_AGENTS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 
 
 def model(kind: str, folder: str, texts: str, task: str | None, metric: str) -> Model:
@@ -112,7 +115,6 @@ def model(kind: str, folder: str, texts: str, task: str | None, metric: str) -> 
         title=title,
         kind=kind,
         agent=f"transformer/{kind}encoder",
-        our_agent=OUR_AGENTS[kind],
         pretrained_on=texts,
         fine_tuned_on=task,
         options=OPTIONS | OWN_OPTIONS[kind],

@@ -1,6 +1,5 @@
 """A page -> an example: a sentence of it, drawn by a hash, and the article without that sentence."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import NamedTuple
 from mwparserfromhell.parser import ParserError
 from sentencex import segment as split_into_sentences
 
-from polyagents.candidate_texts import utf8
+from polyagents.candidate_texts import text_key, utf8
 
 from .pages import Page
 from .wikitext import paragraphs
@@ -19,7 +18,6 @@ from .wikitext import paragraphs
 SHORTEST_QUERY = 30
 # As DrQA left them out (Chen et al. 2017, scripts/retriever/prep_wikipedia.py), whose articles StarSpace was tried on.
 LISTS = ("list of ", "lists of ", "index of ", "outline of ")
-KEY_BYTES = 16
 
 
 class Example(NamedTuple):
@@ -58,7 +56,7 @@ def line_of(example: Example, seed: int) -> bytes:
 
 def drawn(what: str, id: str, seed: int) -> int:
     """A number below 2^128 that follows from the seed and an article alone, whatever was drawn before."""
-    return int.from_bytes(hashlib.blake2b(utf8(f"{what}\n{seed}\n{id}"), digest_size=KEY_BYTES).digest(), "big")
+    return int.from_bytes(text_key(utf8(f"{what}\n{seed}\n{id}")), "big")
 
 
 def example_of(page: Page, seed: int) -> Example | str:
