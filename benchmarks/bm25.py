@@ -1,6 +1,7 @@
 """What BM25 reaches on the Wikipedia article search: each label among the pool, as trained models rank it.
 
-    python -m polyagents.benchmarks.bm25 DIR test      DIR: what polyagents build_wiki_search made
+    python -m polyagents.benchmarks.bm25 DIR test [FILE]      DIR: what polyagents build_wiki_search made
+                                                             FILE: other articles, by default DIR/pool.txt
 
 bm25s with its defaults (Lucene's formula, k1 1.5, b .75, English stop words). Document frequencies are those of the
 pool and the split's labels. The label loses ties, as in polyagents.
@@ -28,10 +29,10 @@ def ranks(queries: list[str], labels: list[str], pool: list[str]) -> np.ndarray:
 
 def main() -> None:
     """Print R@1 and MRR."""
-    folder, split = sys.argv[1:]
+    folder, split, *others = sys.argv[1:]
     with open(os.path.join(folder, f"{split}.jsonl"), encoding="utf-8") as file:
         examples = [json.loads(line) for line in file]
-    with open(os.path.join(folder, "pool.txt"), encoding="utf-8") as file:
+    with open(others[0] if others else os.path.join(folder, "pool.txt"), encoding="utf-8") as file:
         pool = file.read().splitlines()
     found = ranks([row["text"] for row in examples], [row["label"] for row in examples], pool)
     r_at_1, mrr = (found == 1).mean(), (1 / found).mean()

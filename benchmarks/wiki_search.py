@@ -73,11 +73,10 @@ def write_lines(path: str, count: int) -> None:
             file.write(json.dumps({"id": str(number), "url": "", "title": title, "text": f"{title}\n\n{text}"}) + "\n")
 
 
-def measured(source: str, folder: str, workers: int) -> dict[str, float]:
-    """Seconds of a build, and megabytes at their peak: of its own process, and of all with what they share once."""
-    command = [sys.executable, "-m", "polyagents", "build_wiki_search", "--source", source, "--outdir", folder]
+def measured(*arguments: str) -> dict[str, float]:
+    """Seconds of a command, and megabytes at their peak: of its own process, and of all with what they share once."""
     begin, own, together = time.perf_counter(), 0.0, 0.0
-    with subprocess.Popen([*command, "--workers", str(workers)], stdout=subprocess.DEVNULL) as build:
+    with subprocess.Popen([sys.executable, "-m", "polyagents", *arguments], stdout=subprocess.DEVNULL) as build:
         while build.poll() is None:
             own = max(own, kilobytes(f"/proc/{build.pid}/status", "VmHWM"))
             family = [build.pid, *children(build.pid)]
@@ -116,7 +115,8 @@ def main() -> None:
         source, folder = (os.path.join(given.folder, f"{given.kind}-{size}{end}") for end in ("", "-data"))
         (write_dump if given.kind == "dump" else write_lines)(source, size)
         rows.append({"articles": size, "MB of source": os.path.getsize(source) / 1e6})
-        rows[-1] |= measured(source, folder, given.workers)
+        flags = ("--source", source, "--outdir", folder, "--workers", str(given.workers))
+        rows[-1] |= measured("build_wiki_search", *flags)
         print(markdown(rows[-1:]), file=sys.stderr)
     print(f"{machine()}; --kind {given.kind} --workers {given.workers}\n\n{markdown(rows)}")
 

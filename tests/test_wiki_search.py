@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import wiki_dump
@@ -21,16 +22,19 @@ from parlai.core.worlds import create_task
 
 from polyagents import InputError
 from polyagents.commands.build_wiki_search import BuildWikiSearch
-from polyagents.tasks.wiki_search import parts, reading, source, splitting
+from polyagents.tasks import wiki_search
+from polyagents.tasks.streaming import source
+from polyagents.tasks.streaming.order import Order, some_others
+from polyagents.tasks.streaming.source import Place, Source
+from polyagents.tasks.wiki_search import parts, reading, splitting
 from polyagents.tasks.wiki_search.example import Example, example_of
-from polyagents.tasks.wiki_search.order import Order, some_others
 from polyagents.tasks.wiki_search.pages import Page, Site, open_source, pages_of
-from polyagents.tasks.wiki_search.source import Place, Source
 from polyagents.tasks.wiki_search.wikitext import paragraphs
 
 TASK = "polyagents.tasks.wiki_search"
 PLAIN = 120  # articles of the dump, beside the special ones
 SITE = Site("en", frozenset(("file", "image", "category", "datei")))
+SAMPLE_DATA = Path(wiki_search.__file__).parent / "sample"
 DATA = ("manifest.json", "pool.txt", "test.jsonl", "train-00000.jsonl", "valid.jsonl")
 
 
@@ -181,6 +185,20 @@ def test_sizes_that_are_given(dump, tmp_path):
     assert made == {"train": PLAIN + wiki_dump.USABLE - 12, "valid": 3, "test": 2, "pool": 7}
 
 
+def test_sizes_that_are_given_may_be_most_of_the_source(dump, tmp_path):
+    every = PLAIN + wiki_dump.USABLE
+    build(dump, tmp_path / "1", "--eval-pool", str(every - 4), "--valid-examples", "2", "--test-examples", "1")
+    made = json.loads((tmp_path / "1" / "manifest.json").read_text())["examples"]
+    assert made == {"train": 1, "valid": 2, "test": 1, "pool": every - 4}
+
+
+def test_sizes_that_leave_nothing_to_train_on(dump, tmp_path):
+    every = PLAIN + wiki_dump.USABLE
+    with pytest.raises(InputError, match=f"has {every} articles .* are {every} together; ask for fewer"):
+        build(dump, tmp_path / "1", "--eval-pool", str(every - 3), "--valid-examples", "2", "--test-examples", "1")
+    assert not (tmp_path / "1" / "manifest.json").exists()
+
+
 def test_the_same_data_however_a_dump_is_packed_read_and_divided(data, dump, tmp_path, small, monkeypatch):
     expected = but_source(contents(data))
     one = tmp_path / "one.bz2"
@@ -254,7 +272,8 @@ def test_reading_goes_on_from_the_place_after_any_page(packed, chunk, tmp_path, 
 
 KILLED = """
 import os, signal, sys
-from polyagents.tasks.wiki_search import build, reading, source
+from polyagents.tasks.streaming import source
+from polyagents.tasks.wiki_search import build, reading
 from polyagents.__main__ import main
 source.CHUNK, reading.PART_BYTES, reading.BATCH_PAGES = 700, 6_000, 4
 write, left = reading.write_part, iter(range({parts}))
@@ -498,8 +517,8 @@ def test_processes_share_the_examples_out(sharded, monkeypatch):
     valid = [example["text"] for example in examples(sharded, "valid")]
     found, evaluated = [], []
     for rank in range(3):
-        monkeypatch.setattr(f"{TASK}.agents.num_workers", lambda: 3)
-        monkeypatch.setattr(f"{TASK}.agents.get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr("polyagents.tasks.streaming.teacher.num_workers", lambda: 3)
+        monkeypatch.setattr("polyagents.tasks.streaming.teacher.get_rank", lambda rank=rank: rank)
         found.append([act["text"] for act in acts(teacher(sharded), 30)])
         part = teacher(sharded, "-dt", "valid")
         evaluated += [act["text"] for act in acts(part, part.num_examples())]
@@ -565,6 +584,29 @@ def test_training_and_evaluating_against_the_pool(data, tmp_path, monkeypatch):
     assert sum(calls) < 2 * size
 
 
+def test_the_sample_and_a_pool_below_the_datapath(data, tmp_path):
+    """What a recipe does, whose flags cannot know where the data are."""
+    (tmp_path / "wiki_search").mkdir()
+    pool = (data / "pool.txt").read_text()
+    (tmp_path / "wiki_search" / "pool.txt").write_text(pool)
+    flags = ("-dp", tmp_path, "--eval-candidates", "fixed", "--fixed-candidates-path", "wiki_search/pool.txt")
+    run(
+        "train_model",
+        "-m",
+        KINDS["bi"],
+        "-mf",
+        tmp_path / "M",
+        *TINY,
+        "-t",
+        f"{TASK}:sample",
+        *flags,
+        "--max-train-steps",
+        1,
+    )
+    report = evaluate(tmp_path / "M", "-t", f"{TASK}:sample", *flags, "-dt", "test")
+    assert report["exs"] == 4 and 13 < report["rank"] <= len(pool.splitlines()) + 1  # the sample's own pool has 12
+
+
 def test_training_a_cross_encoder_on_its_own_candidates(data, tmp_path):
     train("cross", tmp_path / "M", data, "--max-train-steps", 1, "--wiki-eval-candidates", 4, name=":CrossTeacher")
     report = evaluate(
@@ -572,6 +614,35 @@ def test_training_a_cross_encoder_on_its_own_candidates(data, tmp_path):
         "--wiki-eval-candidates", 4,
     )  # fmt: skip
     assert report["exs"] == 12 and 1 <= report["rank"] <= 5
+
+
+WATCHED = """
+import os
+from polyagents.tasks.wiki_search.agents import Sample
+
+class DefaultTeacher(Sample):
+    def get(self, *given):
+        message = super().get(*given)
+        if self.datatype == "train":  # which the dictionary's reader is not
+            with open(os.path.join(os.environ["SEEN"], os.environ["RANK"]), "a") as file:
+                file.write(message["text"] + "\\n")
+        return message
+"""
+
+
+def test_two_processes_share_an_epoch(tmp_path):
+    """Real ones: each example is one's or the other's."""
+    (tmp_path / "watched").mkdir()  # a name with a dot is a module's, and not one of ParlAI's tasks
+    (tmp_path / "watched" / "task.py").write_text(WATCHED)
+    torchrun = [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "polyagents", "train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "SEEN": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command += ["-t", "watched.task", "-bs", "2", "--num-epochs", "1"]
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = [(tmp_path / rank).read_text().splitlines() for rank in ("0", "1")]
+    every = [example["text"] for example in examples(SAMPLE_DATA, "train")]
+    assert sorted(seen[0] + seen[1]) == sorted(every) and abs(len(seen[0]) - len(seen[1])) <= 2
 
 
 def test_a_resumed_training_goes_on_in_the_stream(data, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ import urllib3
 from tqdm import tqdm
 
 from polyagents.errors import InputError
-from polyagents.shards import writing
+from polyagents.shards import write_text
 
 RETRIES = 3  # in a row, without a new byte between them
 WAIT = 1.0  # seconds before the first retry, twice as long before every next
@@ -171,6 +171,4 @@ def size_of(path: str) -> int:
 
 def write_json(path: str, content: object) -> None:
     """Write a small file, whole or not at all."""
-    with writing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
+    write_text(path, json.dumps(content, indent=2) + "\n")

@@ -1,9 +1,10 @@
-"""What ParlAI's zoo holds for us: eight models in one archive. Nothing here touches disk or network."""
+"""What ParlAI's zoo holds for us: eight models in one archive. Nothing here touches the network."""
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from polyagents import parlai_options
 from polyagents.errors import InputError
 from polyagents.parlai_options import architecture_of
 
@@ -150,3 +151,11 @@ def find(name: str) -> Model:
     close = difflib.get_close_matches(short, known, cutoff=0.5)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise InputError(f"The zoo holds no {name!r}{hint}; polyagents zoo list shows what it holds.")
+
+
+def our_agent(file: str) -> str | None:
+    """Our agent for a model file, or zoo: name, that one of ParlAI's agents wrote; None for all others."""
+    if file.startswith(f"zoo:{GROUP}/"):
+        return find(file).our_agent
+    architecture = architecture_of(parlai_options.read(file).get("model"))
+    return f"polyagents:{architecture}" if architecture else None

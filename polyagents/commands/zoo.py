@@ -6,6 +6,7 @@ from parlai.core.build_data import built, get_model_dir
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
+from polyagents.commands.columns import in_columns
 from polyagents.errors import InputError
 from polyagents.zoo.archive import fetch
 from polyagents.zoo.models import ARCHIVE, GROUP, MODELS, Model, find
@@ -53,10 +54,12 @@ def table() -> str:
     for model in MODELS:
         row = (model.short_name, f"{model.kind}-encoder", model.pretrained_on, model.fine_tuned_on or "-", model.metric)
         rows.append(row)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(
-        [*lines, "", f"In a command: zoo:{GROUP}/NAME/model. Options and commands: polyagents zoo show NAME."]
+        [
+            *in_columns(rows),
+            "",
+            f"In a command: zoo:{GROUP}/NAME/model. Options and commands: polyagents zoo show NAME.",
+        ]
     )
 
 

@@ -8,6 +8,6 @@
 The text is a sentence of an article, the label is the article without it, ranked among 10,000 other articles.
 """
 
-from .agents import CrossTeacher, DefaultTeacher
+from .agents import CrossTeacher, DefaultTeacher, Sample
 
-__all__ = ["CrossTeacher", "DefaultTeacher"]
+__all__ = ["CrossTeacher", "DefaultTeacher", "Sample"]

@@ -10,13 +10,14 @@ from tqdm import tqdm
 
 from polyagents.building import alone, say
 from polyagents.errors import InputError
-from polyagents.shards import writing
+from polyagents.shards import write_text
 
-from .manifest import FORMAT, MANIFEST, read_manifest
+from ..streaming.manifest import MANIFEST
+from ..streaming.source import Damaged, Source
+from .manifest import FORMAT, read_manifest
 from .pages import open_source
 from .parts import FOLDER, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
 from .reading import read_on
-from .source import Damaged, Source
 from .splitting import SMALLEST, Sizes, Split, split
 
 
@@ -80,6 +81,11 @@ def build_anew(plan: Plan, source: Source) -> dict[str, Any]:
             f"{SMALLEST} are needed at least."
         )
     sizes = plan.sizes.within(articles)
+    if sizes.all >= articles:
+        raise InputError(
+            f"--source {plan.source} has {articles:,} articles that can be used, and --valid-examples, --test-examples "
+            f"and --eval-pool are {sizes.all:,} together; ask for fewer, so that some are left to train on."
+        )
     if sizes != plan.sizes:
         say(
             f"{articles:,} articles are few: {sizes.valid:,} are for validation, {sizes.test:,} for the test and "
@@ -87,8 +93,7 @@ def build_anew(plan: Plan, source: Source) -> dict[str, Any]:
             f"{plan.sizes.pool:,}; at most a tenth, a tenth and three tenths."
         )
     made = manifest(plan, source, dict(counts), split(parts, articles, sizes, plan.folder))
-    with writing(os.path.join(plan.folder, MANIFEST)) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(made, file, indent=1, ensure_ascii=False)
+    write_text(os.path.join(plan.folder, MANIFEST), json.dumps(made, indent=1, ensure_ascii=False))
     return made
 
 

@@ -8,13 +8,13 @@ import functools
 import html
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from polyagents.errors import InputError
 
+from ..streaming.lines import lines
+from ..streaming.source import Place, Source
 from .pages import Page, Site
-from .source import Place, Source
 
 
 def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
@@ -25,6 +25,8 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
         InputError: a line has no title or text.
     """
     for line in lines(source, start):
+        if not line.data.strip():
+            continue
         try:
             fields = json.loads(line.data)
         except ValueError as error:  # it is one, too, where a line is no UTF-8
@@ -33,41 +35,6 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
             path = source.paths[start.file]
             raise InputError(f"{path} is none of WikiExtractor's: a line has no title or no text.")
         yield page_of(fields), line.after
-
-
-class Line(NamedTuple):
-    """A line that is not empty.
-
-    Attributes:
-        data: its bytes.
-        begin: the place of the first of them.
-        after: the place after it.
-        offset: byte of the file up to which it has been read.
-    """
-
-    data: bytes
-    begin: Place
-    after: Place
-    offset: int
-
-
-def lines(source: Source, start: Place) -> Iterator[Line]:
-    """The lines of one file from a place on."""
-    parts: list[bytes] = []  # of a line that has not ended yet
-    begin, after, offset = start, start, 0
-    for piece in source.pieces(start):
-        *ended, last = piece.data.split(b"\n")
-        begin, after, offset = begin if parts else piece.place, piece.place, piece.offset
-        for end in ended:
-            data, parts = b"".join([*parts, end]), []
-            after = after.later(len(end) + 1)
-            if data.strip():
-                yield Line(data, begin, after, offset)
-            begin = after
-        parts += [last] if last else []
-        after = after.later(len(last))
-    if b"".join(parts).strip():
-        yield Line(b"".join(parts), begin, after, offset)
 
 
 def page_of(fields: dict[str, str]) -> Page:

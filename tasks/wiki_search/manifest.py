@@ -1,13 +1,9 @@
-"""What a folder of finished data says of itself; without it there are none."""
+"""What a folder of finished data says of itself."""
 
-import json
-import os
-from collections.abc import Iterator
 from typing import Any
 
-from polyagents.errors import InputError
+from ..streaming import manifest
 
-MANIFEST = "manifest.json"
 POOL = "pool.txt"
 FORMAT = 1  # of the data and of the rules by which they are made
 
@@ -18,23 +14,8 @@ def read_manifest(folder: str) -> dict[str, Any]:
     Raises:
         InputError: there is none, or it is damaged.
     """
-    path = os.path.join(folder, MANIFEST)
-    try:
-        with open(path, encoding="utf-8") as file:
-            found: dict[str, Any] = json.load(file)
-    except OSError as error:
-        raise InputError(
-            f"There are no data for Wikipedia search in {folder} ({MANIFEST}: {error.strerror}); make them with "
-            f"polyagents build_wiki_search --source DUMP --outdir {folder}, or give --wiki-search-path."
-        ) from error
-    except ValueError as error:
-        raise InputError(f"{path} is damaged; delete {folder} and build again.") from error
-    if not isinstance(found, dict) or found.get("options", {}).get("format") != FORMAT:
-        raise InputError(f"{path} is of another version; build the data again, into another folder.")
-    return found
-
-
-def files_of(folder: str, made: dict[str, Any], split_name: str) -> Iterator[tuple[str, int]]:
-    """The files of a split and how many examples each holds."""
-    files = made["shards"] if split_name == "train" else [(f"{split_name}.jsonl", made["examples"][split_name])]
-    return ((os.path.join(folder, name), count) for name, count in files)
+    missing = (
+        "There are no data for Wikipedia search in {folder} (manifest.json: {reason}); make them with polyagents "
+        "build_wiki_search --source DUMP --outdir {folder}, or give --wiki-search-path."
+    )
+    return manifest.read_manifest(folder, FORMAT, missing)

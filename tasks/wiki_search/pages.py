@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from polyagents.errors import InputError
 
-from .source import Place, Source
+from ..streaming.source import Place, Source
 
 
 class Site(NamedTuple):

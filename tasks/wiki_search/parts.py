@@ -18,7 +18,7 @@ from tqdm import tqdm
 from polyagents.errors import InputError
 from polyagents.shards import writing
 
-from .source import Place, Source
+from ..streaming.source import Place, Source
 
 FOLDER = "parts"  # within that of the data; gone once these are complete
 PART_BYTES = 64_000_000  # what a worker's part of memory is, and a kill may lose; 5 million articles make 300 files

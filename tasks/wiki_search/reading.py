@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 
+from ..streaming.source import Damaged, Place, Source
 from .example import examples_of
 from .pages import Page, pages_of
 from .parts import PART_BYTES, Header, Part, write_part
-from .source import Damaged, Place, Source
 
 BATCH_CHARACTERS = 500_000  # of text, handed to a worker at once: a second or two of work
 BATCH_PAGES = 1_000

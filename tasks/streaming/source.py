@@ -1,6 +1,6 @@
 """The bytes of a source, decompressed, and where each of them stands: a build goes on from any place.
 
-bz2 and gz are read as they are, of one stream or of many (Wikimedia's multistream dumps have one for 100 pages).
+bz2, gz and zst are read as they are, of one stream or of many (Wikimedia's multistream dumps have one for 100 pages).
 """
 
 import bz2
@@ -17,6 +17,10 @@ CHUNK = 1 << 18  # bytes that are read at once
 
 class Damaged(InputError):
     """A source that ends in the middle, or is no longer what was written; says where, without a full stop."""
+
+
+class EndsEarly(Damaged):
+    """A source of which only the end is missing."""
 
 
 class Place(NamedTuple):
@@ -52,7 +56,7 @@ class Piece(NamedTuple):
 
 
 class Decompressor(Protocol):
-    """What bz2 and zlib have in common."""
+    """What bz2, zlib and `Zstandard` have in common."""
 
     @property
     def eof(self) -> bool:
@@ -164,9 +168,9 @@ class Source:
         where = f"before byte {offset:,}" if is_compressed(path) else f"at byte {place.stream + place.skip:,}"
         return Damaged(f"{path} is damaged {where} of {os.path.getsize(path):,} ({why})")
 
-    def ends_early(self, file: int) -> Damaged:
+    def ends_early(self, file: int) -> EndsEarly:
         """What to raise where something is missing."""
-        return Damaged(f"{self.paths[file]} ends in the middle, at byte {os.path.getsize(self.paths[file]):,}")
+        return EndsEarly(f"{self.paths[file]} ends in the middle, at byte {os.path.getsize(self.paths[file]):,}")
 
     def hash_up_to(self, end: int) -> Iterator[int]:
         """Go on with the checksum, without decompressing; how many bytes were read, now and then."""
@@ -192,6 +196,10 @@ def decompressor_of(head: bytes) -> Callable[[], Decompressor]:
         return bz2.BZ2Decompressor
     if head.startswith(b"\x1f\x8b"):
         return lambda: zlib.decompressobj(wbits=31)  # 31: gzip's header and checksum
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        from .zstandard import Zstandard  # a library that other files do not need
+
+        return Zstandard
     return Plain
 
 
@@ -203,4 +211,4 @@ def is_compressed(path: str) -> bool:
 
 def cannot_read(path: str, error: OSError) -> InputError:
     """The sentence for a file that is not there."""
-    return InputError(f"--source {path} cannot be read ({error.strerror or error}).")
+    return InputError(f"{path} cannot be read ({error.strerror or error}).")

@@ -1,7 +1,7 @@
 """The order of the training examples: shuffled anew in every epoch, and known for any place of an endless stream.
 
 The n-th example follows from the seed and n alone, so a stream goes on anywhere. An epoch goes through the shards in
-random order and through each shard in random order; the articles are in shards by a hash, so that a shard is a random
+random order and through each shard in random order; the examples are in shards by a hash, so that a shard is a random
 sample itself. Of `random.Random` only `random()` is used: the one method whose sequence Python promises to keep.
 """
 
@@ -30,6 +30,7 @@ class Order:
         self.sizes = list(sizes)
         self.total = sum(sizes)
         self.seed = seed
+        self._ends = list(itertools.accumulate(self.sizes))
         self._shards = functools.lru_cache(maxsize=2)(self._shuffled_shards)
         self._rows = functools.lru_cache(maxsize=2)(self._shuffled_rows)
 
@@ -43,9 +44,8 @@ class Order:
 
     def as_written(self, place: int) -> Spot:
         """Of an example in the order of the files."""
-        ends = list(itertools.accumulate(self.sizes))
-        shard = bisect.bisect_right(ends, place)
-        return Spot(shard, place - (ends[shard] - self.sizes[shard]))
+        shard = bisect.bisect_right(self._ends, place)
+        return Spot(shard, place - (self._ends[shard] - self.sizes[shard]))
 
     def _shuffled_shards(self, epoch: int) -> tuple[list[int], list[int]]:
         shards = shuffled(len(self.sizes), f"{self.seed} {epoch}")
@@ -90,7 +90,7 @@ class Shards:
         return [count for _, count in self.files]
 
     def example(self, spot: Spot) -> dict[str, Any]:
-        """Its id, title, text and label.
+        """Its fields, `text` and `label` among them.
 
         Raises:
             InputError: the file is gone, or not as long as the manifest says.

@@ -1,0 +1,63 @@
+"""`polyagents recipe`: the paper's numbers, the flags that should reach each of them, and what was reached."""
+
+from parlai.core.params import ParlaiParser
+from parlai.core.script import ParlaiScript, register_script
+
+from polyagents.errors import InputError
+from polyagents.zoo.recipes import describe
+from polyagents.zoo.recipes.recipe import SMOKE, find
+
+USAGE = (
+    "polyagents recipe list, polyagents recipe show NAME, polyagents recipe run NAME -mf M [--smoke] [flags of "
+    "train_model], or polyagents recipe report FOLDER"
+)
+
+
+@register_script("recipe")
+class RecipeCommand(ParlaiScript):
+    """List, show or run the recipes of the paper's numbers, or report what trained models reach."""
+
+    @classmethod
+    def setup_args(cls) -> ParlaiParser:
+        """What to do, and with what."""
+        parser = ParlaiParser(
+            False,
+            False,
+            "One recipe for each number of the paper: list, show NAME, run NAME -mf M [--smoke] [flags of "
+            "train_model], report FOLDER (polyagents)",
+        )
+        # Neither required nor with `choices`: ParlAI parses every command's flags with an empty line to write its list
+        # of commands.
+        parser.add_argument("what", nargs="?", help="list, show, run or report")
+        parser.add_argument("name", nargs="?", help="a name that list shows; of report, a folder of trained models")
+        return parser
+
+    def run(self) -> None:
+        """Three of them; `run` is `train_model` (as_training)."""
+        what, name = self.opt.get("what"), self.opt.get("name")
+        if what not in ("list", "show", "report") or (what == "list") != (name is None):
+            raise InputError(f"Give one of: {USAGE}.")
+        if what == "list":
+            print(describe.text_table())
+        elif what == "show":
+            print(describe.in_full(find(name)))
+        else:
+            from polyagents.zoo.recipes.report import report  # loads what only it needs
+
+            report(name)
+
+
+def as_training(arguments: list[str]) -> list[str]:
+    """`recipe run NAME ...` -> `train_model -o NAME ...`; anything else stays."""
+    if arguments[:2] != ["recipe", "run"] or {"-h", "--help"} & set(arguments):
+        return arguments
+    if not arguments[2:] or arguments[2].startswith("-"):
+        raise InputError(f"recipe run wants a NAME first; give one of: {USAGE}.")
+    name, rest = find(arguments[2]).name, arguments[3:]
+    flags = {argument.split("=")[0] for argument in rest}
+    if not {"-mf", "--model-file"} & flags:
+        raise InputError(f"recipe run {name} needs -mf M, the file to write the model to.")
+    if {"-o", "--init-opt"} & flags:
+        raise InputError(f"recipe run {name} is train_model -o {name}; for more files give train_model -o {name},FILE.")
+    smoke = SMOKE if "--smoke" in rest or arguments[2].endswith(SMOKE) else ""
+    return ["train_model", "-o", f"{name}{smoke}", *(argument for argument in rest if argument != "--smoke")]

@@ -1,0 +1,83 @@
+"""ConvAI2 as a ParlAI teacher."""
+
+import copy
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.core.teachers import FbDeprecatedDialogTeacher
+from parlai.tasks.convai2.agents import SelfOriginalTeacher
+from parlai.utils.data import DatatypeHelper
+
+from polyagents.errors import NoTestSplit
+from polyagents.tasks.counts import TABLE_1, check_count
+
+PERSONA = "your persona: "
+SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
+
+Entry = list[Any]  # text, labels, reward, candidates
+
+
+class PersonaTeacher(FbDeprecatedDialogTeacher):
+    """Dialogues of ParlAI's oldest format, persona first; the splits are train and valid."""
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        if DatatypeHelper.fold(opt["datatype"]) == "test":
+            raise NoTestSplit(
+                f"ConvAI2's test set ({TABLE_1['ConvAI2']['test']:,} examples) is not public, and ParlAI serves valid "
+                f"for it; give -dt valid."
+            )
+        super().__init__(opt, shared)
+
+    def setup_data(self, path: str) -> Iterator[tuple[Entry, bool]]:
+        """DialogTeacher: the turns, and whether a dialogue begins."""
+        found = 0
+        for dialogue in dialogues(super().setup_data(path)):
+            for number, entry in enumerate(persona_first(dialogue)):
+                found += 1
+                yield entry, number == 0
+        self.check(found, path)
+
+    def check(self, found: int, path: str) -> None:
+        """Compare the number of examples with the paper's."""
+
+
+class DefaultTeacher(PersonaTeacher, SelfOriginalTeacher):
+    """ParlAI's, whose files and messages these are."""
+
+    def check(self, found: int, path: str) -> None:
+        """Compare the number of examples with the paper's."""
+        if not self.stream:
+            check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)
+
+
+class Sample(PersonaTeacher):
+    """Made-up dialogues in the same files, without a download."""
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        opt = copy.deepcopy(opt)
+        opt["datafile"] = os.path.join(SAMPLE, f"{DatatypeHelper.fold(opt['datatype'])}.txt")
+        opt["datatype"] = DatatypeHelper.strip_stream(opt["datatype"])  # a stream would note its length beside the file
+        super().__init__(opt, shared)
+
+
+def dialogues(entries: Iterator[tuple[Entry, bool]]) -> Iterator[list[Entry]]:
+    """The turns of one dialogue after the other."""
+    dialogue: list[Entry] = []
+    for entry, begins in entries:
+        if begins and dialogue:
+            yield dialogue
+            dialogue = []
+        dialogue.append(entry)
+    if dialogue:
+        yield dialogue
+
+
+def persona_first(dialogue: list[Entry]) -> list[Entry]:
+    """The same turns, with all persona lines before the first message."""
+    turns = [entry[0].split("\n") for entry in dialogue]
+    persona = [line for lines in turns for line in lines if line.startswith(PERSONA)]
+    said = [[line for line in lines if not line.startswith(PERSONA)] for lines in turns]
+    said[0] = persona + said[0]
+    return [["\n".join(lines), *entry[1:]] for lines, entry in zip(said, dialogue, strict=True)]

@@ -1,0 +1,118 @@
+"""DSTC7 track 1 as a ParlAI teacher."""
+
+import os
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from parlai.core.message import Message as ParlaiMessage
+from parlai.core.opt import Opt
+from parlai.core.teachers import FixedDialogTeacher
+from parlai.tasks.dstc7.build import build
+from parlai.utils.data import DatatypeHelper
+from parlai.utils.distributed import get_rank, num_workers
+
+from polyagents.tasks.counts import check_count
+
+from .dialogues import Message, Question, read_dialogues, read_questions
+
+SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
+NAMES = {"train": "train", "valid": "dev", "test": "test"}  # of the splits in the files' names
+
+
+class DefaultTeacher(FixedDialogTeacher):
+    """Every message of a training dialogue as a target; 100 candidates in valid and test.
+
+    In training there are none: the agents take those of the batch, or random labels (paper 5.1).
+    """
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # what a stream would spare is not kept anyway
+        super().__init__(opt, shared)
+        if shared is None:
+            self.examples = self.read(opt, DatatypeHelper.fold(self.datatype))
+        self.own = range(len(self.examples))
+        if not DatatypeHelper.is_training(self.datatype):
+            self.own = self.own[get_rank() :: num_workers()]  # each process evaluates its share, as with DialogTeacher
+        self.reset()
+
+    def folder(self, opt: Opt) -> str:
+        """Where the files are: where ParlAI's teacher has them, downloaded if need be."""
+        build(opt)
+        return os.path.join(opt["datapath"], "dstc7")
+
+    def check(self, split: str, found: int, path: str) -> None:
+        """Compare the number of dialogues with the paper's."""
+        check_count(self.opt, "DSTC7", split, found, "dialogues", path)
+
+    def read(self, opt: Opt, split: str) -> "Targets | list[Question]":
+        """All of a split."""
+        folder = self.folder(opt)
+        path = os.path.join(folder, f"ubuntu_{NAMES[split]}_subtask_1.json")
+        if split == "train":
+            targets = Targets(read_dialogues(path))
+            self.check(split, len(targets.dialogues), path)
+            return targets
+        answers = os.path.join(folder, "ubuntu_responses_subtask_1.tsv") if split == "test" else None
+        questions = list(read_questions(path, answers))
+        self.check(split, len(questions), path)
+        return questions
+
+    def num_episodes(self) -> int:
+        """FixedDialogTeacher: an episode is one target with its context."""
+        return len(self.own)
+
+    def num_examples(self) -> int:
+        """FixedDialogTeacher: as many."""
+        return len(self.own)
+
+    def get(self, episode_idx: int, entry_idx: int = 0) -> ParlaiMessage:
+        """FixedDialogTeacher: an example."""
+        question = self.examples[self.own[episode_idx]]
+        message = {"text": as_parlai_writes(question.context), "labels": [question.label], "episode_done": True}
+        if question.candidates:
+            message["label_candidates"] = list(question.candidates)
+        return ParlaiMessage(message)
+
+
+class Sample(DefaultTeacher):
+    """Made-up dialogues in the same files, without a download."""
+
+    def folder(self, opt: Opt) -> str:
+        """Beside this file."""
+        return SAMPLE
+
+    def check(self, split: str, found: int, path: str) -> None:
+        """Nobody published scores on it."""
+
+
+class Targets:
+    """Every message but the first of each dialogue, after those before it.
+
+    Contexts are put together when they are asked for: all of them would take many times the dialogues' memory. An empty
+    message is no target; ParlAI's pull request 1850 counted thousands among the official candidates.
+    """
+
+    def __init__(self, dialogues: Iterable[tuple[Message, ...]]):
+        self.dialogues = list(dialogues)
+        self.places = array("i"), array("i")  # of the targets: dialogue, message
+        for number, dialogue in enumerate(self.dialogues):
+            for place, message in enumerate(dialogue):
+                if place and message.text:
+                    self.places[0].append(number)
+                    self.places[1].append(place)
+
+    def __len__(self) -> int:
+        return len(self.places[0])
+
+    def __getitem__(self, index: int) -> Question:
+        dialogue, place = self.dialogues[self.places[0][index]], self.places[1][index]
+        return Question(dialogue[:place], dialogue[place].text, [])
+
+
+def as_parlai_writes(context: Iterable[Message]) -> str:
+    """A context as ParlAI's teacher words it, with the speakers and a line end after each message.
+
+    The models of the paper have read that.
+    """
+    return "".join(f"{message.speaker.replace('_', ' ')}: {message.text}\n" for message in context)

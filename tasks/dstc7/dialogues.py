@@ -1,0 +1,143 @@
+"""The files of DSTC7 track 1, subtask 1: one JSON list of dialogues, each with the next message and what it may be.
+
+    {"example-id": 7, "messages-so-far": [{"speaker": "participant_1", "utterance": "..."}, ...],
+     "options-for-correct-answers": [{"candidate-id": "24C2925B04", "utterance": "..."}],
+     "options-for-next": [{"candidate-id": "CF4BCB17E9", "utterance": "..."}, ...]}
+
+The correct answers of the test set are in a file of their own, of tab-separated lines: example-id, candidate-id, text.
+"""
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import ijson
+
+from polyagents.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Message:
+    """Who said what."""
+
+    speaker: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """An example.
+
+    Attributes:
+        context: the messages so far.
+        label: the one that comes next.
+        candidates: what it is to be found among, itself included; none in training.
+    """
+
+    context: tuple[Message, ...]
+    label: str
+    candidates: list[str]
+
+
+def read_dialogues(path: str) -> Iterator[tuple[Message, ...]]:
+    """The training dialogues, with the correct answer as the last message.
+
+    Of the candidates that each of them brings nothing stays in memory.
+    """
+    return read_examples(path, lambda example, _: (*messages(example), Message("", given_answer(example)[1])))
+
+
+def read_questions(path: str, answers_path: str | None) -> Iterator[Question]:
+    """The dialogues of valid or test; for test, with the file of the answers."""
+    answers = {} if answers_path is None else read_answers(answers_path)
+
+    def read_question(example: dict[str, Any], number: int) -> Question:
+        name = str(example["example-id"])
+        if answers_path is not None and name not in answers:
+            raise InputError(f"{answers_path} has no answer for example-id {name} of {path}; download both again.")
+        options = example["options-for-next"]
+        label = find_label(options, *(given_answer(example) if answers_path is None else answers[name]))
+        if label is None:
+            raise InputError(f"{path}, example-id {name}: the correct answer is not among the candidates.")
+        candidates = [option["utterance"] for option in options]
+        random.Random(number).shuffle(candidates)  # ParlAI's order, the same in every run
+        return Question(tuple(messages(example)), label, candidates)
+
+    return read_examples(path, read_question)
+
+
+def given_answer(example: dict[str, Any]) -> tuple[str | None, str]:
+    """The candidate-id, where there is one, and the text of the correct answer."""
+    answer = example["options-for-correct-answers"][0]
+    return answer.get("candidate-id"), answer["utterance"]
+
+
+def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str) -> str | None:
+    """The correct answer as its candidate has it; None where no candidate is it.
+
+    By its id: the text may differ in white space, and ParlAI then adds it as a candidate 101.
+    """
+    for option in options:
+        if answer_id is not None and option.get("candidate-id") == answer_id:
+            return str(option["utterance"])
+    return answer if any(option["utterance"] == answer for option in options) else None
+
+
+def messages(example: dict[str, Any]) -> Iterator[Message]:
+    """What was said so far. There are two speakers, whose names are kept once."""
+    for message in example["messages-so-far"]:
+        yield Message(sys.intern(message["speaker"]), message["utterance"])
+
+
+def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterator[T]:
+    """The examples of a file as `read` makes them, by number. One is in memory at a time: train is a gigabyte of JSON.
+
+    Raises:
+        InputError: the file is missing, cut short, or something else.
+    """
+    done = 0
+    try:
+        with open(path, "rb") as file:
+            for example in ijson.items(file, "item"):
+                yield read(example, done)
+                done += 1
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); delete its folder and run again.") from error
+    except (ijson.JSONError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is damaged after its example {done} (no JSON there); delete its folder and run again."
+        ) from error
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InputError(
+            f"{path}, example {done + 1}: not in the format of DSTC7's subtask 1 ({type(error).__name__}: {error})."
+        ) from error
+    if done == 0:
+        raise InputError(f"{path} has no examples; it should be a list of dialogues in JSON.")
+
+
+def read_answers(path: str) -> dict[str, tuple[str, str]]:
+    """example-id -> (candidate-id, text).
+
+    Raises:
+        InputError: the file is missing, or no such table.
+    """
+    found = {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                name, candidate, text = line.rstrip("\n").split("\t")[:3]
+                found[name] = candidate, text
+    except OSError as error:
+        raise InputError(
+            f"The answers of DSTC7's test set cannot be read ({error.strerror}: {path}); give -dt valid, or delete the "
+            f"folder and run again."
+        ) from error
+    except ValueError as error:  # three columns, in UTF-8
+        raise InputError(
+            f"{path}, after line {len(found)}: not an example's id, its candidate's id and the text, divided by tabs."
+        ) from error
+    return found

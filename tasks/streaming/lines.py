@@ -1,0 +1,40 @@
+"""The lines of a source, each with the place after it."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .source import Place, Source
+
+
+class Line(NamedTuple):
+    """A line, without its end.
+
+    Attributes:
+        data: its bytes.
+        begin: the place of the first of them.
+        after: the place after it.
+        offset: byte of the file up to which it has been read.
+    """
+
+    data: bytes
+    begin: Place
+    after: Place
+    offset: int
+
+
+def lines(source: Source, start: Place) -> Iterator[Line]:
+    """The lines of one file from a place on, empty ones too."""
+    parts: list[bytes] = []  # of a line that has not ended yet
+    begin, after, offset = start, start, 0
+    for piece in source.pieces(start):
+        *ended, last = piece.data.split(b"\n")
+        begin, after, offset = begin if parts else piece.place, piece.place, piece.offset
+        for end in ended:
+            data, parts = b"".join([*parts, end]), []
+            after = after.later(len(end) + 1)
+            yield Line(data, begin, after, offset)
+            begin = after
+        parts += [last] if last else []
+        after = after.later(len(last))
+    if parts:
+        yield Line(b"".join(parts), begin, after, offset)

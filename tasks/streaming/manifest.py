@@ -1,0 +1,40 @@
+"""What a folder of finished data says of itself; without it there are none."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from polyagents.errors import InputError
+
+MANIFEST = "manifest.json"
+
+
+def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
+    """The manifest of finished data.
+
+    Args:
+        folder: of the data.
+        format: the version of the data that is understood.
+        missing: what to say where there is none, with {folder} and {reason}.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    path = os.path.join(folder, MANIFEST)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+    except OSError as error:
+        raise InputError(missing.format(folder=folder, reason=error.strerror)) from error
+    except ValueError as error:
+        raise InputError(f"{path} is damaged; delete {folder} and build again.") from error
+    if not isinstance(found, dict) or found.get("options", {}).get("format") != format:
+        raise InputError(f"{path} is of another version; build the data again, into another folder.")
+    return found
+
+
+def files_of(folder: str, made: dict[str, Any], split_name: str) -> Iterator[tuple[str, int]]:
+    """The files of a split and how many examples each holds."""
+    files = made["shards"] if split_name == "train" else [(f"{split_name}.jsonl", made["examples"][split_name])]
+    return ((os.path.join(folder, name), count) for name, count in files)

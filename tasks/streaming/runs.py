@@ -1,0 +1,75 @@
+"""More lines than memory holds, in order: sorted runs on the disk, merged."""
+
+import contextlib
+import heapq
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+
+from polyagents.shards import writing
+
+RUN_BYTES = 64_000_000  # of lines that are sorted in memory
+OPEN = 200  # files that are merged at once; a process may have 256 open on some systems
+
+
+class Runs:
+    """Collects lines and writes them as sorted runs.
+
+    Attributes:
+        prefix: what the names of their files begin with, with the folder.
+        names: of the files that are written.
+    """
+
+    def __init__(self, prefix: str):
+        self.prefix = prefix
+        self.names: list[str] = []
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def add(self, line: bytes) -> None:
+        """One line more, with its line end.
+
+        Raises:
+            InputError: the disk is full, or not ours to write to.
+        """
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= RUN_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Write what there is; the last run is as short as it is."""
+        if self._lines:
+            self._lines.sort()
+            path = f"{self.prefix}-{len(self.names):06d}.run"
+            with writing(path) as temporary, open(temporary, "wb") as file:
+                file.writelines(self._lines)
+            self.names.append(os.path.basename(path))
+            self._lines, self._size = [], 0
+
+
+def merged(paths: Sequence[str], spare: str) -> Iterator[bytes]:
+    """The lines of sorted files, in order.
+
+    Args:
+        paths: of the files, which stay.
+        spare: what the names of files begin with that are needed on the way, where there are many.
+    """
+    with contextlib.ExitStack() as stack:
+        files, begun = list(paths), itertools.count()
+        while len(files) > OPEN:
+            first, files = files[:OPEN], files[OPEN:]
+            files.append(stack.enter_context(together(first, f"{spare}-{next(begun):06d}.run")))
+        opened = [stack.enter_context(open(path, "rb")) for path in files]
+        yield from heapq.merge(*opened)
+
+
+@contextlib.contextmanager
+def together(paths: Sequence[str], path: str) -> Iterator[str]:
+    """Several sorted files as one, for a while."""
+    with contextlib.ExitStack() as stack, writing(path) as temporary, open(temporary, "wb") as file:
+        file.writelines(heapq.merge(*(stack.enter_context(open(one, "rb")) for one in paths)))
+    try:
+        yield path
+    finally:
+        os.remove(path)

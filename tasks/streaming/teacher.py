@@ -1,0 +1,118 @@
+"""A ParlAI teacher that streams shards: each example once in an epoch, over all processes, and on from any place."""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from parlai.core.message import Message
+from parlai.core.opt import Opt
+from parlai.core.teachers import FixedDialogTeacher
+from parlai.utils.data import DatatypeHelper
+from parlai.utils.distributed import get_rank, num_workers
+
+from .order import Order, Shards, Spot
+
+
+class Stream:
+    """What the teachers of a batch share.
+
+    Attributes:
+        shards: the examples of the split.
+        order: in which they come.
+        size: how many of them there are for this process.
+        is_evaluation: not a training set.
+    """
+
+    def __init__(self, opt: Opt, datatype: str, files: Sequence[tuple[str, int]]):
+        self.shards = Shards(files)
+        self.order = Order(self.shards.sizes, int(opt.get("teacher_seed") or 0))
+        self.is_evaluation = not DatatypeHelper.is_training(datatype)
+        self.shuffle = DatatypeHelper.should_shuffle(datatype)
+        # Each process has its own examples, except where the dictionary is built.
+        divided = self.is_evaluation or self.shuffle
+        self.step: int = num_workers() if divided else 1
+        self.first: int = get_rank() if divided else 0
+        self.size = self.order.total
+        if self.is_evaluation:
+            self.size = len(range(self.first, self.order.total, self.step))
+        if self.shuffle:
+            self.first += examples_before(opt, self.order.total)
+            background = opt.get("background_index")
+            if background is not None:  # --num-workers: several teachers read ahead for this process
+                self.first += self.step * background
+                self.step *= opt["num_workers"]
+
+    def spot(self, number: int) -> tuple[Spot, int]:
+        """Of this process's n-th example, and its place in the stream."""
+        place = self.first + number * self.step
+        return (self.order.spot(place) if self.shuffle else self.order.as_written(place)), place
+
+
+class StreamTeacher(FixedDialogTeacher):
+    """Streams the training set in an order that the seed decides (`--teacher-seed`), one shard in memory.
+
+    A training that is resumed goes on with the examples that come next. Not ParlAI's ChunkTeacher: it shuffles anew in
+    every run, and its queue holds 100,000 examples.
+    """
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # it streams anyway
+        self.random = False
+        self.number = 0
+        super().__init__(opt, shared)
+        self.data = self.open(opt) if shared is None else shared["data"]
+        self.id = self.__module__.split(".")[-2]
+        self.reset()
+
+    def open(self, opt: Opt) -> Stream:
+        """What there is to stream; its fields of an example are `text` and `label`."""
+        raise NotImplementedError
+
+    def share(self) -> dict[str, Any]:
+        """ParlAI: what the teachers of a batch have in common."""
+        return super().share() | {"data": self.data}
+
+    def num_examples(self) -> int:
+        """ParlAI: of the split; in evaluation, of this process's part of it."""
+        return self.data.size
+
+    def num_episodes(self) -> int:
+        """ParlAI: every example is one."""
+        return self.data.size
+
+    def next_episode_idx(self, num_eps: int | None = None, loop: bool | None = None) -> int:
+        """FixedDialogTeacher: the next one for whichever teacher of the batch asks."""
+        self.index.value += 1
+        self.number = self.index.value
+        return self.number % self.data.size if self.cycle and self.data.size else self.number
+
+    def skip(self, examples: int) -> None:
+        """Leave out so many examples, without reading them."""
+        self.index.value += examples
+
+    def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
+        """FixedDialogTeacher: the example of `next_episode_idx`."""
+        spot, place = self.data.spot(self.number)
+        example = self.data.shards.example(spot)
+        message = Message({"text": example["text"], "labels": [example["label"]], "episode_done": True})
+        others = self.others(spot, place)
+        if others:
+            message["label_candidates"] = [example["label"], *others]
+        return message
+
+    def others(self, spot: Spot, place: int) -> Sequence[str]:
+        """Candidates beside the label; none, where those of the batch are."""
+        return ()
+
+
+def examples_before(opt: Opt, epoch: int) -> int:
+    """How many examples a training that goes on from its checkpoint has had, as far as ParlAI has written it down."""
+    checkpoint = f"{opt.get('model_file')}.checkpoint"
+    if not opt.get("load_from_checkpoint") or not os.path.exists(checkpoint):
+        return 0
+    try:
+        with open(f"{checkpoint}.trainstats", encoding="utf-8") as file:
+            return round(json.load(file)["total_epochs"] * epoch)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0  # training itself says what is wrong with them

@@ -1,0 +1,28 @@
+"""A stream of lines -> files, each whole or not at all."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from tqdm import tqdm
+
+from polyagents.shards import writing
+
+
+def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
+    """The same lines, with progress."""
+    for line in lines:
+        yield line
+        bar.update()
+
+
+def write_lines(
+    folder: str, lines: Iterator[bytes], name: str, count: int, change: Callable[[bytes], bytes] = bytes
+) -> int:
+    """Write the next lines into a file, as far as there are so many; how many there were."""
+    written = 0
+    with writing(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
+        for line in itertools.islice(lines, count):
+            file.write(change(line))
+            written += 1
+    return written

@@ -1,0 +1,70 @@
+"""The files of the Ubuntu Dialogue Corpus V2: tables of commas, whose texts end each utterance and turn with a mark.
+
+Context,Utterance,Label
+my sound is gone __eou__ anybody ? __eou__ __eot__ is it muted ? __eou__ __eot__ ,it was __eou__ thanks __eou__,1
+
+In valid and test a right reply and nine wrong ones take the place of utterance and label.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+
+from polyagents.errors import InputError
+
+CONTEXT, UTTERANCE, LABEL = TRAIN = ("Context", "Utterance", "Label")
+RIGHT, *WRONG = ("Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9)))
+EVALUATION = (CONTEXT, RIGHT, *WRONG)
+END_OF_UTTERANCE = "__eou__"
+BOUNDARY = re.compile(r"__eou__|__eot__")
+# Python's own limit is 131,072, a dialogue may be longer. Where a quotation mark is not closed, a field takes all that
+# comes after it; so there is a limit.
+LONGEST_FIELD = 16_000_000
+
+
+def utterances(text: str) -> list[str]:
+    """What stands between the marks."""
+    return [part for part in map(str.strip, BOUNDARY.split(text)) if part]
+
+
+def context_of(text: str) -> str:
+    """A context, an utterance a line: the agents keep these apart by a token (paper v1 4.5)."""
+    return "\n".join(utterances(text))
+
+
+def reply_of(text: str) -> str:
+    """A reply in one line, in which the mark stays between utterances.
+
+    A line end would do in an example, but a candidates file has one candidate a line, and so does an index.
+    """
+    return f" {END_OF_UTTERANCE} ".join(utterances(text))
+
+
+def read_rows(path: str, columns: tuple[str, ...]) -> Iterator[list[str]]:
+    """These columns of a file, row by row.
+
+    Raises:
+        InputError: the file is missing, or no such table.
+    """
+    csv.field_size_limit(LONGEST_FIELD)
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            table = csv.reader(file)
+            header = next(table, [])
+            missing = [name for name in columns if name not in header]
+            if missing:
+                raise InputError(f"{path} has the columns {', '.join(header) or '(none)'}; {missing[0]} is missing.")
+            places = [header.index(name) for name in columns]
+            for row in table:
+                if len(row) != len(header):
+                    raise InputError(
+                        f"{path}, line {table.line_num}: {len(row)} columns, where the header has {len(header)}; "
+                        f"the file is damaged or cut short: delete its folder and run again."
+                    )
+                yield [row[place] for place in places]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); delete its folder and run again.") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is damaged near line {table.line_num} ({error}); delete its folder and run again."
+        ) from error

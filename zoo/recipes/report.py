@@ -1,0 +1,254 @@
+"""What trained models reach, beside what the paper reports: `polyagents recipe report FOLDER`."""
+
+import glob
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from polyagents import parlai_options
+from polyagents.benchmarks import measure
+from polyagents.benchmarks.report import markdown
+from polyagents.building import say
+from polyagents.errors import InputError
+from polyagents.fixed import located
+from polyagents.ranker import Ranker, quiet, reply_seconds
+from polyagents.shards import write_text
+from polyagents.tasks.sample.generate import dialogues, replies
+
+from .describe import CANDIDATES, together
+from .recipe import SMOKE, Recipe, find, flags_of
+
+TIMED_CANDIDATES = 1_000  # paper Table 5
+MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # that the median is of; a cross-encoder reads 1,000 pairs for each
+SAME_RESULT = ("chunk_tokens", "eval_batchsize", "fixed_candidates_path", "init_model")
+# Of flags that a recipe may leave out, and that change what is learnt.
+DEFAULTS: dict[str, Any] = {"num_epochs": -1, "max_train_steps": -1, "max_train_time": -1, "dropout": None}
+DEFAULTS |= {"lr_scheduler": "reduceonplateau", "lr_scheduler_decay": 0.4, "validation_every_n_epochs": 0.5}
+METRICS = {"MRR": "mrr"}  # R@k is hits@k
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that a recipe trained.
+
+    Attributes:
+        file: the model.
+        name: the recipe's, with `/smoke` where it was one.
+        changed: flags that were given beside the recipe, as text.
+        epochs: that it was trained for.
+        candidates: of each example in these evaluations.
+        reports: split -> metric -> value, of the evaluations at the end of its training.
+        milliseconds: of a reply out of 1,000.
+    """
+
+    file: str
+    name: str
+    changed: str
+    epochs: float
+    candidates: int
+    reports: Mapping[str, Mapping[str, float]]
+    milliseconds: float
+
+    @property
+    def recipe(self) -> Recipe:
+        """What it should have been."""
+        return find(self.name)
+
+    def percent(self, split: str, metric: str) -> float | None:
+        """What it reaches, in percent."""
+        value = self.reports[split].get(METRICS.get(metric, metric.replace("R@", "hits@")))
+        return None if value is None else 100 * value
+
+
+def report(folder: str) -> None:
+    """Print the tables, and write `report.md` and `report.png` into the folder.
+
+    Raises:
+        InputError: the folder has no model that a recipe trained.
+    """
+    models = trained_in(folder)
+    text = "\n\n".join(
+        [
+            "# What recipes reached",
+            "Percent; mean ± deviation where several models were trained alike. The splits are ParlAI's, evaluated at "
+            "the end of the training.",
+            markdown(quality(models)),
+            "## Time of a reply",
+            f"One context at a time among {TIMED_CANDIDATES:,} candidates, their vectors ready-made for bi- and "
+            f"poly-encoder; the median of {MESSAGES['bi']} messages (of a cross-encoder, {MESSAGES['cross']}). "
+            f"{machine()}.",
+            markdown(speed(models)),
+        ]
+    )
+    write_text(os.path.join(folder, "report.md"), f"{text}\n")
+    draw(models, os.path.join(folder, "report.png"))
+    print(text)
+    say(f"Written to {os.path.join(folder, 'report.md')} and report.png.")
+
+
+def machine() -> str:
+    """What the times were measured on."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else measure.machine()
+
+
+def trained_in(folder: str) -> list[Trained]:
+    """The finished models of a folder and of those below it, in the order of the recipes."""
+    found: list[tuple[str, str, str, float, int, dict[str, dict[str, float]]]] = []
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.trainstats"), recursive=True)):
+        file = path.removesuffix(".trainstats")
+        if not os.path.exists(f"{file}.opt") or not os.path.exists(file):
+            continue
+        opt = parlai_options.read(file)
+        name = str(opt.get("init_opt") or "").split(",")[0]
+        with open(path, encoding="utf-8") as opened:
+            stats = json.load(opened)
+        reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
+        if flags_of(name) is not None and any(reports.values()):
+            epochs = float(stats["total_epochs"])
+            found.append((file, name, changed_flags(name, opt), epochs, candidates_of(name, opt), reports))
+    if not found:
+        raise InputError(
+            f"{folder} has no finished model of a recipe; train one with polyagents recipe run NAME -mf "
+            f"{os.path.join(folder, 'M')}."
+        )
+    models = []
+    for file, name, changed, epochs, candidates, reports in tqdm(found, desc="timing replies", unit=" models"):
+        milliseconds = reply_time(file, find(name).kind)
+        models.append(Trained(file, name, changed, epochs, candidates, reports, milliseconds))
+    return sorted(models, key=lambda model: model.recipe.place)
+
+
+def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
+    """Where a model's flags are not the recipe's and could have changed the result."""
+    if name.endswith(SMOKE):
+        return "smoke: two updates on a sample"
+    flags = DEFAULTS | (flags_of(name) or {})
+    others = {key: opt.get(key) for key, value in flags.items() if key not in SAME_RESULT and opt.get(key) != value}
+    changed = [f"{key} {value} (recipe: {flags[key]})" for key, value in others.items()]
+    start = str(flags.get("init_model", "")).removeprefix("zoo:")
+    if start and not str(opt.get("backbone")).endswith(start):  # an agent notes there what it started from
+        changed.append(f"started from {opt.get('backbone')} (recipe: {start})")
+    return ", ".join(changed)
+
+
+def candidates_of(name: str, opt: Mapping[str, Any]) -> int:
+    """How many candidates an example has: the task's number, or the fixed ones and the label."""
+    if opt.get("eval_candidates") != "fixed":
+        return CANDIDATES[find(name).task]
+    with open(located(str(opt["fixed_candidates_path"]), opt.get("datapath")), "rb") as file:
+        return 1 + sum(1 for _ in file)
+
+
+def reply_time(file: str, kind: str) -> float:
+    """Milliseconds of a reply: the median of some messages."""
+    words = replies()
+    candidates = [f"{words[i % len(words)]} {words[i // len(words)]}" for i in range(TIMED_CANDIDATES)]
+    contexts = ["\n".join(turn.text for turn in dialogue) for dialogue in dialogues("test")[: MESSAGES[kind]]]
+    with quiet():
+        ranker = Ranker.load(file)
+        prepared = ranker.prepare(candidates)
+        ranker.rank(contexts[-1], prepared, top_k=1)
+        return 1e3 * reply_seconds(ranker, contexts, prepared)
+
+
+def alike(models: Sequence[Trained]) -> list[list[Trained]]:
+    """Models of one recipe with the same flags and candidates: they differ by their seed."""
+    groups: dict[tuple[str, str, int], list[Trained]] = {}
+    for model in models:
+        groups.setdefault((model.name, model.changed, model.candidates), []).append(model)
+    return list(groups.values())
+
+
+def quality(models: Sequence[Trained]) -> list[dict[str, Any]]:
+    """A row for each number that the paper has."""
+    rows = []
+    for group in alike(models):
+        first = group[0]
+        wanted = dict.fromkeys((value.split, value.metric) for value in first.recipe.expected)
+        for split, metric in wanted:
+            measured = [value for model in group if (value := model.percent(split, metric)) is not None]
+            if not measured:
+                continue
+            size = f"/{first.candidates}" if "@" in metric else ""
+            values = [value for value in first.recipe.expected if (value.split, value.metric) == (split, metric)]
+            rows.append(
+                {
+                    "recipe": first.name,
+                    "split": split,
+                    "metric": f"{metric}{size}",
+                    "measured": mean_and_deviation(measured),
+                    "paper": together(values),
+                    "source": ", ".join(dict.fromkeys(value.source for value in values)),
+                    "models": len(measured),
+                    "examples": ", ".join(
+                        dict.fromkeys(f"{model.reports[split]['exs']:,.0f}" for model in group if model.reports[split])
+                    ),
+                    "epochs": round(statistics.mean(model.epochs for model in group), 1),
+                    "not as in the recipe": first.changed,
+                }
+            )
+    return rows
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """As the paper writes it."""
+    mean = f"{statistics.mean(values):.1f}"
+    return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
+
+
+def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
+    """A row for each group of models."""
+    rows = []
+    for group in alike(models):
+        milliseconds = statistics.median(model.milliseconds for model in group)
+        changed = group[0].changed
+        rows.append({"recipe": group[0].name, "ms per reply": f"{milliseconds:,.2f}", "not as in the recipe": changed})
+    return rows
+
+
+def draw(models: Sequence[Trained], path: str) -> None:
+    """R@1 against milliseconds per reply, a panel a task."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    tasks = list(dict.fromkeys(model.recipe.task for model in models))
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=(7 * len(tasks), 5), layout="constrained", squeeze=False)
+    for panel, task in zip(panels[0], tasks, strict=True):
+        groups = alike([model for model in models if model.recipe.task == task])
+        split = "test" if any(group[0].reports["test"] for group in groups) else "valid"
+        for number, group in enumerate(groups):
+            draw_group(panel, group, split, f"C{number % 10}")
+        times = [model.milliseconds for group in groups for model in group]
+        low, high = panel.get_ylim()
+        panel.set(xscale="log", xlim=(min(times) / 2, max(times) * 2), ylim=(low - 2, high + 2))
+        panel.set_xlabel(f"milliseconds per reply out of {TIMED_CANDIDATES:,} (log scale; left is faster)")
+        panel.set_ylabel(f"R@1/{groups[0][0].candidates}, percent")
+        panel.set_title(f"{task}, {split}: dots measured here, rings the paper's")
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter("{x:g}" if max(times) < 10 * min(times) else "")
+        panel.grid(alpha=0.3, which="both")
+        panel.legend(fontsize="small")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def draw_group(panel: Any, group: Sequence[Trained], split: str, colour: str) -> None:
+    """A dot for what was measured, with its deviation, and a ring for each number that the paper has."""
+    recipe = group[0].recipe
+    points = [value for model in group if (value := model.percent(split, "R@1")) is not None]
+    milliseconds = statistics.median(model.milliseconds for model in group)
+    if points:
+        spread = statistics.stdev(points) if len(points) > 1 else 0
+        name = group[0].name.removeprefix(f"{recipe.task}/") + (" (changed)" if group[0].changed else "")
+        panel.errorbar(milliseconds, statistics.mean(points), spread, fmt="o", color=colour, label=name, capsize=4)
+        for papers in recipe.expected:
+            if (papers.split, papers.metric) == (split, "R@1"):
+                panel.plot(milliseconds, papers.mean, "o", markersize=11, markerfacecolor="none", color=colour)
