@@ -1,0 +1,215 @@
+"""What stands before the application: who may ask, how often, from which page, and how much.
+
+A request is refused before its body is read, and a body before it is longer than it may be.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import math
+from collections.abc import Mapping
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from polyagents.serving.limits import BODY_BYTES, BODY_SECONDS, Rate
+
+COOKIE = "polyagents_serve"
+HEADERS = {
+    # Nothing from elsewhere, nothing inline: a text that got into the page as HTML could still do nothing.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Refused(Exception):
+    """A request that goes no further: status, one sentence, more headers."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None):
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, headers
+
+
+class Guard:
+    """An ASGI application around another one.
+
+    Args:
+        app: what is protected.
+        token: what every request must bring; None lets in all that is addressed to this machine itself.
+        per_minute: requests of one client.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, per_minute: int):
+        self.app, self.rate = app, Rate(per_minute)
+        self.secret = None if token is None else digest(token.encode("utf-8"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, pass it on, and add HEADERS to the response."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        more = dict(HEADERS)
+
+        answer = with_headers(send, more)
+        try:
+            by_link = self.check(scope)
+            if scope["method"] == "POST":
+                check_sender(scope)
+                receive = replay(await body(scope, receive), receive)
+        except Refused as refusal:
+            response = JSONResponse({"error": refusal.sentence}, refusal.status, refusal.headers)
+            await response(scope, receive, answer)
+            return
+        if by_link and self.secret:
+            more["Set-Cookie"] = f"{COOKIE}={self.secret.decode()}; Path=/; HttpOnly; SameSite=Strict"
+        await self.app(scope, receive, answer)
+
+    def check(self, scope: Scope) -> bool:
+        """Refuse a request of the wrong host, one too many, or one without the token; else whether a link brought it.
+
+        Raises:
+            Refused: 403, 429 or 401.
+        """
+        if self.secret is None and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
+            # Another site's name that was made to point to this machine would read along (DNS rebinding).
+            raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")
+        client = (scope.get("client") or ("unknown",))[0]
+        if wait := self.rate.wait(client):
+            raise Refused(
+                429,
+                f"Too many requests; ask again in {math.ceil(wait)} s, or start the server with more "
+                f"--requests-per-minute.",
+                {"Retry-After": str(math.ceil(wait))},
+            )
+        if self.secret is None:
+            return False
+        given, by_link = credentials(scope)
+        if not any(hmac.compare_digest(self.secret, one) for one in given):
+            raise Refused(
+                401,
+                "The token is missing or wrong; send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in "
+                "a browser.",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        return by_link
+
+
+def digest(token: bytes) -> bytes:
+    """Of one length whatever the token, and fit for a cookie, which does not give the token away."""
+    return hashlib.sha256(b"polyagents serve:" + token).hexdigest().encode()
+
+
+def credentials(scope: Scope) -> tuple[list[bytes], bool]:
+    """Digests of the tokens that a request brings; and whether it is the page's address with one in it."""
+    headers = Headers(scope=scope)
+    cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+    given = [cookie.encode("latin-1", "replace")]
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        given.append(digest(bearer.strip().encode("latin-1")))  # which is how ASGI's bytes became this text
+    if scope["path"] == "/" and scope["method"] == "GET":
+        links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+        given += [digest(link.encode("utf-8")) for link in links]
+        return given, bool(links)
+    return given, False
+
+
+def hostname(host: str) -> str:
+    """`localhost` of `localhost:8008`, `::1` of `[::1]:8008`; empty where it is neither."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own, which nobody else can reach."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_sender(scope: Scope) -> None:
+    """Refuse what another site's page may send in a visitor's name.
+
+    Raises:
+        Refused: 403, or 415: only what a page must ask for first (CORS), and is never allowed, is taken.
+    """
+    headers = Headers(scope=scope)
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host"):
+        raise Refused(403, "This request comes from a page of another site; only this server's own page may ask.")
+    if content_type(headers) != "application/json":
+        raise Refused(415, "The body must be JSON; send it with the header Content-Type: application/json.")
+
+
+def content_type(headers: Headers) -> str:
+    """Of a request's body, without its parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """An ASGI send that adds headers to the response, those that are there when it begins."""
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(headers)
+        await send(message)
+
+    return answer
+
+
+async def body(scope: Scope, receive: Receive) -> bytes:
+    """The whole body.
+
+    Raises:
+        Refused: 413, before more than BODY_BYTES of it are read; 408 where it does not come.
+    """
+    announced = Headers(scope=scope).get("content-length", "0")
+    if int(announced) > BODY_BYTES:  # h11 has seen to it that it is a number
+        raise too_large()
+    try:
+        return await asyncio.wait_for(collected(receive), BODY_SECONDS)
+    except asyncio.TimeoutError as error:  # another class in Python 3.10
+        raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} s.", {"Connection": "close"}) from error
+
+
+async def collected(receive: Receive) -> bytes:
+    """A body that may come without its length."""
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "The connection was closed before the whole body had come.")
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > BODY_BYTES:
+            raise too_large()
+        parts.append(part)
+    return b"".join(parts)
+
+
+def too_large() -> Refused:
+    """The sentence for a body over the limit."""
+    return Refused(413, f"The body is larger than {BODY_BYTES:,} bytes; send fewer or shorter texts.")
+
+
+def replay(content: bytes, receive: Receive) -> Receive:
+    """An ASGI receive that gives a body that was read already, and then what comes."""
+    unread = [content]
+
+    async def again() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await receive()
+
+    return again

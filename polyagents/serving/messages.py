@@ -1,0 +1,149 @@
+"""What travels as JSON: requests, which say what they may be, and responses."""
+
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from polyagents.ranker import Match
+from polyagents.serving.batching import Answer
+from polyagents.serving.limits import (
+    CANDIDATE_CHARACTERS,
+    CANDIDATES,
+    CONTEXT_CHARACTERS,
+    TOP_K,
+    TURNS,
+)
+
+
+def characters(text: str) -> str:
+    """A text of whole characters; JSON can spell half a surrogate pair, which no tokenizer or file takes."""
+    text.encode("utf-8")  # a UnicodeEncodeError is a ValueError
+    return text
+
+
+def short_enough(context: str | list[str]) -> str | list[str]:
+    """A context within the limit."""
+    if sum(map(len, [context] if isinstance(context, str) else context)) > CONTEXT_CHARACTERS:
+        raise ValueError("too long")
+    return context
+
+
+def not_blank(context: str | list[str]) -> str | list[str]:
+    """A context, or last turn, with something to answer."""
+    if not (context if isinstance(context, str) else context[-1]).strip():
+        raise ValueError("blank")
+    return context
+
+
+Text = Annotated[str, AfterValidator(characters)]
+Turns = Annotated[list[Text], Field(min_length=1, max_length=TURNS), AfterValidator(short_enough)]
+TopK = Annotated[int, Field(ge=1, le=TOP_K, description=f"a whole number from 1 to {TOP_K}: how many to return")]
+
+
+class Request(BaseModel):
+    """A request: what it does not know is refused, and a number is no text."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class RankRequest(Request):
+    """Rank candidates for a context."""
+
+    context: Annotated[
+        Annotated[Text, AfterValidator(short_enough)] | Turns,
+        AfterValidator(not_blank),
+        Field(
+            description=f"a text, or a list of 1 to {TURNS} turns, oldest first and persona lines before them; not "
+            f"blank, at most {CONTEXT_CHARACTERS:,} characters together",
+            examples=[["your persona: i ski .", "what do you do in winter ?"]],
+        ),
+    ]
+    candidates: Annotated[
+        list[Annotated[Text, Field(max_length=CANDIDATE_CHARACTERS)]] | None,
+        Field(
+            min_length=1,
+            max_length=CANDIDATES,
+            description=f"a list of 1 to {CANDIDATES:,} texts of at most {CANDIDATE_CHARACTERS:,} characters each; "
+            f"left out, the candidates that the server was started with",
+        ),
+    ] = None
+    top_k: TopK = 10
+
+
+class ChatRequest(Request):
+    """Reply to a conversation, from the candidates that the server was started with."""
+
+    history: Annotated[
+        Turns,
+        AfterValidator(not_blank),
+        Field(
+            description=f"a list of 1 to {TURNS} turns, oldest first; the last one is answered and not blank, all "
+            f"together have at most {CONTEXT_CHARACTERS:,} characters",
+            examples=[["hi !", "hello , how are you ?", "i am fine"]],
+        ),
+    ]
+    persona: Annotated[
+        list[Text],
+        Field(max_length=TURNS),
+        AfterValidator(short_enough),
+        Field(
+            description=f"a list of at most {TURNS} lines that stand before the conversation, with at most "
+            f"{CONTEXT_CHARACTERS:,} characters together",
+            examples=[["your persona: i ski ."]],
+        ),
+    ] = []
+    top_k: TopK = 10
+
+
+class Ranked(BaseModel):
+    """A candidate: its place in the list, its text and score (null where the model gives no number)."""
+
+    index: int
+    text: str
+    score: float | None
+
+    @classmethod
+    def of(cls, match: Match) -> "Ranked":
+        """From Python's; JSON has no infinity."""
+        return cls(index=match.index, text=match.text, score=match.score if math.isfinite(match.score) else None)
+
+
+class Source(BaseModel):
+    """What was ranked: a candidates file or index folder, or `request`; and how many candidates that has."""
+
+    name: str
+    size: int
+
+
+class RankResponse(BaseModel):
+    """The best candidates, highest score first; among equals the lower index."""
+
+    matches: Annotated[list[Ranked], Field(description="the best, each with index, text and score")]
+    complete: Annotated[bool, Field(description="false where an approximate index may have left out a better one")]
+    candidates: Annotated[Source, Field(description="what was ranked: name (of a request's own: request) and size")]
+    ms: Annotated[float, Field(description="milliseconds from the request to this response, waiting included")]
+    together: Annotated[int, Field(description="requests that the model ranked at once, this one counted")]
+
+    @classmethod
+    def of(cls, answer: Answer, source: Source, ms: float) -> dict[str, Any]:
+        """The fields of a response."""
+        return {
+            "matches": [Ranked.of(match) for match in answer.matches],
+            "complete": answer.complete,
+            "candidates": source,
+            "ms": round(ms, 2),
+            "together": answer.together,
+        }
+
+
+class ChatResponse(RankResponse):
+    """The reply, which is the first of the matches; what the conversation has said already is left out of them."""
+
+    text: Annotated[str, Field(description="the reply")]
+
+
+class Problem(BaseModel):
+    """What was wrong, in one sentence."""
+
+    error: str

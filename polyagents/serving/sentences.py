@@ -1,0 +1,38 @@
+"""What was wrong with a request, in one sentence: what was given, what is possible."""
+
+import json
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+
+from polyagents.serving.messages import ChatRequest, RankRequest
+
+FIELDS = {**RankRequest.model_fields, **ChatRequest.model_fields}
+
+
+def sentence_of(error: RequestValidationError) -> str:
+    """Of the first thing that was wrong."""
+    first = error.errors()[0]
+    kind, place = first["type"], first["loc"][1:]
+    if kind == "json_invalid":
+        return f"The body is not JSON ({first['ctx']['error']}, at character {place[0]})."
+    name = place[0] if place else None
+    if kind == "extra_forbidden":
+        return f"There is no field {ascii(name)[:40]}; /docs says which there are."
+    if name not in FIELDS:
+        return f"The body must be a JSON object; given: {given(first['input'])}. /docs has examples."
+    what = "it is missing" if kind == "missing" else f"given: {given(first['input'])}"
+    return f"{name} must be {FIELDS[str(name)].description}; {what}."
+
+
+def given(value: Any) -> str:
+    """What a value is, short, and safe to send back."""
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            return "a text with half a surrogate pair, which is no character"
+        return f"a text of {len(value):,} characters"
+    if isinstance(value, (list, dict)):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
+    return json.dumps(value)[:40]  # a number, true, false or null

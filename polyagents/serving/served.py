@@ -1,0 +1,73 @@
+"""What a server serves: one model, and the candidates that it was started with."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polyagents.candidate_texts import read_candidates
+from polyagents.candidates import CandidateStore, HeldCandidates
+from polyagents.errors import InputError
+from polyagents.ranker import Candidates, Match, Ranker, quiet
+
+SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
+KINDS = {"BiEncoder": "bi-encoder", "PolyEncoder": "poly-encoder", "CrossEncoder": "cross-encoder"}
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model and its candidates.
+
+    Attributes:
+        ranker: the model.
+        candidates: encoded as far as that can be done ahead.
+        model: its file, as the user named it.
+        source: the candidates file or index folder.
+    """
+
+    ranker: Ranker
+    candidates: Candidates
+    model: str
+    source: str
+
+    @classmethod
+    def load(cls, model_file: str, candidates_file: str | None = None, index_dir: str | None = None) -> "Served":
+        """Load a model and encode its candidates; without either source, `interactive`'s: all labels of its task.
+
+        Raises:
+            InputError: something of it cannot be read, or the model names no task.
+        """
+        ranker = Ranker.load(model_file)
+        if index_dir:
+            return cls(ranker, ranker.open_index(index_dir), model_file, index_dir)
+        if not candidates_file and not ranker.agent.opt.get("task"):
+            raise InputError(
+                f"{model_file} does not say which task it was trained on, whose replies it could give; name some with "
+                f"--candidates-file or --index-dir."
+            )
+        with quiet():
+            file = candidates_file or ranker.agent.get_task_candidates_path()
+        return cls(ranker, ranker.prepare(read_candidates(file)), model_file, file)
+
+    @property
+    def kind(self) -> str:
+        """bi-, poly- or cross-encoder."""
+        return KINDS[self.ranker.agent.architecture]
+
+    def length_class(self, context: str) -> int:
+        """Contexts of one class are worth encoding together.
+
+        A batch is padded to its longest text. A GPU hardly minds; on a CPU that is work thrown away, and measured to
+        cost more than a common call saves, but for short texts (benchmarks/serving.py).
+        """
+        if self.ranker.agent.device.type != "cpu":
+            return 0
+        return max(round(2 * math.log2(max(len(context), 1) / SHORT)), 0)
+
+    def rank(
+        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
+    ) -> list[tuple[list[Match], bool]]:
+        """`Ranker.rank` over a request's candidates, or over the server's where it brings none; and if complete."""
+        ranked = self.candidates if candidates is None else candidates
+        if isinstance(ranked, (CandidateStore, HeldCandidates)):
+            return list(zip(*self.ranker.search(contexts, ranked, top_k), strict=True))
+        return [(matches, True) for matches in self.ranker.rank(contexts, ranked, top_k)]

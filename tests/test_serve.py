@@ -1,0 +1,577 @@
+"""`polyagents serve`: what it answers, what it refuses, and that nothing stops it."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+import torch
+from starlette.testclient import TestClient
+from web import raw, running
+
+from polyagents import Match, Ranker
+from polyagents.serving import limits
+from polyagents.serving.app import create_app
+from polyagents.serving.batching import Batcher, Question, QueueFull
+from polyagents.serving.limits import Rate
+from polyagents.serving.served import Served
+
+HERE = "http://127.0.0.1:8008"
+REPLIES = ["hi there", "so you like red", "so you like blue", "i do not know", "tell me more", "bye"]
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def served(trained, tmp_path_factory):
+    """A poly-encoder with six replies."""
+    path = tmp_path_factory.mktemp("serve") / "replies.txt"
+    path.write_text("\n".join(REPLIES))
+    return Served.load(trained("poly"), str(path))
+
+
+@pytest.fixture
+def client(served):
+    """A client of its server, without a network between them."""
+    with TestClient(create_app(served), HERE) as client:
+        yield client
+
+
+class Stand:
+    """In place of a `Served`: a model that is a function."""
+
+    kind, candidates = "bi-encoder", REPLIES
+
+    def __init__(self, rank, model="M", source="replies.txt"):
+        self.rank, self.model, self.source = rank, model, source
+
+    def length_class(self, context):
+        return 0
+
+
+def echo(contexts, candidates, top_k):
+    """The context is the reply; `bad` breaks the model, with all that is ranked at once."""
+    if "bad" in contexts:
+        raise RuntimeError("out of memory")
+    return [([Match(0, context, 1.0)], True) for context in contexts]
+
+
+def found(matches):
+    """Matches of Python as those of JSON."""
+    return [{"index": m.index, "text": m.text, "score": pytest.approx(m.score, abs=1e-4)} for m in matches]
+
+
+def events(text):
+    """Server-sent events: (name, data)."""
+    parts = [part.split("\n") for part in text.split("\n\n") if part]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_rank_gives_what_the_ranker_gives(client, served):
+    answer = client.post("/rank", json={"context": "hi !", "top_k": 3}).json()
+    assert answer["matches"] == found(served.ranker.rank("hi !", REPLIES, top_k=3))
+    assert answer["candidates"] == {"name": served.source, "size": 6} and answer["complete"] is True
+    assert answer["ms"] > 0 and answer["together"] == 1
+
+
+def test_rank_takes_turns_and_candidates_of_its_own(client, served):
+    turns, candidates = ["your persona: i ski .", "hi !"], ["yes", "no", "yes"]
+    answer = client.post("/rank", json={"context": turns, "candidates": candidates}).json()
+    assert answer["matches"] == found(served.ranker.rank("\n".join(turns), candidates))
+    assert answer["candidates"] == {"name": "request", "size": 3}
+
+
+@pytest.mark.parametrize("kind", ["bi", "cross"])
+def test_the_other_architectures_are_served(trained, replies, kind):
+    served = Served.load(trained(kind), str(replies))
+    with TestClient(create_app(served), HERE) as client:
+        answer = client.post("/rank", json={"context": "hi !"}).json()
+    assert answer["matches"] == found(served.ranker.rank("hi !", REPLIES))
+
+
+def test_an_index_is_served(model, replies, tmp_path):
+    file = str(model("bi"))
+    ranker = Ranker.load(file)
+    index = ranker.index(replies, tmp_path / "index")
+    with TestClient(create_app(Served.load(file, index_dir=str(tmp_path / "index"))), HERE) as client:
+        answer = client.post("/rank", json={"context": "hi !", "top_k": 2}).json()
+    assert answer["matches"] == found(ranker.rank("hi !", index, top_k=2))
+    assert answer["candidates"] == {"name": str(tmp_path / "index"), "size": 6}
+
+
+def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
+    file = model("poly")
+    with TestClient(create_app(Served.load(str(file))), HERE) as client:
+        reply = client.post("/chat", json={"history": ["hi !"]}).json()
+    assert reply["text"] in " ".join(chat(file, ["hi !"], "-t", "polyagents.tasks.sample")[0])
+    assert reply["candidates"]["name"].endswith(".cands")
+
+
+def test_chat_puts_the_persona_first_and_says_nothing_twice(client, served):
+    persona, history = ["your persona: i ski ."], ["hi !", "so you like red", "yes"]
+    answer = client.post("/chat", json={"history": history, "persona": persona, "top_k": 10}).json()
+    all_of_them = served.ranker.rank("\n".join(persona + history), REPLIES)
+    assert answer["matches"] == found(match for match in all_of_them if match.text != "so you like red")
+    assert answer["text"] == answer["matches"][0]["text"]
+
+
+def test_chat_repeats_itself_when_all_has_been_said(client):
+    answer = client.post("/chat", json={"history": [*REPLIES, "and now ?"]}).json()
+    assert answer["text"] in REPLIES
+
+
+def test_chat_streams_what_happens(client):
+    body = {"history": ["hi !"], "top_k": 2}
+    answer = client.post("/chat", json=body, headers={"Accept": "text/event-stream"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    (first, queued), (second, ranking), (third, reply) = events(answer.text)
+    assert (first, second, third) == ("queued", "ranking", "reply")
+    assert queued == {"ahead": 0} and ranking["candidates"]["size"] == 6
+    whole = client.post("/chat", json=body).json()
+    assert reply["matches"] == whole["matches"] and reply["text"] == whole["text"]
+
+
+def test_the_page_shows_what_is_served(client, served):
+    page = client.get("/").text
+    assert "poly-encoder" in page and "6 candidates" in page and served.source in page
+
+
+def test_the_endpoints_are_described_without_the_network(client):
+    page, schema = client.get("/docs").text, client.get("/openapi.json").json()
+    assert set(schema["paths"]) == {"/rank", "/chat"}
+    assert {"200", "401", "413", "415", "422", "429", "500", "503"} == set(
+        schema["paths"]["/rank"]["post"]["responses"]
+    )
+    assert "POST /rank" in page and "a whole number from 1 to 100" in page and "curl http://127.0.0.1:8008/chat" in page
+    assert "http" not in page.replace(HERE, "")  # nothing from elsewhere
+    assert "<script" not in page
+
+
+# ---- many at once ----------------------------------------------------------------------------------------------------
+
+
+def answers(rank, questions, **limits):
+    """Answers (or errors) to questions that all wait when the model begins."""
+
+    async def ask():
+        batcher = Batcher(rank, **limits)
+        tickets = [batcher.ask(question) for question in questions]
+        worker = asyncio.create_task(batcher.run())
+        result = await asyncio.gather(*(ticket.answer for ticket in tickets), return_exceptions=True)
+        worker.cancel()
+        return result
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
+def test_what_waits_is_ranked_together_as_if_alone(trained, replies, kind):
+    served = Served.load(trained(kind), str(replies))
+    contexts = ["hi !", "do you like red ?\nyes", "tell me everything about the sea and the mountains", "bye", "hi !"]
+    together = answers(served.rank, [Question(context, None, 4) for context in contexts])
+    for context, answer in zip(contexts, together, strict=True):
+        (alone,) = answers(served.rank, [Question(context, None, 4)])
+        assert (alone.together, answer.together) == (1, 5)
+        assert [m.index for m in answer.matches] == [m.index for m in alone.matches]
+        assert [m.score for m in answer.matches] == pytest.approx([m.score for m in alone.matches], abs=1e-4)
+
+
+def test_only_what_is_alike_is_ranked_together():
+    asked = [Question("a", None, 1), Question("b", ("x",), 1), Question("c", None, 2), Question("d", None, 1)]
+    found = answers(echo, asked)
+    assert [answer.matches[0].text for answer in found] == ["a", "b", "c", "d"]
+    assert [answer.together for answer in found] == [2, 1, 1, 2]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU all are ranked together")
+def test_a_long_context_does_not_hold_up_short_ones(served):
+    """On a CPU, where all would be padded to its length."""
+    asked = [Question(context, None, 1) for context in ("hi", "hi there " * 500, "how are you ?")]
+    assert [answer.together for answer in answers(served.rank, asked, length_class=served.length_class)] == [2, 1, 2]
+
+
+def test_the_oldest_question_is_answered_first():
+    order = []
+
+    def rank(contexts, candidates, top_k):
+        order.append("".join(contexts))
+        return echo(contexts, candidates, top_k)
+
+    answers(rank, [Question(context, None, k) for context, k in (("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 2))])
+    assert order == ["ad", "be", "c"]
+
+
+def test_no_more_are_ranked_together_than_allowed():
+    assert [a.together for a in answers(echo, [Question(c, None, 1) for c in "abcde"], together=2)] == [2, 2, 2, 2, 1]
+
+
+def test_an_error_of_the_model_is_only_for_the_request_that_caused_it():
+    first, second, third = answers(echo, [Question(context, None, 1) for context in ("a", "bad", "c")])
+    assert (first.matches[0].text, third.matches[0].text) == ("a", "c")
+    assert isinstance(second, RuntimeError)
+
+
+def test_what_nobody_waits_for_is_not_ranked():
+    ranked = []
+
+    def rank(contexts, candidates, top_k):
+        ranked.extend(contexts)
+        return echo(contexts, candidates, top_k)
+
+    async def ask():
+        batcher = Batcher(rank)
+        gone, there = batcher.ask(Question("gone", None, 1)), batcher.ask(Question("there", None, 1))
+        gone.answer.cancel()
+        worker = asyncio.create_task(batcher.run())
+        await there.answer
+        worker.cancel()
+
+    asyncio.run(ask())
+    assert ranked == ["there"]
+
+
+def test_a_full_queue_is_an_exception():
+    async def ask():
+        batcher = Batcher(echo, waiting=1)
+        batcher.ask(Question("a", None, 1))
+        with pytest.raises(QueueFull):
+            batcher.ask(Question("b", None, 1))
+
+    asyncio.run(ask())
+
+
+def test_a_full_queue_is_503():
+    async def ask():
+        transport = httpx2.ASGITransport(create_app(Stand(echo), waiting=1))  # no lifespan: nobody answers
+        async with httpx2.AsyncClient(transport=transport, base_url=HERE) as client:
+            sent = {asyncio.create_task(client.post("/rank", json={"context": c})) for c in "ab"}
+            done, waiting = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+            for one in waiting:
+                one.cancel()
+            return done.pop().result()
+
+    answer = asyncio.run(ask())
+    assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+    assert "Too many requests wait" in answer.json()["error"]
+
+
+def test_the_server_goes_on_after_an_error_of_the_model():
+    with TestClient(create_app(Stand(echo)), HERE, raise_server_exceptions=False) as client:
+        failed = client.post("/rank", json={"context": "bad"})
+        assert failed.status_code == 500 and failed.json()["error"].startswith("The model failed with RuntimeError")
+        assert "out of memory" not in failed.text  # that is for the server's log
+        streamed = client.post("/chat", json={"history": ["bad"]}, headers={"Accept": "text/event-stream"})
+        assert events(streamed.text)[-1] == ("error", failed.json())
+        assert client.post("/rank", json={"context": "good"}).json()["matches"][0]["text"] == "good"
+
+
+def test_a_score_that_is_no_number_is_null():
+    rank = lambda contexts, candidates, top_k: [([Match(0, "a", float("-inf"))], True)]  # noqa: E731
+    with TestClient(create_app(Stand(rank)), HERE) as client:
+        assert client.post("/rank", json={"context": "a"}).json()["matches"][0]["score"] is None
+        streamed = client.post("/chat", json={"history": ["b"]}, headers={"Accept": "text/event-stream"})
+        assert events(streamed.text)[-1][1]["matches"][0]["score"] is None
+
+
+# ---- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_may_ask_so_often_a_minute():
+    now = [0.0]
+    rate = Rate(3, clock=lambda: now[0])
+    assert [rate.wait("a") for _ in range(3)] == [0, 0, 0]
+    assert rate.wait("a") == pytest.approx(20) and rate.wait("b") == 0
+    now[0] = 20.0
+    assert rate.wait("a") == 0 and rate.wait("a") == pytest.approx(20)
+
+
+def test_clients_that_have_gone_are_forgotten(monkeypatch):
+    monkeypatch.setattr(limits, "CLIENTS", 2)
+    now = [0.0]
+    rate = Rate(60, clock=lambda: now[0])
+    for client in ("a", "b"):
+        rate.wait(client)
+    now[0] = 100.0
+    rate.wait("c")
+    assert set(rate.used_until) == {"c"}
+
+
+def test_too_many_requests_are_told_when_to_come_again(served):
+    with TestClient(create_app(served, per_minute=2), HERE) as client:
+        answers = [client.post("/rank", json={"context": "hi"}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[2].headers["retry-after"] == "30" and "ask again in 30 s" in answers[2].json()["error"]
+
+
+def test_a_client_cannot_say_that_it_is_another():
+    """uvicorn believes X-Forwarded-For of loopback unless told otherwise."""
+    with running(create_app(Stand(echo), per_minute=1)) as url:
+        for status, name in ((200, "1.1.1.1"), (429, "2.2.2.2")):
+            answer = httpx2.post(f"{url}/rank", json={"context": "a"}, headers={"X-Forwarded-For": name}, timeout=60)
+            assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"context": "a" * 20_001}, "at most 20,000 characters together; given: a text of 20,001 characters"),
+        ({"context": ["a"] * 201}, "a list of 1 to 200 turns"),
+        ({"context": "a", "candidates": ["b"] * 1001}, "a list of 1 to 1,000 texts"),
+        ({"context": "a", "candidates": ["b" * 2001]}, "at most 2,000 characters each"),
+        ({"context": "a", "top_k": 101}, "a whole number from 1 to 100: how many to return; given: 101"),
+        ({"context": "a", "top_k": 0}, "given: 0"),
+    ],
+)
+def test_what_is_too_much_is_said(client, body, said):
+    answer = client.post("/rank", json=body)
+    assert answer.status_code == 422 and said in answer.json()["error"]
+
+
+def test_a_large_body_is_refused_before_it_is_sent():
+    with running(create_app(Stand(echo))) as url:
+        head = f"POST /rank HTTP/1.1\r\nHost: {url[7:]}\r\nContent-Type: application/json\r\n"
+        status, answer = raw(url, f"{head}Content-Length: 10000000\r\n\r\n".encode())
+        assert status == 413 and "larger than 1,000,000 bytes" in answer
+        status, _ = raw(
+            url, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + (b"ffff\r\n" + b" " * 65535 + b"\r\n") * 16
+        )
+        assert status == 413
+        sent = httpx2.post(
+            f"{url}/rank", content=b" " * 10_000_000, headers={"Content-Type": "application/json"}, timeout=60
+        )
+        assert sent.status_code == 413
+        assert httpx2.post(f"{url}/rank", json={"context": "a"}, timeout=60).status_code == 200
+
+
+def test_a_body_that_never_comes_is_given_up(monkeypatch):
+    monkeypatch.setattr("polyagents.serving.guard.BODY_SECONDS", 0.01)
+    with running(create_app(Stand(echo))) as url:
+        head = f"POST /rank HTTP/1.1\r\nHost: {url[7:]}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+        assert raw(url, head.encode())[0] == 408
+
+
+# ---- hostile input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"hi"',
+        b"null",
+        b"NaN",
+        b"\xff\xfe",
+        b"[" * 200_000,
+        b"9" * 10_000,
+        b'{"context": 5}',
+        b'{"context": null}',
+        b'{"context": {}}',
+        b'{"context": []}',
+        b'{"context": " "}',
+        b'{"context": ["a", 3]}',
+        b'{"context": "a", "top_k": "3"}',
+        b'{"context": "a", "top_k": true}',
+        b'{"context": "a", "top_k": 1.5}',
+        b'{"context": "a", "top_k": 1' + b"0" * 30 + b"}",
+        b'{"context": "a", "candidates": "b"}',
+        b'{"context": "a", "candidates": []}',
+        b'{"context": "a", "candidates": [["b"]]}',
+        b'{"context": "a", "more": 1}',
+        b'{"context": "a", "\\ud800<b>": 1}',
+        b'{"context": "\\ud800"}',
+        b'{"context": ["a", "\\udfff"]}',
+        b'{"context": "a", "candidates": ["b", "\\ud800"]}',
+    ],
+)
+def test_a_wrong_body_gets_one_sentence(client, body):
+    answer = client.post("/rank", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    (name, sentence), *more = answer.json().items()
+    assert name == "error" and not more and sentence.endswith(".") and len(sentence) < 300 and "\n" not in sentence
+
+
+@pytest.mark.parametrize("text", [SCRIPT, "a\0b", "\u202e\u2028", "𝕊 🎿", "\r\n\r\n", "data: x\n\nevent: reply"])
+def test_strange_texts_are_texts(client, served, text):
+    answer = client.post("/rank", json={"context": f"hi {text}", "candidates": [text, "b"]})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert {match["text"] for match in answer.json()["matches"]} == {text, "b"}
+
+
+def test_a_text_is_no_event_of_its_own():
+    text = "a\n\nevent: error\ndata: {}\n\n"
+    with TestClient(create_app(Stand(echo)), HERE) as client:
+        streamed = client.post("/chat", json={"history": [text]}, headers={"Accept": "text/event-stream"}).text
+    assert [name for name, _ in events(streamed)] == ["queued", "ranking", "reply"]
+    assert events(streamed)[-1][1]["text"] == text
+
+
+def test_html_in_names_is_shown_as_text():
+    with TestClient(create_app(Stand(echo, model=SCRIPT, source='"><img src=x>')), HERE) as client:
+        for page in (client.get("/"), client.get("/docs")):
+            assert SCRIPT not in page.text and "<img" not in page.text
+            assert "script-src 'self'" in page.headers["content-security-policy"]
+            assert "unsafe" not in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static/..%5capp.py",
+        "/static//etc/passwd",
+        "/static/%2fetc/passwd",
+        "/static/%00",
+        "/static/",
+        "/static/" + "a" * 5000,
+        "//etc/passwd",
+        "/../../../../etc/passwd",
+        "/templates/chat.html",
+    ],
+)
+def test_nothing_but_the_static_files_can_be_fetched(path):
+    with running(create_app(Stand(echo))) as url:
+        status, answer = raw(url, f"GET {path} HTTP/1.1\r\nHost: {url[7:]}\r\n\r\n".encode())
+    assert status == 404 and '{"error":"There is no such page' in answer
+
+
+def test_a_page_of_another_site_cannot_ask(client):
+    json_body = {"Content-Type": "application/json"}
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999", f"{HERE}.evil.example"):
+        answer = client.post("/chat", content=b'{"history": ["a"]}', headers=json_body | {"Origin": origin})
+        assert answer.status_code == 403 and "another site" in answer.json()["error"]
+    assert client.post("/chat", content=b'{"history": ["a"]}', headers=json_body | {"Origin": HERE}).status_code == 200
+    preflight = client.options("/chat", headers={"Origin": "http://evil.example"} | json_body)
+    assert "access-control-allow-origin" not in preflight.headers
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_a_form_cannot_ask(client, kind):
+    answer = client.post("/chat", content=b'{"history": ["a"]}', headers={"Content-Type": kind})
+    assert answer.status_code == 415 and "application/json" in answer.json()["error"]
+
+
+def test_another_name_for_this_machine_is_refused(client):
+    for host in ("evil.example", "evil.example:8008", "127.0.0.1.evil.example", "", "[::1", "localhost@evil.example"):
+        answer = client.get("/", headers={"Host": host})
+        assert answer.status_code == 403 and "localhost only" in answer.json()["error"], host
+    for host in ("localhost:8008", "127.0.0.1", "[::1]:8008"):
+        assert client.get("/", headers={"Host": host}).status_code == 200, host
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/rank", 405), ("PUT", "/", 405)]
+)
+def test_what_there_is_not_is_said(client, method, path, status):
+    answer = client.request(method, path)
+    assert answer.status_code == status and set(answer.json()) == {"error"}
+
+
+# ---- the token -------------------------------------------------------------------------------------------------------
+
+TOKEN = "a secret; with, ümlaut=%20&"
+
+
+@pytest.fixture
+def guarded():
+    """A client of a server with a token, by a name of its own."""
+    with TestClient(create_app(Stand(echo), TOKEN), "http://lab.example") as client:
+        yield client
+
+
+def test_nothing_is_had_without_the_token(guarded):
+    for path in ("/", "/docs", "/openapi.json", "/static/chat.js", "/nothing"):
+        answer = guarded.get(path)
+        assert answer.status_code == 401 and "Authorization: Bearer" in answer.json()["error"]
+    assert guarded.post("/rank", json={"context": "a"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "given", ["Bearer", "Bearer ", "Bearer wrong", "Bearer \xff", "Basic YTpi", f"Bearer {TOKEN[:-1]}", TOKEN]
+)
+def test_a_wrong_token_is_refused(guarded, given):
+    headers = {"Authorization": given.encode("utf-8")}
+    assert guarded.post("/rank", json={"context": "a"}, headers=headers).status_code == 401
+
+
+def test_the_token_in_the_header(guarded):
+    headers = {"Authorization": f"Bearer {TOKEN}".encode()}
+    assert guarded.post("/rank", json={"context": "a"}, headers=headers).status_code == 200
+
+
+def test_a_link_with_the_token_sets_a_cookie_that_scripts_do_not_see(guarded):
+    assert guarded.get("/", params={"token": "wrong"}).status_code == 401
+    assert guarded.get("/docs", params={"token": TOKEN}).status_code == 401  # only the page's link logs in
+    page = guarded.get("/", params={"token": TOKEN})
+    assert page.status_code == 200 and page.headers["referrer-policy"] == "no-referrer"
+    cookie = page.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "secret" not in cookie
+    assert guarded.get("/static/chat.js").status_code == 200
+    assert guarded.post("/chat", json={"history": ["a"]}).json()["text"] == "a"
+    evil = guarded.post("/chat", json={"history": ["a"]}, headers={"Origin": "http://evil.example"})
+    assert evil.status_code == 403
+
+
+@pytest.mark.parametrize("cookie", ["", "wrong", TOKEN.encode().hex(), "\xff"])
+def test_a_wrong_cookie_is_refused(guarded, cookie):
+    headers = {"Cookie": f"polyagents_serve={cookie}".encode("latin-1")}
+    assert guarded.get("/", headers=headers).status_code == 401
+
+
+def test_wrong_tokens_use_up_the_requests_of_a_client():
+    with TestClient(create_app(Stand(echo), TOKEN, per_minute=2), HERE) as client:
+        assert [client.get("/").status_code for _ in range(3)] == [401, 401, 429]
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "serve needs --model-file"),
+        (("--candidates-file", "F", "--index-dir", "I"), "not both"),
+        (("--host", "0.0.0.0"), "--host 0.0.0.0 lets other machines in, which needs --token"),
+        (("--token", ""), "--token is empty"),
+        (("--port", "99999"), "--port 99999 is none"),
+        (("--host", "192.0.2.1", "--token", "secret"), "192.0.2.1, port 8008 cannot be served"),
+        (("--candidates-file", "nothing.txt", "--port", "0"), "nothing.txt cannot be read"),
+    ],
+)
+def test_bad_flags_get_one_sentence(trained, ends_with_2, arguments, said):
+    model_file = ("-mf", trained("bi")) if arguments else ()
+    (sentence,) = ends_with_2("serve", *model_file, *arguments)
+    assert said in sentence
+
+
+def test_a_port_that_is_taken_is_said_before_the_model_is_loaded(trained, ends_with_2):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (sentence,) = ends_with_2("serve", "-mf", trained("bi"), "--port", taken.getsockname()[1])
+    assert "Address already in use" in sentence and "--port" in sentence
+
+
+def test_the_command_serves_until_ctrl_c(trained, replies):
+    command = [Path(sys.executable).with_name("polyagents"), "serve", "-mf", trained("bi")]
+    command += ["--candidates-file", str(replies), "--port", "0", "--token", "s"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        line = next(line for line in process.stderr if "http://" in line)
+        url, _, _ = line.partition("http://")[2].partition("/?token=s ")
+        try:
+            token = {"Authorization": "Bearer s"}
+            answer = httpx2.post(f"http://{url}/rank", json={"context": "hi"}, headers=token, timeout=60)
+        finally:
+            process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert answer.json()["candidates"]["size"] == 6
+    assert process.returncode == 0 and rest.splitlines() == ["Ended."]

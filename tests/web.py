@@ -1,0 +1,36 @@
+"""A web server in this process, as `polyagents serve` runs it, and requests that no client library would send."""
+
+import contextlib
+import socket
+import threading
+
+from polyagents.commands.serve import address, listening, server_of
+
+
+@contextlib.contextmanager
+def running(app):
+    """The address of an application that is served on loopback."""
+    with listening("127.0.0.1", 0) as opened:
+        opened.listen()  # from here on requests are kept until the server takes them: nobody has to wait for it
+        server = server_of(app)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
+        thread.start()
+        try:
+            yield address(opened)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def raw(url, request):
+    """Status and everything else that a server says to these bytes; the connection ends after it."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(request)
+        answer = b""
+        while b"\r\n\r\n" not in answer or not answer.partition(b"\r\n\r\n")[2]:
+            part = connection.recv(65536)
+            if not part:
+                break
+            answer += part
+    return int(answer.split()[1]), answer.decode("utf-8", "replace")
