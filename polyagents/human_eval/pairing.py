@@ -1,0 +1,106 @@
+"""Which conversations meet: balanced over models and conversations, and the same for the same seed."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import TypeVar
+
+from polyagents.errors import InputError
+from polyagents.human_eval.conversations import make_pair, sides_of
+from polyagents.human_eval.records import HUMAN, Conversation, Pair, Side
+
+T = TypeVar("T")
+
+Matchup = tuple[str, str]
+"""Two models that meet."""
+
+
+def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
+    """`A:B,A:C`, or `all`, with the models that there are. A model's name may have colons and commas of its own.
+
+    Raises:
+        InputError: a model is not there, or meets itself.
+    """
+    if given == "all":
+        found = list(itertools.combinations([model for model in models if model != HUMAN], 2))
+        if not found:
+            raise InputError(
+                f"--matchups all needs two models, and there are conversations of {listed(models)}; import more."
+            )
+        return found
+    named = {f"{first}:{second}": (first, second) for first, second in itertools.permutations(models, 2)}
+    met: dict[frozenset[str], Matchup] = {}
+    rest = given
+    while rest:
+        name = max((name for name in named if f"{rest},".startswith(f"{name},")), key=len, default=None)
+        if name is None:
+            raise InputError(
+                f"--matchups {given}: {rest.split(',')[0]!r} is no pair of two different models; there are "
+                f"{listed(models)}. Give all, or for instance A:B,A:C."
+            )
+        met.setdefault(frozenset(named[name]), named[name])
+        rest = rest[len(name) + 1 :]
+    return list(met.values())
+
+
+def listed(models: Sequence[str]) -> str:
+    """Models, for a sentence."""
+    return ", ".join(models) or "none"
+
+
+def make_pairs(
+    conversations: Iterable[Conversation], matchups: Sequence[Matchup], per_matchup: int, seed: int
+) -> list[Pair]:
+    """Pairs in the order in which they should be judged.
+
+    Within a matchup all conversations of a model are used equally often (once more or less), and no two meet twice.
+    One pair of every matchup comes before the second of any, so that an evaluation that is stopped early is balanced,
+    too. More pairs with the same seed begin with the same ones.
+
+    Raises:
+        InputError: a matchup has too few conversations.
+    """
+    sides: dict[str, list[Side]] = {}
+    for conversation in conversations:
+        for model, side in sides_of(conversation).items():
+            sides.setdefault(model, []).append(side)
+    columns = []
+    for first, second in matchups:
+        pairs = list(meetings(sides.get(first, []), sides.get(second, []), f"{seed} {first}:{second}", per_matchup))
+        if len(pairs) < per_matchup:
+            raise InputError(
+                f"{first}:{second} gives {len(pairs)} pairs ({len(sides.get(first, []))} conversations of {first}, "
+                f"{len(sides.get(second, []))} of {second}), and {per_matchup} are wanted; import more conversations, "
+                f"or give a smaller --per-matchup."
+            )
+        columns.append(pairs)
+    rng = Random(seed)
+    return [pair for row in zip(*columns, strict=True) for pair in shuffled(rng, row)]
+
+
+def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: int) -> Iterator[Pair]:
+    """Different pairs of two models' sides, at most `count`, each side as often as the others of its model.
+
+    Both go round their circles; where both are back at the beginning, the second goes a step on, so that no two meet
+    twice. Two speakers of one conversation are no pair.
+    """
+    rng = Random(seed)
+    first, second = shuffled(rng, first), shuffled(rng, second)
+    possible = range(len(first) * len(second))
+    met = (
+        (first[k % len(first)], second[(k + k // math.lcm(len(first), len(second))) % len(second)]) for k in possible
+    )
+    different = (sides for sides in met if sides[0].conversation != sides[1].conversation)
+    return itertools.starmap(make_pair, itertools.islice(different, count))
+
+
+def shuffled(rng: Random, items: Sequence[T]) -> list[T]:
+    """In random order. By random() alone, the one method whose sequence Python promises to keep."""
+    return sorted(items, key=lambda _: rng.random())
+
+
+def without_checks(conversations: Mapping[str, Conversation], pairs: Iterable[Pair]) -> list[Conversation]:
+    """The conversations that are not there for an onboarding check."""
+    checks = {side.conversation for pair in pairs if pair.right is not None for side in pair.sides}
+    return [conversation for name, conversation in conversations.items() if name not in checks]

@@ -1,0 +1,221 @@
+"""ParlAI's logs: `conversations` (JSON lines with a metadata file), the JSON logs before them, and its text format.
+
+`self_chat`, `interactive --outfile` and `eval_model --world-logs` write the first, or with `--save-format parlai` the
+last.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from parlai.utils.misc import str_to_msg
+
+from polyagents.human_eval.conversations import make_conversation
+from polyagents.human_eval.records import HUMAN, Conversation, RatedChat
+from polyagents.shards import write_text, writing
+
+CONTEXT = "context"  # the speaker of a persona or topic
+PERSONA = ("your persona:", "partner's persona:")
+TEXT_FIELDS = ("text:", "id:")  # what a line of the text format begins with
+LABELS_ARE_OF = "model"  # the text format does not say who answered
+
+
+class Malformed(ValueError):
+    """A part of a file that is no conversation; says what is wrong with it."""
+
+
+Places = tuple[str | None, str | None]
+"""The model that speaks first in each exchange and the one that answers, where a metadata file tells."""
+
+
+def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
+    """A line of the conversations format.
+
+    Raises:
+        Malformed: it is none.
+    """
+    dialog, context = entry["dialog"], entry.get("context") or []
+    if not isinstance(dialog, list) or not isinstance(context, list):
+        raise Malformed("its dialog or context is no list")
+    said = {str(speaker): str(model) for speaker, model in object_in(entry.get("models"), "models").items()}
+    background = context_lines([text_of(act) for act in context])
+    return read_exchanges(dialog, places, source, background, said if "models" in entry else None)
+
+
+def read_exchanges(
+    dialog: Sequence[Any],
+    places: Places,
+    source: str,
+    background: Iterable[str] = (),
+    models: Mapping[str, str] | None = None,
+) -> Conversation:
+    """Exchanges, each a list of messages, or messages without that level -> a conversation.
+
+    Args:
+        dialog: messages have `text`, and `id` of the speaker.
+        places: models by place in an exchange.
+        source: the file.
+        background: lines that are shown above it.
+        models: speaker -> model, where the log says it.
+    """
+    lines, turns, found = list(background), [], dict[str, str]()
+    for exchange in dialog:
+        acts = exchange if isinstance(exchange, list) else [exchange]
+        lines += context_lines([text_of(act) for act in acts if is_context(act)])
+        for place, act in enumerate(acts):
+            if not is_context(act):
+                text = text_of(act)
+                speaker = str(act.get("id") or f"speaker {place + 1}")
+                turns.append((speaker, text))
+                found.setdefault(speaker, model_name(speaker, places[place] if place < 2 else None))
+    # Where the log tells the models, `write` wrote it, and persona lines are where they belong.
+    persona, turns = without_persona(turns) if models is None else ([], turns)
+    if not turns:
+        raise Malformed("nobody speaks")
+    return make_conversation(turns, found if models is None else models, [*lines, *persona], source)
+
+
+def is_context(act: Any) -> bool:
+    """Whether a message is a persona or topic, which nobody said."""
+    return isinstance(act, dict) and act.get("id") == CONTEXT
+
+
+def text_of(act: Any) -> str:
+    """What a message says."""
+    if not isinstance(act, dict) or not isinstance(act.get("text"), str):
+        raise Malformed("a turn has no text")
+    return str(act["text"])
+
+
+def model_name(speaker: str, known: str | None) -> str:
+    """The model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number."""
+    if "human" in speaker.lower():
+        return HUMAN
+    return known or re.sub(r"_[12]$", "", speaker)
+
+
+def object_in(value: Any, name: str) -> dict[Any, Any]:
+    """A field that is an object, or not there."""
+    if value is not None and not isinstance(value, dict):
+        raise Malformed(f"its {name} are no object")
+    return value or {}
+
+
+def context_lines(texts: Sequence[str]) -> list[str]:
+    """What is shown above a conversation; where its two speakers know different things, whose each line is."""
+    if len(texts) != 2 or texts[0] == texts[1]:
+        return list(dict.fromkeys(texts))
+    return [f"speaker_{place}: {line}" for place, text in enumerate(texts, 1) for line in text.split("\n") if line]
+
+
+def without_persona(turns: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The persona lines that ParlAI's first message begins with, and the turns without them."""
+    if not turns or not turns[0][1].startswith(PERSONA):
+        return [], turns
+    speaker, text = turns[0]
+    lines = text.split("\n")
+    persona = [line for line in lines if line.startswith(PERSONA)]
+    said = "\n".join(line for line in lines if not line.startswith(PERSONA))
+    return persona, [(speaker, said), *turns[1:]] if said else turns[1:]
+
+
+def places_of(file: str) -> Places:
+    """The models that the metadata beside a log tells, by place in an exchange."""
+    try:
+        with open(metadata_file(file), encoding="utf-8") as metadata:
+            found = json.load(metadata)
+        opt, self_chat = dict(found["opt"]), bool(found.get("self_chat"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+    model = opt.get("model_file") or opt.get("model")
+    if not isinstance(model, str):
+        return None, None
+    if self_chat:
+        return model, str(opt.get("partner_model_file") or model)
+    return HUMAN, model  # of `interactive` a person, of `eval_model` the task
+
+
+def metadata_file(file: str) -> str:
+    """ParlAI's name of the metadata of a log."""
+    return f"{os.path.splitext(file)[0]}.metadata"
+
+
+def read_text_line(line: str) -> list[dict[str, Any]]:
+    """A line of the text format -> the messages of one exchange."""
+    message = str_to_msg(line) if "\t" in line or line.startswith(TEXT_FIELDS) else {}
+    if not isinstance(message.get("text"), str) or not message.get("labels"):
+        raise Malformed("it has no text: or no labels: field")
+    asked = {"id": message.get("id"), "text": message["text"]}
+    return [asked, {"id": LABELS_ARE_OF, "text": message["labels"][0]}]
+
+
+def write(
+    path: str,
+    conversations: Iterable[Conversation],
+    opt: Mapping[str, Any] | None = None,
+    chats: Iterable[RatedChat] = (),
+) -> int:
+    """Write the conversations format, with its metadata, each file whole or not at all; returns how many.
+
+    ParlAI passes over what we add: `models` in each line, which tells who spoke, and `import` reads; and for a
+    conversation that came of chats `ratings`, what people said of them.
+    """
+    conversations, ratings = list(conversations), ratings_by_conversation(chats)
+    speakers: dict[str, None] = {}
+    with writing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for conversation in conversations:
+            line = as_line(conversation, metadata_file(path))
+            if conversation.name in ratings:
+                line["ratings"] = ratings[conversation.name]
+            speakers |= dict.fromkeys(line["models"])
+            file.write(json.dumps(line) + "\n")
+    metadata = {
+        "date": str(datetime.now(timezone.utc)),
+        "opt": dict(opt or {}),
+        "self_chat": all(is_self_chat(conversation) for conversation in conversations),
+        "speakers": list(speakers),
+        "version": "0.1",
+    }
+    write_text(metadata_file(path), json.dumps(metadata))
+    return len(conversations)
+
+
+def ratings_by_conversation(chats: Iterable[RatedChat]) -> dict[str, list[dict[str, Any]]]:
+    """Conversation -> of each chat that became it: who talked, the rating of the whole, which replies are good."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for chat in chats:
+        replies = [message.good for message in chat.messages[1::2]]
+        rated = {"annotator": chat.annotator, "rating": chat.rating, "good_replies": replies, "passed": chat.passed}
+        found.setdefault(chat.conversation, []).append(rated)
+    return found
+
+
+def is_self_chat(conversation: Conversation) -> bool:
+    """Whether a model speaks to itself."""
+    models = list(conversation.models.values())
+    return len(models) > 1 and len(set(models)) == 1
+
+
+def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
+    """A conversation as an object of the conversations format: exchanges of two turns each."""
+    names = speaker_names(conversation)
+    acts = [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns]
+    context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []
+    return {
+        "dialog": [acts[start : start + 2] for start in range(0, len(acts), 2)],
+        "context": context,
+        "metadata_path": metadata,
+        "models": {names[speaker]: model for speaker, model in conversation.models.items()},
+    }
+
+
+def speaker_names(conversation: Conversation) -> dict[str, str]:
+    """Speaker -> the name that ParlAI's tools look for: the model's, with a number where that is no name of its own."""
+    speakers = dict.fromkeys(turn.speaker for turn in conversation.turns)
+    names = {speaker: conversation.models.get(speaker, speaker) for speaker in speakers}
+    if len(set(names.values())) == len(names) and CONTEXT not in names.values():
+        return names
+    return {speaker: f"{name}_{place}" for place, (speaker, name) in enumerate(names.items(), 1)}

@@ -1,0 +1,95 @@
+"""What an annotator sees of a conversation: who said what, and nothing that tells a model.
+
+The templates get these records and never the conversation itself, which holds models and its source.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from polyagents.human_eval.views import Assignment, Shown
+
+SPEAKERS = {"left": "Speaker A", "right": "Speaker B"}
+PERSONA = "your persona: "  # ParlAI's mark of a line that was told to the model
+
+
+@dataclass(frozen=True)
+class Line:
+    """One message.
+
+    Attributes:
+        name: of the speaker, neutral.
+        judged: whether this is the speaker that is asked about.
+        text: what was said.
+    """
+
+    name: str
+    judged: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was given before the conversation.
+
+    Attributes:
+        name: of the speaker who read it, neutral; "" where that is not known.
+        lines: such as a persona.
+    """
+
+    name: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Half:
+    """One side of the page.
+
+    Attributes:
+        side: left or right.
+        name: of the judged speaker.
+        choice: what stands on the button that prefers it.
+        told: shown above the conversation.
+        lines: the conversation.
+    """
+
+    side: str
+    name: str
+    choice: str
+    told: Sequence[Told]
+    lines: Sequence[Line]
+
+
+def halves(assignment: Assignment, choice: str) -> list[Half]:
+    """Left and right of a pair; `choice` is the question's."""
+    shown = {"left": assignment.left, "right": assignment.right}
+    return [half(side, shown[side], choice) for side in SPEAKERS]
+
+
+def half(side: str, shown: Shown, choice: str) -> Half:
+    """One of them."""
+    judged, names = SPEAKERS[side], neutral_names(shown, SPEAKERS[side])
+    lines = [Line(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in shown.conversation.turns]
+    return Half(side, judged, choice.replace("{}", judged), told(shown.conversation.context, names, judged), lines)
+
+
+def neutral_names(shown: Shown, judged: str) -> dict[str, str]:
+    """Speaker -> name: the judged speaker has this one, and the others are partners."""
+    others = dict.fromkeys(turn.speaker for turn in shown.conversation.turns if turn.speaker != shown.speaker)
+    names = {speaker: f"Partner {place}" if len(others) > 1 else "Partner" for place, speaker in enumerate(others, 1)}
+    return names | {shown.speaker: judged}
+
+
+def told(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[Told]:
+    """What each speaker was told, the judged one first; where the context says of a line whose it is.
+
+    Args:
+        context: lines, as `speaker_1: your persona: i ski .`, or of nobody in particular.
+        names: speaker -> name.
+        judged: name of the judged speaker.
+    """
+    found: dict[str, list[str]] = {}
+    for line in context:
+        speaker, _, text = line.partition(": ")
+        name = names.get(speaker, "")
+        found.setdefault(name, []).append(text.removeprefix(PERSONA) if name else line)
+    return [Told(name, found[name]) for name in sorted(found, key=lambda name: name != judged)]

@@ -1,0 +1,155 @@
+"""The application in which people talk with models, blind, and rate them."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from polyagents.errors import InputError
+from polyagents.human_eval import formats
+from polyagents.human_eval.chat_models import ChatModels
+from polyagents.human_eval.chat_store import MOST, RATINGS, Chat, Chats, open_chats, people, rated_chats
+from polyagents.human_eval.ratings import ratings
+from polyagents.human_eval.self_chat import OWN
+from polyagents.human_eval.views import PATH
+from polyagents.human_eval.web.forms import read_fields, whole
+from polyagents.human_eval.web.pages import PROGRESS, ago, application, check_organiser, known_token, page
+from polyagents.serving.guard import Refused
+
+LONGEST = 2_000  # characters of a message
+
+
+def create_app(chats: Chats, models: ChatModels, organiser: str) -> ASGIApp:
+    """An ASGI application for the chats of a plan.
+
+    Args:
+        chats: their store stays open as long as the application runs.
+        models: those of the plan.
+        organiser: the secret part of the organiser's link.
+    """
+    pages = ChatPages(chats, models, organiser)
+    return application(
+        [
+            Route(PATH + "{token}", pages.show),
+            Route(PATH + "{token}/say", pages.say, methods=["POST"]),
+            Route(PATH + "{token}/rate", pages.rate, methods=["POST"]),
+            Route(PATH + "{token}/finish", pages.finish, methods=["POST"]),
+            Route(PROGRESS + "{token}", pages.progress),
+        ]
+    )
+
+
+class ChatPages:
+    """All pages of one plan. One thread owns the models; who waits for it keeps nobody else from anything."""
+
+    def __init__(self, chats: Chats, models: ChatModels, organiser: str):
+        self.chats, self.models, self.organiser = chats, models, organiser
+        self.thread = ThreadPoolExecutor(1, "models")
+
+    async def show(self, request: Request) -> Response:
+        """A person's link: the chat as it stands, or thanks. A message without a reply gets one first."""
+        token = await run_in_threadpool(known_token, self.chats.store, request)
+        chat = await run_in_threadpool(self.chats.current, token)
+        if chat is None:
+            return page("chat_thanks.html")
+        if chat.waits:
+            chat = await asyncio.get_running_loop().run_in_executor(self.thread, self.answered, chat)
+        plan = self.chats.plan
+        return page(  # which gets no record that knows the model
+            "chat.html",
+            link=PATH + token,
+            number=chat.number,
+            place=chat.place,
+            total=plan.conversations,
+            persona=[line.removeprefix(OWN).strip() for line in chat.personas[0].split("\n") if line],
+            messages=chat.messages,
+            left=plan.turns - chat.replies,
+            full=chat.replies >= MOST,
+            rates_replies=plan.rates_replies,
+            ratings=RATINGS if plan.rates_whole else (),
+            longest=LONGEST,
+        )
+
+    def answered(self, chat: Chat) -> Chat:
+        """The chat with a reply, in the models' thread.
+
+        Raises:
+            Refused: 503, where the model fails; what the person said is kept.
+        """
+        latest = self.chats.read(chat.number)  # while this one waited, another window may have got the reply
+        if not latest.waits:
+            return latest
+        try:
+            text = self.models.reply(latest)
+        except Exception as error:
+            logging.getLogger("uvicorn.error").error("%s failed", latest.model, exc_info=error)
+            raise Refused(
+                503,
+                "No reply could be made. Your message is kept: try again in a while, and tell who invited you if this "
+                "goes on.",
+            ) from error
+        self.chats.reply(latest.number, len(latest.messages), text)
+        return self.chats.read(latest.number)
+
+    async def say(self, request: Request) -> Response:
+        """Keep a message; it is on the disk before the next page asks the model. The same one again is the same."""
+        token = await run_in_threadpool(known_token, self.chats.store, request)
+        fields = await read_fields(request)
+        number, place, text = whole(fields.get("chat", "")), whole(fields.get("place", "")), said(fields)
+        await run_in_threadpool(self.chats.say, token, number, place, text)
+        return RedirectResponse(PATH + token, 303)
+
+    async def rate(self, request: Request) -> Response:
+        """Keep what a person says of a reply."""
+        token = await run_in_threadpool(known_token, self.chats.store, request)
+        fields = await read_fields(request)
+        if fields.get("rating") not in ("good", "bad"):
+            raise InputError("A reply can be rated good or bad; go back and choose one.")
+        number, place, good = whole(fields.get("chat", "")), whole(fields.get("place", "")), fields["rating"] == "good"
+        await run_in_threadpool(self.chats.rate, token, number, place, good)
+        return RedirectResponse(f"{PATH}{token}#reply-{place}", 303)
+
+    async def finish(self, request: Request) -> Response:
+        """End a chat, with the rating of the whole."""
+        token = await run_in_threadpool(known_token, self.chats.store, request)
+        fields = await read_fields(request)
+        rating = whole(fields["rating"]) if fields.get("rating") else None
+        await run_in_threadpool(self.chats.finish, token, whole(fields.get("chat", "")), rating)
+        return RedirectResponse(PATH + token, 303)
+
+    def progress(self, request: Request) -> Response:
+        """The organiser's page."""
+        check_organiser(request, self.organiser)
+        store = self.chats.store
+        waiting, rated = open_chats(store), {one.model: one for one in ratings(rated_chats(store))}
+        return page(
+            "chat_progress.html",
+            models=[
+                (model, rated.get(model), waiting.get(model, 0))
+                for model in sorted({*rated, *waiting, *self.chats.plan.models})
+            ],
+            people=people(store),
+            conversations=self.chats.plan.conversations,
+            links=str(request.base_url).rstrip("/") + PATH,
+            ago=ago,
+            formats=formats,
+        )
+
+
+def said(fields: dict[str, str]) -> str:
+    """The message of a form.
+
+    Raises:
+        InputError: it is empty, or too long.
+    """
+    text = fields.get("text", "").replace("\r\n", "\n").strip()
+    if not text:
+        raise InputError("The message is empty; write something first.")
+    if len(text) > LONGEST:
+        raise InputError(f"The message has {len(text):,} characters; at most {LONGEST:,} are taken, so shorten it.")
+    return text

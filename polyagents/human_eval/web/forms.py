@@ -1,0 +1,88 @@
+"""What the page sends."""
+
+from dataclasses import dataclass
+from typing import Literal, cast
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from polyagents.errors import InputError
+from polyagents.serving.guard import Refused, body, content_type
+
+KIND = "application/x-www-form-urlencoded"
+FIELDS = 10  # more than the page sends
+REASON = 5_000  # characters
+DIGITS = 9  # of a number that every database can hold
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An annotator's answer.
+
+    Attributes:
+        assignment: number of what was shown.
+        choice: left or right.
+        reason: may be "".
+        seconds: from seeing the pair to the answer; None where the browser has not measured them.
+    """
+
+    assignment: int
+    choice: Literal["left", "right"]
+    reason: str
+    seconds: float | None
+
+
+async def read_fields(request: Request) -> dict[str, str]:
+    """The form of a request, whatever is in it.
+
+    Raises:
+        Refused: it is larger than it may be, and was not read; or no form.
+        InputError: it has too many fields.
+    """
+    if content_type(request.headers) != KIND:
+        raise Refused(415, f"This must come as a form ({KIND}); send it with the page.")
+    content = (await body(request.scope, request.receive)).decode("utf-8", "replace")
+    try:
+        return dict(parse_qsl(content, keep_blank_values=True, errors="replace", max_num_fields=FIELDS))
+    except ValueError as error:
+        raise InputError(f"The form has more than {FIELDS} fields; send it with the page.") from error
+
+
+async def read_answer(request: Request) -> Answer:
+    """The form of a request.
+
+    Raises:
+        Refused: it is larger than it may be, and was not read; or no form.
+        InputError: a field is not what it must be.
+    """
+    fields = await read_fields(request)
+    if fields.get("choice") not in ("left", "right"):
+        raise InputError("No side is chosen; go back and choose one.")
+    reason = fields.get("reason", "").replace("\r\n", "\n").strip()
+    if len(reason) > REASON:
+        raise InputError(f"The reason has {len(reason):,} characters; at most {REASON:,} are kept, so shorten it.")
+    choice = cast(Literal["left", "right"], fields["choice"])
+    return Answer(whole(fields.get("assignment", "")), choice, reason, measured(fields.get("seconds", "")))
+
+
+def whole(text: str) -> int:
+    """A whole number.
+
+    Raises:
+        InputError: it is none, or one that nothing here has.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS):
+        raise InputError(f"{text[:20]!r} is no number of what is shown here; open your link again.")
+    return int(text)
+
+
+def measured(text: str) -> float | None:
+    """Seconds; None where there are none.
+
+    Raises:
+        InputError: they are no number.
+    """
+    try:
+        return float(text) if text else None
+    except ValueError as error:
+        raise InputError(f"{text[:20]!r} is no number of seconds; open your link again.") from error

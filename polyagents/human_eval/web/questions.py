@@ -1,0 +1,54 @@
+"""What annotators are asked."""
+
+from dataclasses import dataclass
+
+from polyagents.errors import InputError
+from polyagents.human_eval.store import QUESTION
+
+LONGEST = 300  # characters: it is a heading
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about two speakers.
+
+    Attributes:
+        text: as it is asked, and stored with every answer.
+        choice: what stands on the two buttons; {} is the speaker.
+    """
+
+    text: str
+    choice: str = "{}"
+
+
+# ACUTE-Eval's four (Li et al. 2019), in the words of ParlAI's parlai/crowdsourcing/tasks/acute_eval/fast_eval.py.
+PRESETS = {
+    "engaging": Question(QUESTION, "I would prefer to talk to {}"),
+    "interesting": Question(
+        "If you had to say one of these speakers is interesting and one is boring, who would you say is more "
+        "interesting?",
+        "{} is more interesting",
+    ),
+    "humanlike": Question("Which speaker sounds more human?", "{} sounds more human"),
+    "knowledgeable": Question(
+        "If you had to say that one speaker is more knowledgeable and one is more ignorant, who is more knowledgeable?",
+        "{} is more knowledgeable",
+    ),
+}
+
+
+def question_of(given: str) -> Question:
+    """A preset by its name, or a question in the organiser's own words.
+
+    Raises:
+        InputError: a single word that names no preset, nothing at all, or far too much.
+    """
+    text = " ".join(given.split())
+    if text in PRESETS:
+        return PRESETS[text]
+    if " " not in text or len(text) > LONGEST:
+        raise InputError(
+            f"--question {text[:40]!r} is no question; give {', '.join(PRESETS)}, or a sentence of up to {LONGEST} "
+            f"characters."
+        )
+    return Question(text)

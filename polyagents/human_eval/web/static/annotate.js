@@ -1,0 +1,100 @@
+// Comfort for the annotation page, which works without: keys, and a draft that is kept in this browser (localStorage)
+// until the server has stored the answer. The server takes the same answer twice as one.
+"use strict";
+
+const PATIENCE = 20000; // milliseconds until a server that says nothing is given up
+const form = document.getElementById("answer");
+const { assignment, seconds, choice, reason } = form.elements;
+const send = document.getElementById("send");
+const stage = document.getElementById("stage");
+const key = `polyagents human_eval: ${form.getAttribute("action")} ${assignment.value}`;
+const opened = performance.now();
+const draft = load();
+let sending = false;
+
+function load() {
+  try {
+    return JSON.parse(localStorage.getItem(key)) || {};
+  } catch {
+    return {}; // storage is switched off
+  }
+}
+
+function elapsed() {
+  return (draft.seconds || 0) + (performance.now() - opened) / 1000;
+}
+
+function save() {
+  const kept = JSON.stringify({ choice: choice.value, reason: reason.value, seconds: elapsed() });
+  try {
+    localStorage.setItem(key, kept);
+  } catch {
+    say("This browser keeps no drafts (full, or switched off): send before you leave the page.");
+  }
+}
+
+function forget() {
+  try {
+    localStorage.removeItem(key);
+  } catch {
+    // nothing was kept
+  }
+}
+
+function say(text, wrong = false) {
+  stage.textContent = text;
+  stage.classList.toggle("wrong", wrong);
+}
+
+async function submit(happening) {
+  happening.preventDefault();
+  if (sending) return;
+  sending = send.disabled = true;
+  save();
+  seconds.value = elapsed().toFixed(1);
+  say("Sending …");
+  try {
+    await stored(new URLSearchParams(new FormData(form)));
+    forget();
+    location.assign(form.getAttribute("action"));
+  } catch (error) {
+    say(error.message, true);
+    send.textContent = "Send again";
+    sending = send.disabled = false;
+  }
+}
+
+// Returns once the server has stored the answer: it redirects only then.
+async function stored(body) {
+  let response;
+  try {
+    const signal = AbortSignal.timeout(PATIENCE);
+    response = await fetch(form.getAttribute("action"), { method: "POST", body, redirect: "manual", signal });
+  } catch {
+    throw new Error("The server cannot be reached. Your answer is kept here; send it again.");
+  }
+  if (response.type === "opaqueredirect") return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  throw new Error(page.getElementById("sentence")?.textContent || `The server says ${response.status}; send it again.`);
+}
+
+function pressed(happening) {
+  if (happening.key === "Enter" && (happening.ctrlKey || happening.metaKey)) {
+    happening.preventDefault();
+    form.requestSubmit(send);
+  }
+  const side = { ArrowLeft: "left", 1: "left", ArrowRight: "right", 2: "right" }[happening.key];
+  const typing = happening.target === reason || happening.ctrlKey || happening.altKey || happening.metaKey;
+  if (!side || typing || sending) return;
+  happening.preventDefault();
+  choice.value = side;
+  save();
+}
+
+if (draft.choice) choice.value = draft.choice;
+if (draft.reason !== undefined) reason.value = draft.reason;
+document.getElementById("keys").hidden = false;
+form.addEventListener("submit", submit);
+form.addEventListener("input", save);
+document.addEventListener("keydown", pressed);
+addEventListener("pageshow", (shown) => shown.persisted && location.reload()); // it may have its answer by now

@@ -1,0 +1,183 @@
+// Comfort for the page of a chat, which works without: forms are sent without leaving the page, what is sent shows at
+// once, Enter sends, and a draft is kept in this browser until the server has stored it. The server takes the same
+// message twice as one.
+"use strict";
+
+const PATIENCE = 60000; // milliseconds until a server that says nothing is given up; a model may take its time
+const { link, chat } = document.getElementById("chat").dataset;
+const key = `polyagents human_eval: ${link} ${chat}`;
+let busy = false;
+
+const element = (id) => document.getElementById(id);
+
+function say(text, wrong = false) {
+  element("stage").textContent = text;
+  element("stage").classList.toggle("wrong", wrong);
+}
+
+// ---- drafts ----
+
+function keep(text) {
+  try {
+    if (text) localStorage.setItem(key, text);
+    else localStorage.removeItem(key);
+  } catch {
+    // storage is switched off: the page works without drafts
+  }
+}
+
+function kept() {
+  try {
+    return localStorage.getItem(key) || "";
+  } catch {
+    return "";
+  }
+}
+
+// ---- sending ----
+
+async function submit(happening) {
+  happening.preventDefault();
+  if (busy) return;
+  const form = happening.target;
+  const body = new URLSearchParams(new FormData(form, happening.submitter));
+  const text = body.get("text")?.trim();
+  if (text === "") return;
+  busy = true;
+  if (text) showSent(text);
+  try {
+    await stored(form.getAttribute("action"), body);
+    keep(form.id === "finish" ? "" : element("message")?.value); // what was written since
+    await show();
+  } catch (error) {
+    if (text) takeBack(text);
+    say(error.message, true);
+  } finally {
+    busy = false;
+  }
+}
+
+function showSent(text) {
+  const item = document.createElement("li");
+  const bubble = document.createElement("p");
+  item.className = "mine sending";
+  bubble.className = "text";
+  bubble.textContent = text;
+  item.append(bubble);
+  element("turns").append(item);
+  element("message").value = "";
+  fit();
+  toEnd();
+  say("…");
+}
+
+// What was not stored goes back to where it was written.
+function takeBack(text) {
+  document.querySelector(".sending").remove();
+  const box = element("message");
+  box.value = [text, box.value].filter(Boolean).join("\n");
+  keep(box.value);
+  fit();
+}
+
+// The chat as it stands now; where that fails nothing is lost, and there is a button.
+async function show() {
+  try {
+    await refresh();
+  } catch (error) {
+    say(error.message, true);
+    const again = document.createElement("button");
+    again.type = "button";
+    again.textContent = "Try again";
+    again.addEventListener("click", tryAgain);
+    element("stage").append(again);
+  }
+}
+
+async function tryAgain() {
+  if (busy) return;
+  busy = true;
+  say("…");
+  await show();
+  busy = false;
+}
+
+async function asked(address, options) {
+  try {
+    return await fetch(address, { ...options, signal: AbortSignal.timeout(PATIENCE) });
+  } catch {
+    throw new Error("The server cannot be reached; nothing is lost. Try again.");
+  }
+}
+
+// Returns once the server has stored what a form says: it redirects only then.
+async function stored(address, body) {
+  const response = await asked(address, { method: "POST", body, redirect: "manual" });
+  if (response.type !== "opaqueredirect") throw new Error(sentence(await read(response), response));
+}
+
+// Show the chat as the server has it, which asks the model first where a reply is missing.
+async function refresh() {
+  const response = await asked(link, {});
+  const fresh = await read(response);
+  if (!response.ok) throw new Error(sentence(fresh, response));
+  const main = fresh.getElementById("chat");
+  if (main?.dataset.chat !== chat) return location.assign(link); // the next one, or thanks
+  const old = { focused: document.activeElement?.id, draft: element("message")?.value, top: element("turns").scrollTop };
+  const folded = document.querySelector("details")?.open === false;
+  const isLonger = main.querySelectorAll("#turns > li").length > document.querySelectorAll("#turns > :not(.sending)").length;
+  element("chat").replaceWith(main);
+  if (old.draft && element("message")) element("message").value = old.draft;
+  if (folded) document.querySelector("details").open = false;
+  ready();
+  if (!isLonger) element("turns").scrollTop = old.top;
+  element(old.focused)?.focus({ preventScroll: true });
+}
+
+async function read(response) {
+  return new DOMParser().parseFromString(await response.text(), "text/html");
+}
+
+function sentence(page, response) {
+  return page.getElementById("sentence")?.textContent || `The server says ${response.status}; try again.`;
+}
+
+// ---- the page ----
+
+function toEnd() {
+  element("turns").scrollTop = element("turns").scrollHeight;
+}
+
+function fit() {
+  const box = element("message");
+  if (!box) return;
+  box.style.height = "auto"; // by the object model, which the page's policy allows, unlike style attributes
+  box.style.height = `${Math.min(box.scrollHeight + 2, 160)}px`;
+}
+
+function pressed(happening) {
+  if (happening.target.id !== "message" || happening.key !== "Enter") return;
+  if (happening.shiftKey || happening.isComposing) return;
+  happening.preventDefault();
+  element("composer").requestSubmit();
+}
+
+function typed(happening) {
+  if (happening.target.id !== "message") return;
+  keep(happening.target.value);
+  fit();
+}
+
+function ready() {
+  element("chat").dataset.ready = "";
+  if (element("message")) element("message").placeholder = "Message (Enter sends)";
+  fit();
+  toEnd();
+}
+
+if (element("message")) element("message").value = kept();
+document.addEventListener("submit", submit);
+document.addEventListener("input", typed);
+document.addEventListener("keydown", pressed);
+addEventListener("pageshow", (shown) => shown.persisted && location.reload()); // it may have gone on by now
+ready();
