@@ -1,0 +1,98 @@
+"""`polyagents build_vocabulary`: the BPE vocabulary of a task or of text files, as a Hugging Face tokenizer."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.core.script import ParlaiScript, register_script
+
+from polyagents.building import say
+from polyagents.errors import InputError
+from polyagents.options import positive_int
+from polyagents.task_messages import task_messages
+from polyagents.vocabulary import SMALLEST, SPECIAL, learnt, save
+
+PAPER = 54_940  # entries (v1 4.5)
+
+
+@register_script("build_vocabulary")
+class BuildVocabulary(ParlaiScript):
+    """Learn a vocabulary."""
+
+    @classmethod
+    def setup_args(cls) -> ParlaiParser:
+        """Files or a task, a size, a folder."""
+        parser = ParlaiParser(
+            True,
+            False,
+            "Learn a lower-cased BPE vocabulary from a task or from text files, for --backbone scratch:mini "
+            "--vocabulary FOLDER (polyagents)",
+        )
+        parser.add_argument("files", nargs="*", help="UTF-8 text files; or give --task")
+        parser.add_argument(
+            "--vocabulary-size",
+            type=positive_int,
+            default=PAPER,
+            help="entries, special tokens included; by default the paper's. A small text has fewer",
+        )
+        # Not `required`: ParlAI parses every command's flags with an empty line to write its list of commands.
+        parser.add_argument("--out", help="folder of the tokenizer; made where it is missing")
+        return parser
+
+    def run(self) -> None:
+        """Read, learn, write; then say what there is."""
+        opt = self.opt
+        files, size, folder = opt.get("files") or [], opt["vocabulary_size"], opt.get("out")
+        if not folder or bool(files) == bool(opt.get("task")):
+            raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
+        if size < SMALLEST:
+            raise InputError(
+                f"--vocabulary-size {size} is too small: {SMALLEST} entries are the 256 bytes and {' '.join(SPECIAL)}."
+            )
+        check_folder(folder)
+        tokenizer = learnt(lines_of(files) if files else texts_of(opt), size)
+        found = tokenizer.get_vocab_size()
+        if found < size:
+            say(f"The text has {found:,} entries to offer instead of {size:,}: no further pair is in it twice.")
+        save(tokenizer, folder)
+        say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
+        print(json.dumps({"entries": found}))
+
+
+def check_folder(folder: str) -> None:
+    """Refuse a folder that holds something else.
+
+    Raises:
+        InputError: it does, or it is a file.
+    """
+    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
+        raise InputError(f"--out {folder} is there already; give the name of a folder that is not, or an empty one.")
+
+
+def lines_of(files: Sequence[str]) -> Iterator[str]:
+    """The lines of text files, one after the other.
+
+    Raises:
+        InputError: a file cannot be read, or is no text.
+    """
+    for path in files:
+        try:
+            with open(path, encoding="utf-8-sig", newline="\n") as file:
+                yield from file
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start:,}).") from error
+
+
+def texts_of(opt: Opt) -> Iterator[str]:
+    """Texts and labels of a task's training set.
+
+    Raises:
+        InputError: the task cannot be read.
+    """
+    for act in task_messages(Opt(opt | {"datatype": "train:evalmode"})):
+        yield act.get("text") or ""
+        yield from act.get("labels") or act.get("eval_labels") or ()

@@ -1,0 +1,47 @@
+"""A model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
+
+import os
+import tempfile
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from polyagents.text import TextDictionary
+
+MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of RoBERTa's kin and of BERT's
+
+
+def write_folder(model: PreTrainedModel, dictionary: TextDictionary, folder: str) -> None:
+    """Write all files, each whole or not at all, in place of those that are there; the weights come last."""
+    os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(folder))) as temporary:
+        written = os.path.join(temporary, "folder")
+        give_rows(model, dictionary)
+        model.save_pretrained(written)
+        tokenizer_of(dictionary).save_pretrained(written)
+        if not os.path.exists(folder):
+            os.rename(written, folder)
+            return
+        for name in sorted(os.listdir(written), key=lambda name: name.startswith("model")):
+            os.replace(os.path.join(written, name), os.path.join(folder, name))
+
+
+def give_rows(model: PreTrainedModel, dictionary: TextDictionary) -> None:
+    """Pieces that ParlAI's dictionary lacks, and the tokenizer numbers all the same, get the unknown token's vector."""
+    if dictionary.parlai is None:
+        return
+    assert dictionary.tokenizer is not None
+    model.resize_token_embeddings(dictionary.tokenizer.get_vocab_size(), mean_resizing=False)
+    weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
+    with torch.no_grad():
+        weight[len(dictionary) :] = weight[dictionary[dictionary.unk_token]]
+
+
+def tokenizer_of(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
+    """The dictionary as transformers has it."""
+    unknown = getattr(dictionary.tokenizer.model, "unk_token", None)  # type: ignore[union-attr]
+    names = {"pad_token": dictionary.null_token, "cls_token": dictionary.start_token, "sep_token": dictionary.end_token}
+    names |= {"unk_token": unknown} if unknown else {}
+    mask = next((token for token in MASK_TOKENS if token in dictionary), None)
+    names |= {"mask_token": mask} if mask else {}
+    return PreTrainedTokenizerFast(tokenizer_object=dictionary.tokenizer, **names)

@@ -1,0 +1,303 @@
+"""`-m polyagents:Pretrain`: masked words and next utterances under ParlAI's training loop (paper 4.1; v1 4.5)."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from parlai.core.metrics import AverageMetric, GlobalTimerMetric, SumMetric
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.core.torch_agent import Output
+from parlai.core.torch_generator_agent import PPLMetric
+from parlai.utils.distributed import get_rank, num_workers
+from tokenizers import AddedToken, Tokenizer
+from torch import Tensor
+from transformers import AutoModelForMaskedLM
+
+from polyagents import distributed, options, train_loop
+from polyagents.base_agent import BaseAgent, is_training_command
+from polyagents.encoder import TRAINING_CHUNK_TOKENS, load_backbone
+from polyagents.errors import InputError
+from polyagents.hugging_face import MASK_TOKENS, write_folder
+from polyagents.pretraining import batches, world
+from polyagents.pretraining.examples import Example, Pair, encode, split_sentences, with_others
+from polyagents.pretraining.masking import Vocabulary, mask
+from polyagents.pretraining.model import PretrainModel
+from polyagents.pretraining.reading import Position
+from polyagents.text import SpecialTokens, TextDictionary, Tokens, pad_pairs
+
+FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers from
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one step of the optimiser is trained on: chunks of examples, and whether words are guessed in them."""
+
+    words: bool
+    chunks: list[list[Example]]
+
+
+class PretrainDictionary(TextDictionary):
+    """A tokenizer with a token that hides others."""
+
+    def _adopt(self, tokenizer: Tokenizer, special: SpecialTokens, parlai: dict[str, Any] | None = None) -> None:
+        if parlai is not None:
+            raise InputError(
+                f"--backbone {self.opt['backbone']} has ParlAI's dictionary, in which no token can hide another; make "
+                f"a folder of it with polyagents convert_weights --to huggingface, and give that."
+            )
+        vocabulary = tokenizer.get_vocab()
+        self.mask_token = next((token for token in MASK_TOKENS if token in vocabulary), MASK_TOKENS[-1])
+        if self.mask_token not in vocabulary:
+            tokenizer.add_special_tokens([AddedToken(self.mask_token, special=True, normalized=False)])
+        super()._adopt(tokenizer, special)
+
+
+class PretrainAgent(BaseAgent):
+    """Trains a backbone before it ranks anything; world.py brings it the examples, a window at a time."""
+
+    architecture = "Pretrain"
+
+    @staticmethod
+    def dictionary_class() -> type[TextDictionary]:
+        """TorchAgent: with a token for hidden words."""
+        return PretrainDictionary
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """TorchAgent's flags, ours, and the paper's settings as defaults (4.1)."""
+        super().add_cmdline_args(parser, partial_opt=partial_opt)
+        options.add_backbone_flags(parser)
+        options.add_memory_flags(parser)
+        options.add_pretraining_flags(parser)
+        parser.set_defaults(
+            optimizer="adamw",  # without decay it is Adam; ParlAI's `adam` is AMSGrad
+            learningrate=2e-4,
+            betas="0.9,0.98",
+            weight_decay=0.0,
+            gradient_clip=1.0,  # BERT's; the paper names none
+            lr_scheduler="invsqrt",
+            warmup_updates=2000,  # chosen here, as the paper names none
+            train_layers="all",
+            dropout=0.1,
+        )
+        if is_training_command(partial_opt):
+            parser.set_defaults(
+                validation_metric="ppl", validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600
+            )
+        return parser
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        training = self._is_training_run(opt)
+        self._check(opt, training)
+        start, (_, is_finetune) = self._checked_start(opt), self._get_init_model(opt, None)
+        super().__init__(opt, shared)
+        self.seed = int(opt.get("seed") or 0)
+        self.model: Any = self.build_model()
+        states = {} if start is None else self.load(start)
+        goes_on = "position" in states and not is_finetune  # M has none, unless it is its own checkpoint
+        self.position = Position(**states["position"]) if goes_on else Position()
+        self.vocabulary = Vocabulary.of(
+            self.dict.tokenizer, self.dict.mask_token, [self.dict.special.newline, self.dict.unk_token]
+        )
+        if self.use_cuda:
+            self.model.cuda()
+        world.mend()
+        if training:
+            self._begin(states, is_finetune)
+
+    def _check(self, opt: Opt, training: bool) -> None:
+        if opt.get("interactive_mode"):
+            raise InputError(
+                f"polyagents:Pretrain answers nobody; train a ranker with --backbone {opt.get('model_file')}{FOLDER}, "
+                f"and talk to that."
+            )
+        if training and opt.get("update_freq", 1) > 1:
+            raise InputError(
+                "--update-freq is not for polyagents:Pretrain; give the tokens of an update with --batch-tokens."
+            )
+        if opt.get("num_workers"):
+            raise InputError(
+                "--num-workers is not for polyagents:Pretrain, which reads the task in windows; leave it away."
+            )
+        for name in ("world_logs", "validation_share_agent"):
+            if opt.get(name):
+                flag = name.replace("_", "-")
+                raise InputError(f"--{flag} is not for polyagents:Pretrain, which answers nobody; leave it away.")
+
+    def build_model(self) -> PretrainModel:
+        """TorchAgent: the backbone with its heads; weights unless a model file brings them."""
+        training, pretrained = self._is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is None
+        torch.manual_seed(self.seed)
+        lm = load_backbone(self.backbone_options, self.dict, pretrained, training, AutoModelForMaskedLM)
+        if self.opt["activation_checkpointing"] and training:
+            lm.gradient_checkpointing_enable({"use_reentrant": False})
+        model = PretrainModel(lm, self.backbone_options)
+        self._check_lengths(model.encoder)
+        return model
+
+    def longest_input(self) -> int:
+        """A pair holds both texts."""
+        return (self.text_truncate or 0) + (self.label_truncate or 0)
+
+    def _begin(self, states: dict[str, Any], is_finetune: bool) -> None:
+        distributed.same_weights(self.model)
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if self.opt["invsqrt_lr_decay_gamma"] <= 0:
+            self.opt["invsqrt_lr_decay_gamma"] = self.opt["warmup_updates"]  # which ParlAI does with a warning
+        was_reset = self.init_optim(
+            parameters, states.get("optimizer"), states.get("optimizer_type"), is_finetune=is_finetune
+        )
+        self.build_lr_scheduler(states, hard_reset=is_finetune or was_reset)
+        if self.opt["compile"]:
+            self.module.encoder.compile_backbone()
+        self.begin_run()
+
+    # ---- what is trained on ----------------------------------------------------------------------------------------
+
+    def plan(self, pairs: Sequence[Pair], window: int) -> list[Update]:
+        """A window of the training data -> updates, of words and of next utterances in turn.
+
+        All processes get as many. Half of the pairs are for either objective.
+
+        Args:
+            pairs: (context, label).
+            window: its number, of which everything that is drawn depends.
+        """
+        draw = random.Random(f"{self.seed} {get_rank()} {window}")
+        pairs = self._as_asked(pairs, draw)
+        if not min(distributed.gathered(len(pairs))):
+            if window == 0:
+                raise InputError(
+                    f"--task {self.opt['task']} brings no pairs of texts to train on; --pretrain-task next_utterance "
+                    f"takes texts with labels, next_sentence texts of several lines."
+                )
+            return []
+        shuffled = draw.sample(pairs, len(pairs))
+        middle = len(shuffled) // 2
+        both = [
+            self._chunks(half, shuffled, words, draw)
+            for half, words in ((shuffled[:middle] or shuffled, True), (shuffled[middle:], False))
+        ]
+        size = max(self.opt["batch_tokens"] // self.chunk_tokens, 1)
+        needed = distributed.gathered(max(math.ceil(len(made) / size) for _, made in both))
+        count = min(max(needed), *distributed.gathered(min(len(examples) for examples, _ in both)))
+        dealt = [
+            [
+                Update(words, [[examples[row] for row in chunk] for chunk in update])
+                for update in batches.updates(made, count, draw)
+            ]
+            for words, (examples, made) in zip((True, False), both, strict=True)
+        ]
+        return [update for turn in zip(*dealt, strict=True) for update in turn]
+
+    def plan_evaluation(self, pairs: Sequence[Pair]) -> list[Update]:
+        """All of the pairs for both objectives; the same ones are masked and exchanged in the same way each time."""
+        draw = random.Random(0)
+        pairs, plans = self._as_asked(pairs, draw), []
+        for words in (True, False):
+            examples, made = self._chunks(pairs, pairs, words, draw)
+            plans += [Update(words, [[examples[row] for row in chunk]]) for chunk in made]
+        return plans
+
+    def _chunks(
+        self, pairs: Sequence[Pair], others: Sequence[Pair], words: bool, draw: random.Random
+    ) -> tuple[list[Example], list[batches.Chunk]]:
+        given = [(pair, True) for pair in pairs] if words else with_others(pairs, others, draw)
+        examples = encode(given, self.dict, self.text_truncate, self.label_truncate)
+        return examples, batches.chunks([len(example) for example in examples], self.chunk_tokens, draw)
+
+    def _as_asked(self, pairs: Sequence[Pair], draw: random.Random) -> list[Pair]:
+        """The pairs of the objective that was asked for."""
+        return split_sentences(pairs, draw) if self.opt["pretrain_task"] == "next_sentence" else list(pairs)
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens that go through the encoder at once, padding counted."""
+        suits = TRAINING_CHUNK_TOKENS.get(self.device.type, TRAINING_CHUNK_TOKENS["cuda"])
+        return min(self.opt.get("chunk_tokens") or suits, self.opt["batch_tokens"])
+
+    def prepared(self, chunk: Sequence[Example], words: bool, draw: torch.Generator) -> tuple[Tokens, Tensor, Any]:
+        """A chunk as the model takes it: tokens [B, T], targets, and for words which were hidden [B, T]."""
+        tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.pad_id)
+        if not words:
+            targets = torch.tensor([int(example.is_next) for example in chunk])
+            return tokens.to(self.device), targets.to(self.device), None
+        hidden, chosen = mask(tokens, self.vocabulary, draw, self.opt["whole_word_masking"])
+        return hidden.to(self.device), tokens.ids[chosen].to(self.device), chosen.to(self.device)
+
+    # ---- training and evaluation -----------------------------------------------------------------------------------
+
+    def train_update(self, update: Update, number: int) -> None:
+        """One step of the optimiser. What it draws depends on the seed, the process and the number of the update."""
+        self.model.train()
+        drawn = torch.Generator().manual_seed(hash((self.seed, get_rank(), number)))
+        torch.manual_seed(int(torch.randint(2**62, (), generator=drawn)))  # of dropout
+        chunks = [self.prepared(chunk, update.words, drawn) for chunk in update.chunks]
+        guessed = sum(distributed.gathered(sum(len(targets) for _, targets, _ in chunks)))
+        self.zero_grad()
+        results = []
+        for tokens, targets, chosen in chunks:
+            loss, right = self.model(tokens, targets, chosen)
+            # The mean over all that the processes guess in this update, once their gradients are averaged.
+            self.scaler.scale(loss * num_workers() / max(guessed, 1)).backward()
+            results.append((loss.detach(), right))
+        self.update_params()
+        self._record(update, chunks, results)
+        self.count(sum(map(len, update.chunks)))
+
+    def count(self, examples: int) -> None:
+        """Examples that a report is of."""
+        self.global_metrics.add("exs", SumMetric(examples))
+
+    @torch.no_grad()
+    def eval_update(self, update: Update, number: int) -> None:
+        """Measure; the same words are hidden each time."""
+        self.model.eval()
+        drawn = torch.Generator().manual_seed(number)
+        chunks = [self.prepared(chunk, update.words, drawn) for chunk in update.chunks]
+        self._record(update, chunks, [self.module(*chunk) for chunk in chunks])
+
+    def _record(self, update: Update, chunks: list[tuple[Tokens, Tensor, Any]], results: list[Any]) -> None:
+        guessed = sum(len(targets) for _, targets, _ in chunks)
+        loss, right = (float(sum(values)) for values in zip(*results, strict=True))
+        if guessed and update.words:
+            self.global_metrics.add("loss", AverageMetric(loss, guessed))
+            self.global_metrics.add("ppl", PPLMetric(loss, guessed))
+            self.global_metrics.add("token_acc", AverageMetric(right, guessed))
+        elif guessed:
+            self.global_metrics.add("next_utterance_loss", AverageMetric(loss, guessed))
+            self.global_metrics.add("next_utterance_acc", AverageMetric(right, guessed))
+        width = sum(tokens.ids.numel() for tokens, _, _ in chunks)
+        real = sum(len(example) for chunk in update.chunks for example in chunk)
+        self.global_metrics.add("padding", AverageMetric(width - real, width))
+        self.global_metrics.add("tps", GlobalTimerMetric(real))
+
+    # ---- files -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """BaseAgent's, and where in the data it is."""
+        return super().state_dict() | {"position": vars(self.position)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """BaseAgent's; words that go in and words that come out stay the same weights."""
+        super().load_state_dict(state_dict)
+        self.module.lm.tie_weights()
+
+    def save(self, path: str | None = None) -> None:
+        """BaseAgent's files, and beside M the folder M.backbone."""
+        super().save(path)
+        path = path or self.opt.get("model_file")
+        if path and not path.endswith(train_loop.CHECKPOINT):
+            write_folder(self.module.lm, self.dict, f"{path}{FOLDER}")
+
+    # ---- ParlAI's own way to an agent, which is not taken ----------------------------------------------------------
+
+    def train_step(self, batch: Any) -> Output:
+        """TorchAgent is abstract here; world.py calls `train_update`."""
+        raise InputError("polyagents:Pretrain answers nobody; use train_model and eval_model with it.")
+
+    eval_step = train_step

@@ -1,0 +1,63 @@
+"""Pairs of texts -> what the two objectives are trained on: half of a window's pairs each."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polyagents.text import TextDictionary
+
+
+@dataclass(frozen=True)
+class Example:
+    """An input and a label, each between its [S].
+
+    Attributes:
+        context: token ids, of segment 0.
+        label: token ids, of segment 1.
+        is_next: whether the label is the input's own.
+    """
+
+    context: list[int]
+    label: list[int]
+    is_next: bool = True
+
+    def __len__(self) -> int:
+        return len(self.context) + len(self.label)
+
+
+Pair = tuple[str, str]
+
+
+def split_sentences(pairs: Sequence[Pair], draw: random.Random) -> list[Pair]:
+    """Running text, a sentence a line, cut in two at a random place, as for BERT; sentences are not kept apart."""
+    cut = []
+    for context, label in pairs:
+        sentences = [line for line in [*context.split("\n"), *label.split("\n")] if line]
+        if len(sentences) > 1:
+            place = draw.randrange(1, len(sentences))
+            cut.append((" ".join(sentences[:place]), " ".join(sentences[place:])))
+    return cut
+
+
+def with_others(pairs: Sequence[Pair], others: Sequence[Pair], draw: random.Random) -> list[tuple[Pair, bool]]:
+    """Half of the pairs with the label of another one of `others`, and whether each has its own (paper 4.1).
+
+    A label that reads like the own one is no other; where there is none, the own stays.
+    """
+    given = []
+    for context, label in pairs:
+        other = draw.choice(others)[1] if draw.random() < 0.5 else label
+        given.append(((context, other), other == label))
+    return given
+
+
+def encode(
+    pairs: Sequence[tuple[Pair, bool]], dictionary: TextDictionary, text_limit: int | None, label_limit: int | None
+) -> list[Example]:
+    """Texts -> examples; what is nearest to the label stays of a long input, the beginning of a long label."""
+    contexts = dictionary.encode([context for (context, _), _ in pairs])
+    labels = dictionary.encode([label for (_, label), _ in pairs])
+    return [
+        Example(dictionary.context(context, text_limit), dictionary.candidate(label, label_limit), is_next)
+        for context, label, (_, is_next) in zip(contexts, labels, pairs, strict=True)
+    ]

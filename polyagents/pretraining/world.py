@@ -1,0 +1,139 @@
+"""Where a pre-training agent meets its task: a window of examples is read, and each parley is one update.
+
+ParlAI's batches are examples that come one after the other; here thousands are read before they are sorted by length.
+What a window holds follows from its number alone, so a run goes on with the very update after its checkpoint's.
+"""
+
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.core.worlds import World
+from parlai.scripts import eval_model, train_model
+from parlai.utils.distributed import get_rank, num_workers
+
+from polyagents.errors import InputError
+from polyagents.pretraining.reading import Position, Reader
+
+WINDOW = 8_192  # messages; twenty updates of 32,000 tokens, and padding of a hundredth (docs/pretraining.md)
+
+
+class PretrainWorld(World):
+    """One task and a pre-training agent."""
+
+    def __init__(self, opt: Opt, agent: Any):
+        super().__init__(opt, [agent])
+        self.agent = agent
+        self.is_training = agent._is_training_run(opt)
+        self._open()
+
+    def _open(self) -> None:
+        """The task from its beginning, or from where the training was."""
+        self.reader = Reader(self.opt, self.agent.seed + get_rank() if self.is_training else 0)
+        self.plan: list[Any] = []
+        self.first = self.position = self.agent.position if self.is_training else Position()
+        self.evaluated = self.exs = 0
+        self.size = WINDOW
+        if self.is_training:
+            self.size = min(WINDOW, -(-self.reader.num_examples() // num_workers()) or WINDOW)
+            self.reader.skip(self.position.windows * self.size)
+        elif self.opt.get("validation_max_exs", -1) > 0:
+            self.size = min(WINDOW, -(-self.opt["validation_max_exs"] // num_workers()))
+
+    def parley(self) -> None:
+        """One update of training, or a batch of an evaluation."""
+        if self.is_training:
+            self._train()
+        else:
+            self._evaluate()
+        self.total_parleys += 1
+
+    def _train(self) -> None:
+        while not self.plan:
+            self._read_window()
+        now, size = self.position, len(self.plan)
+        update, self.position = self.plan[now.updates], Position(now.windows, now.updates + 1, size, now.total + 1)
+        if self.position.updates == size:
+            self.position, self.plan = Position(now.windows + 1, total=now.total + 1), []
+        self.agent.position = self.position  # before the update, which may be the last that the schedule allows
+        self.agent.train_update(update, now.total)
+
+    def _read_window(self) -> None:
+        """The window's updates; one of which no pair can be made is left out, but for the very first.
+
+        Raises:
+            InputError: a run goes on from a checkpoint whose window has another number of updates.
+        """
+        now = self.position
+        self.plan = self.agent.plan(self.reader.read(self.size), now.windows)
+        if now.of and now.of != len(self.plan):
+            raise InputError(
+                f"The checkpoint was made {now.updates} updates into a window of {now.of}, and with these flags it has "
+                f"{len(self.plan)}; give --batch-tokens, --chunk-tokens, --text-truncate, --label-truncate and as many "
+                f"processes as before, or begin another run with --init-model."
+            )
+        if not self.plan:
+            self.position = Position(now.windows + 1, total=now.total)
+
+    def _evaluate(self) -> None:
+        if not self.plan:
+            pairs = self.reader.read(self.size)
+            self.plan, self.exs = self.agent.plan_evaluation(pairs), len(pairs)
+        if self.plan:
+            self.agent.eval_update(self.plan.pop(0), self.evaluated)
+            self.evaluated += 1
+        if not self.plan:  # all of a window, or ParlAI would end within one, at its longest texts
+            self.agent.count(self.exs)
+
+    def epoch_done(self) -> bool:
+        """Of an evaluation; training has no end of its own."""
+        return not self.is_training and not self.plan and self.reader.at_end()
+
+    def updates_before(self) -> int:
+        """Of the whole training, for ParlAI's loop, whose own count is in another file than the weights."""
+        return self.first.total
+
+    def get_total_exs(self) -> int:
+        """Messages of which all updates are made, since this process began."""
+        return round(self._windows() * self.size)
+
+    def get_total_epochs(self) -> float:
+        """The same in epochs; 0 where the task does not know its size."""
+        size = self.reader.num_examples()
+        return self._windows() * self.size / size if size else 0.0
+
+    def _windows(self) -> float:
+        """Windows since this process began, with the part of the one that it is in."""
+        return float(self.position) - float(self.first)
+
+    def num_examples(self) -> int:
+        """Of the task."""
+        return self.reader.num_examples()
+
+    def report(self) -> dict[str, Any]:
+        """The agent's metrics."""
+        return dict(self.agent.report())
+
+    def reset(self) -> None:
+        """Before and after an evaluation: from the beginning, with nothing measured."""
+        self.agent.reset_metrics()
+        self._open()
+
+
+def mend() -> None:
+    """Give a pre-training agent its world in ParlAI's commands; twice is once."""
+    for script in (train_model, eval_model):
+        if not getattr(script.create_task, "of_pretraining", False):
+            script.create_task = for_pretraining(script.create_task)
+
+
+def for_pretraining(create_task: Any) -> Any:
+    """ParlAI's way to a world, but for pre-training agents."""
+
+    def mended(opt: Opt, agents: Any, *args: Any, **kwargs: Any) -> World:
+        if getattr(agents, "architecture", None) == "Pretrain":
+            return PretrainWorld(opt, agents)
+        made: World = create_task(opt, agents, *args, **kwargs)
+        return made
+
+    mended.of_pretraining = True  # type: ignore[attr-defined]
+    return mended

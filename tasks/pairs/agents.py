@@ -1,0 +1,78 @@
+"""Pairs of files as a ParlAI teacher."""
+
+import copy
+import os
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.utils.data import DatatypeHelper
+
+from polyagents.errors import InputError, NoTestSplit
+
+from ..streaming.manifest import MANIFEST, files_of
+from ..streaming.teacher import Stream, StreamTeacher
+from .build import Plan, build
+from .files import files_below
+from .manifest import read_manifest, stamp
+
+SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
+
+
+class DefaultTeacher(StreamTeacher):
+    """What was said, and what came next; candidates are those of the batch."""
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """ParlAI: the flag of the task."""
+        super().add_cmdline_args(parser, partial_opt)
+        group = parser.add_argument_group("Pairs (polyagents)")
+        group.add_argument(
+            "--pairs-path",
+            help="folder that polyagents build_pairs made; or a file, or a folder of files, that it is to be made of "
+            "(JSON lines, plain text, a dump of Reddit's comments): below --datapath, once. Relative to where the "
+            "command runs, or to --datapath",
+        )
+        return parser
+
+    def open(self, opt: Opt) -> Stream:
+        """StreamTeacher: the split."""
+        folder = finished(opt)
+        split = DatatypeHelper.fold(self.datatype)
+        made = read_manifest(folder)
+        if not made["examples"][split]:
+            raise (NoTestSplit if split == "test" else InputError)(
+                f"{folder} has no pairs in {split}: all are for training ({MANIFEST} counts them); evaluate with -et "
+                f"on another task."
+            )
+        return Stream(opt, self.datatype, list(files_of(folder, made, split)))
+
+
+class Sample(DefaultTeacher):
+    """`-t polyagents.tasks.pairs:sample`: some short conversations, written for it, in the folder beside this file."""
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        opt = copy.copy(opt)
+        opt["pairs_path"] = SAMPLE
+        super().__init__(opt, shared)
+
+
+def finished(opt: Opt) -> str:
+    """The folder of finished data; they are made where `--pairs-path` is what they are made of.
+
+    Raises:
+        InputError: there is nothing to make them of.
+    """
+    given = opt.get("pairs_path")
+    if not given:
+        raise InputError("-t polyagents.tasks.pairs needs --pairs-path: a file, or a folder of files or of pairs.")
+    found = [path for path in (given, os.path.join(opt["datapath"], given)) if os.path.exists(path)]
+    if not found:
+        raise InputError(f"--pairs-path {given} is there neither as it is nor below --datapath {opt['datapath']}.")
+    path = found[0]
+    if os.path.exists(os.path.join(path, MANIFEST)):
+        return path
+    name = os.path.basename(os.path.abspath(path))
+    folder = os.path.join(opt["datapath"], "pairs", f"{name}-{stamp(files_below(path))[:16]}")
+    build(Plan(path, folder), "--datapath")
+    return folder

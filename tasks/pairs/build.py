@@ -1,0 +1,225 @@
+"""`polyagents build_pairs`: from files to a folder of shuffled pairs, in memory that does not grow with them.
+
+Files are read once, in portions: pairs go into sorted runs as they are, and comments into runs in the order of their
+threads; these are merged, thread by thread, into pairs. All pairs are in the order of a hash, so that merging their
+runs shuffles them. A killed build goes on after the last finished portion.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from polyagents.building import alone, say
+from polyagents.errors import InputError
+from polyagents.shards import write_text, writing
+
+from ..streaming.manifest import MANIFEST
+from ..streaming.runs import Runs, merged
+from ..streaming.source import Damaged
+from ..streaming.writing import watched, write_lines
+from .files import files_below
+from .held_out import Cut, HeldOut
+from .manifest import CONTEXT_LINES, FORMAT, VALID_EXAMPLES, read_manifest, stamp
+from .pair import example_of, line_of, thread_of
+from .portions import Portion, comment_in, portions_of, read_portion
+from .threads import pairs_of
+
+PARTS = "unfinished-pairs"  # within the folder; gone once the data are complete
+OURS = re.compile(r"((train-\d{5}|valid|test)\.jsonl|manifest\.json)(\.[0-9a-f]{8}\.tmp)?")
+SHARD = 65_536  # pairs of a shard of the training set, which a teacher has in memory: about 30 MB
+QUIET = 1_000_000  # lines that are merged in some seconds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be built.
+
+    Attributes:
+        source: a file, or a folder of files.
+        folder: of the data; made where it is missing.
+        context_lines: of plain text, how many lines there are in a context at most.
+        valid_examples: about so many pairs are for valid, and for test; of few pairs a tenth.
+    """
+
+    source: str
+    folder: str
+    context_lines: int = CONTEXT_LINES
+    valid_examples: int = VALID_EXAMPLES
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the data depend on, beside the source."""
+        return {"format": FORMAT, "context_lines": self.context_lines, "valid_examples": self.valid_examples}
+
+    @property
+    def parts(self) -> str:
+        """The folder of what is not finished yet."""
+        return os.path.join(self.folder, PARTS)
+
+
+def build(plan: Plan, flag: str = "--outdir") -> dict[str, Any]:
+    """Make the data, or go on with it; the manifest.
+
+    Args:
+        plan: what is to be built.
+        flag: which flag of the user's the folder depends on.
+
+    Raises:
+        InputError: the source or the folder cannot be used, or the folder holds other data.
+    """
+    source = {"path": os.path.abspath(plan.source), "stamp": stamp(files_below(plan.source))}
+    with alone(plan.folder, flag):
+        if not os.path.exists(os.path.join(plan.folder, MANIFEST)):
+            prepare(plan, flag)
+            made = build_anew(plan, source)
+            write_text(os.path.join(plan.folder, MANIFEST), json.dumps(made, indent=1, ensure_ascii=False))
+        else:
+            made = read_manifest(plan.folder)
+            if made["options"] != plan.options or made["source"]["stamp"] != source["stamp"]:
+                raise InputError(
+                    f"{plan.folder} holds pairs that were made from other files or with other flags ({MANIFEST} says "
+                    f"which); give another {flag}."
+                )
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(plan.parts)
+        return made
+
+
+def prepare(plan: Plan, flag: str) -> None:
+    """Make room for the data where an interrupted build has left some.
+
+    Raises:
+        InputError: the folder is somebody else's.
+    """
+    there = set(os.listdir(plan.folder)) - {".lock"}
+    others = {name for name in there - {PARTS} if not OURS.fullmatch(name)} if PARTS in there else there
+    if others:
+        raise InputError(f"{plan.folder} holds other files, such as {min(others)}; give another {flag}, new or empty.")
+    for name in there - {PARTS}:
+        os.remove(os.path.join(plan.folder, name))
+    os.makedirs(plan.parts, exist_ok=True)
+
+
+def build_anew(plan: Plan, source: dict[str, Any]) -> dict[str, Any]:
+    """Read, pair, split and shuffle; what the manifest says."""
+    portions = all_portions(plan)
+    counts = sum((Counter(portion.counts) for portion in portions), Counter[str]())
+    runs = [os.path.join(plan.parts, name) for portion in portions for name in portion.pairs]
+    runs += pair_comments(plan, portions, counts)
+    if not counts["pairs"]:
+        raise InputError(f"{plan.source} holds no pair that can be used ({told(counts) or 'it is empty'}).")
+    if counts["malformed_lines"]:
+        first = next(portion.malformed for portion in portions if portion.malformed)
+        say(f"{counts['malformed_lines']:,} lines could not be read and are left out (the first: {first}).")
+    cut = held_out(runs, plan.valid_examples)
+    examples, shards = write_splits(plan, runs, cut, counts["pairs"])
+    sha256 = {name: digest for portion in portions for name, digest in portion.sha256.items()}
+    return {
+        "options": plan.options,
+        "source": source | {"sha256": sha256},
+        "examples": examples,
+        "counts": dict(sorted(counts.items())),
+        "shards": shards,
+    }
+
+
+def told(counts: dict[str, int]) -> str:
+    """5 bots, 3 malformed lines."""
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counts.items()) if count)
+
+
+def all_portions(plan: Plan) -> list[Portion]:
+    """Those that are there, and those that are read now.
+
+    Raises:
+        InputError: a file is damaged; what was read before it is kept.
+    """
+    files = files_below(plan.source)
+    found = []
+    size = sum(os.path.getsize(file.path) for file in files)
+    with tqdm(total=size, unit="B", unit_scale=True, desc="Reading", delay=2) as bar:
+        for part in portions_of(files):
+            bar.set_postfix_str(part[0].name[-30:], refresh=False)
+            try:
+                found.append(read_portion(part, plan.parts, plan.context_lines, bar.update))
+            except Damaged as error:
+                raise InputError(
+                    f"{error}; what was read before it is kept in {plan.folder}, and with a whole file the same "
+                    f"command goes on from there."
+                ) from error
+    return found
+
+
+def pair_comments(plan: Plan, portions: list[Portion], counts: Counter[str]) -> list[str]:
+    """Merge the comments, and pair them thread by thread; the runs, and `counts` has more."""
+    runs = Runs(os.path.join(plan.parts, "threads"))
+    paths = [os.path.join(plan.parts, name) for portion in portions for name in portion.comments]
+    total = counts["comments"]
+    with tqdm(total=total, unit=" comments", desc="Pairing", disable=total < QUIET) as bar:
+        lines = watched(merged(paths, os.path.join(plan.parts, "merged-comments")), bar)
+        for _, group in itertools.groupby(lines, lambda line: line[:32]):
+            for pair in pairs_of(map(comment_in, group)):
+                if isinstance(pair, str):
+                    counts[pair] += 1
+                else:
+                    counts["pairs"] += 1
+                    runs.add(line_of(pair))
+    runs.write()
+    return [os.path.join(plan.parts, name) for name in runs.names]
+
+
+def held_out(runs: list[str], valid_examples: int) -> Cut:
+    """The threads of valid and test."""
+    threads = HeldOut(2 * valid_examples)
+    for path in runs:
+        with open(path, "rb") as file:
+            for line in file:
+                threads.add(thread_of(line))
+    cut = threads.cut()
+    if not cut.valid or not cut.test:
+        say(
+            f"All {threads.total:,} pairs are for training: there are too few, or most are of one conversation or "
+            f"document, and none is in two splits. A blank line in plain text begins a new document."
+        )
+    return cut
+
+
+def write_splits(plan: Plan, runs: list[str], cut: Cut, total: int) -> tuple[dict[str, int], list[tuple[str, int]]]:
+    """Write all pairs in the order of their keys; how many are in each split, and the training set's shards."""
+    with contextlib.ExitStack() as stack:
+        held = {}
+        for name in ("valid", "test"):
+            temporary = stack.enter_context(writing(os.path.join(plan.folder, f"{name}.jsonl")))
+            held[name] = stack.enter_context(open(temporary, "wb"))
+        examples = Counter[str](train=0, valid=0, test=0)
+        bar = stack.enter_context(tqdm(total=total, unit=" pairs", desc="Shuffling", disable=total < QUIET))
+
+        def training() -> Iterator[bytes]:
+            for line in watched(merged(runs, os.path.join(plan.parts, "merged-pairs")), bar):
+                split = cut.split_of(thread_of(line))
+                examples[split] += 1
+                if split == "train":
+                    yield example_of(line)
+                else:
+                    held[split].write(example_of(line))
+
+        shards = write_shards(plan.folder, training())
+    return dict(examples), shards
+
+
+def write_shards(folder: str, lines: Iterator[bytes]) -> list[tuple[str, int]]:
+    """Examples -> files; name and number of examples of each."""
+    shards: list[tuple[str, int]] = []
+    for first in lines:
+        name = f"train-{len(shards):05d}.jsonl"
+        shards.append((name, write_lines(folder, itertools.chain([first], lines), name, SHARD)))
+    return shards

@@ -1,0 +1,203 @@
+"""The files of a source, and what each holds: Reddit comments or pairs as JSON lines, ParlAI's text format, plain text.
+
+{"id": "c0fbx", "parent_id": "t1_c0faz", "link_id": "t3_91x2k", "author": "a", "body": "It is 9."}      a comment
+{"context": ["hi", "hi, how are you?"], "label": "fine"}                                                a pair
+text:hi<tab>labels:hi, how are you?<tab>episode_done:True                                     ParlAI's text format
+A sentence or an utterance.                                        plain text: a blank line between two documents
+"""
+
+import itertools
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from parlai.utils.misc import str_to_msg
+
+from polyagents.building import say
+from polyagents.errors import InputError
+
+from ..streaming.lines import lines
+from ..streaming.source import EndsEarly, Place, Source
+from .comments import Comment, comment_of, one_line
+from .pair import Pair, pair_of
+
+ENDINGS = (".jsonl", ".ndjson", ".json", ".txt")
+PACKED = (".zst", ".gz", ".bz2")
+DUMP = "RC_"  # what the names of Reddit's comment dumps begin with: RC_2016-01.zst
+
+Record = Comment | Pair | str
+
+
+class File(NamedTuple):
+    """A file of a source.
+
+    Attributes:
+        path: of the file.
+        name: in its folder; what its pairs' ids begin with.
+    """
+
+    path: str
+    name: str
+
+
+def files_below(source: str) -> list[File]:
+    """The file, or those below a folder whose names are of the kind, in the order of their names.
+
+    Raises:
+        InputError: there are none.
+    """
+    if not os.path.isdir(source):
+        if not os.path.isfile(source):
+            raise InputError(f"{source} is neither a file nor a folder.")
+        return [File(source, os.path.basename(source))]
+    every = (os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names)
+    found = sorted(path for path in every if unpacked(path).endswith(ENDINGS) or is_dump(path))
+    if not found:
+        raise InputError(
+            f"{source} holds no file {' '.join(f'*{ending}' for ending in ENDINGS)} or {DUMP}*, packed as "
+            f"{' '.join(PACKED)} or not; give a folder that does, or a file."
+        )
+    return [File(path, os.path.relpath(path, source)) for path in found]
+
+
+def unpacked(path: str) -> str:
+    """The name that a packed file would have."""
+    base, ending = os.path.splitext(path)
+    return base if ending in PACKED else path
+
+
+def is_dump(path: str) -> bool:
+    """Whether a file is called as Reddit's dumps are."""
+    return os.path.basename(path).startswith(DUMP)
+
+
+def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Record, int]]:
+    """What each line gives (the name of a count where it is nothing), and the line's number.
+
+    A file that was cut off ends with its last whole line, and a word.
+
+    Args:
+        source: of this file alone.
+        file: the file.
+        context_lines: of plain text, how many lines there are in a context at most.
+
+    Raises:
+        Damaged: the file is damaged, and not only cut off.
+        InputError: it is no text, or cannot be read.
+    """
+    number = 0
+    try:
+        for record, number in of_text(texts(source, file), file, context_lines):
+            yield record, number
+    except EndsEarly as error:
+        say(f"{error}: what is before it, to line {number:,}, is taken.")
+        yield "files_cut_off", number
+
+
+def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
+    """Every line and its number."""
+    for number, line in enumerate(lines(source, Place()), 1):
+        if number == 1 and b"\0" in line.data:
+            raise InputError(f"{file.path} is no text; give JSON lines, text or dumps of Reddit's comments.")
+        yield line.data.decode("utf-8", "replace").removeprefix("\ufeff"), number
+
+
+def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int) -> Iterator[tuple[Record, int]]:
+    """The same in the format that the first line which is not empty has."""
+    first = next((line for line in numbered if line[0].strip()), None)
+    if first is None:
+        return
+    every = itertools.chain([first], numbered)
+    if is_json(first[0], file.path):
+        yield from of_json(every, file.name)
+    elif first[0].startswith("text:") and "\t" in first[0]:
+        yield from of_parlai(every, file.name)
+    else:
+        yield from of_plain(every, file.name, context_lines)
+
+
+def is_json(text: str, path: str) -> bool:
+    """Whether the lines of a file are JSON, by the first of them; by the file's name where that one is damaged."""
+    if unpacked(path).endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
+        return True
+    return text.startswith("{") and isinstance(parsed(text), dict)
+
+
+def parsed(text: str) -> Any:
+    """A line of JSON; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def of_json(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
+    """Comments and pairs."""
+    for text, number in numbered:
+        if not text.strip():
+            continue
+        fields = parsed(text)
+        if not isinstance(fields, dict):
+            yield "malformed_lines", number
+        elif "context" in fields:
+            yield given_pair(fields, f"{name}:{number}"), number
+        else:
+            yield comment_of(fields), number
+
+
+def given_pair(fields: dict[str, Any], id: str) -> Pair | str:
+    """{"context": text or list of texts, "label": text}; pairs of one thread have their first utterance in common."""
+    context, label = fields["context"], fields.get("label")
+    turns = context.split("\n") if isinstance(context, str) else context
+    if not isinstance(turns, list) or not isinstance(label, str) or not all(isinstance(turn, str) for turn in turns):
+        return "malformed_lines"
+    turns = [line for turn in turns if (line := one_line(turn))]
+    if not turns or not one_line(label):
+        return "empty"
+    return pair_of(f"first\n{turns[0]}", id, turns, one_line(label))
+
+
+def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
+    """ParlAI's text format: a message a line; the context is all of the episode so far."""
+    turns: list[str] = []
+    thread = ""
+    for text, number in numbered:
+        if not text.strip():
+            continue
+        message = parlai_message(text)
+        if message is None:
+            yield "malformed_lines", number
+            continue
+        thread = thread if turns else f"{name}:{number}"
+        turns += [line for part in message["text"].split("\n") if (line := one_line(part))]
+        labels = message.get("labels") or message.get("eval_labels") or ()
+        label = one_line(labels if isinstance(labels, str) else next(iter(labels), ""))
+        yield pair_of(thread, f"{name}:{number}", turns, label) if turns and label else "empty", number
+        turns = [] if message.get("episode_done") else [*turns, *filter(None, [label])]
+
+
+def parlai_message(text: str) -> dict[str, Any] | None:
+    """A line of ParlAI's text format; None where it is none."""
+    try:
+        message: dict[str, Any] = str_to_msg(text)
+    except (ValueError, SyntaxError):
+        return None
+    return message if isinstance(message.get("text"), str) else None
+
+
+def of_plain(numbered: Iterable[tuple[str, int]], name: str, context_lines: int) -> Iterator[tuple[Record, int]]:
+    """Lines and their next ones, within a document."""
+    turns = deque[str](maxlen=context_lines)
+    thread = ""
+    for text, number in numbered:
+        line = one_line(text)
+        if not line:
+            turns.clear()
+            continue
+        if turns:
+            yield pair_of(thread, f"{name}:{number}", turns, line), number
+        else:
+            thread = f"{name}:{number}"
+        turns.append(line)

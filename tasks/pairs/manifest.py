@@ -1,0 +1,37 @@
+"""What a folder of pairs says of itself, and where a source's pairs are."""
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from ..streaming import manifest
+from .files import File
+
+FORMAT = 1  # of the data and of the rules by which they are made
+VALID_EXAMPLES = 10_000  # chosen here; the paper does not say how many it held out
+CONTEXT_LINES = 1  # of plain text: "the input is one sentence and the label the next sentence" (4.1)
+MISSING = (
+    "There are no pairs in {folder} (manifest.json: {reason}); make them with polyagents build_pairs --source FILES "
+    "--outdir {folder}."
+)
+
+
+def read_manifest(folder: str) -> dict[str, Any]:
+    """The manifest of finished pairs.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    return manifest.read_manifest(folder, FORMAT, MISSING)
+
+
+def stamp(files: list[File]) -> str:
+    """What tells sources apart that are too large to be read each time: names, sizes and times of change."""
+    found = [(file.name, *_size_and_time(file.path)) for file in files]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _size_and_time(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns

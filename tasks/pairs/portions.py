@@ -1,0 +1,127 @@
+"""Portions of a source: some files that are read together, and what a killed build finds again of them."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from polyagents.candidate_texts import text_key, utf8
+from polyagents.shards import write_text
+
+from ..streaming.runs import Runs
+from ..streaming.source import Source
+from .comments import Comment
+from .files import File, records
+from .manifest import FORMAT, stamp
+from .pair import Pair, line_of
+
+PORTION_BYTES = 64_000_000  # of files, or one file: the dumps are a file for each month
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Files that were read.
+
+    Attributes:
+        counts: what became of their lines.
+        sha256: of each file's bytes, by its name.
+        comments: names of the runs of comments, in the order of their groups.
+        pairs: names of the runs of pairs.
+        malformed: the first line that could not be read; "" where there was none.
+    """
+
+    counts: dict[str, int]
+    sha256: dict[str, str]
+    comments: list[str]
+    pairs: list[str]
+    malformed: str
+
+
+def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
+    """The files, in order; small ones together."""
+    found: list[File] = []
+    size = 0
+    for file in files:
+        found.append(file)
+        size += os.path.getsize(file.path)
+        if size >= PORTION_BYTES:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
+
+
+def read_portion(files: list[File], folder: str, context_lines: int, told: Callable[[int], None]) -> Portion:
+    """Read files, or find that an earlier build has.
+
+    Args:
+        files: of the portion.
+        folder: of the runs.
+        context_lines: of plain text.
+        told: is told how many bytes of files have been read since it was told the last time.
+
+    Raises:
+        InputError: a file cannot be used, or is damaged.
+    """
+    name = text_key(utf8(f"{FORMAT} {context_lines} {stamp(files)}")).hex()
+    marker = os.path.join(folder, f"{name}.json")
+    finished = read_marker(marker)
+    if finished is None:
+        finished = _read(files, os.path.join(folder, name), context_lines, told)
+        write_text(marker, json.dumps(asdict(finished)))
+    else:
+        told(sum(os.path.getsize(file.path) for file in files))
+    return finished
+
+
+def read_marker(path: str) -> Portion | None:
+    """What a finished portion has left; None where it has not."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            fields: dict[str, Any] = json.load(file)
+        return Portion(**fields)
+    except FileNotFoundError:
+        return None
+
+
+def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[int], None]) -> Portion:
+    counts, sha256, malformed = Counter[str](), dict[str, str](), ""
+    comments, pairs = Runs(f"{prefix}-comments"), Runs(f"{prefix}-pairs")
+    for file in files:
+        source, read = Source([file.path]), 0
+        for record, number in records(source, file, context_lines):
+            if isinstance(record, Comment):
+                comments.add(line_of_comment(record))
+            elif isinstance(record, Pair):
+                pairs.add(line_of(record))
+            elif record == "malformed_lines" and not malformed:
+                malformed = f"{file.path}, line {number:,}"
+            counts[name_of(record)] += 1
+            if source.hashed != read:
+                told(source.hashed - read)
+                read = source.hashed
+        told(source.hashed - read)
+        sha256[file.name] = source.sha256
+    comments.write()
+    pairs.write()
+    return Portion(dict(counts), sha256, comments.names, pairs.names, malformed)
+
+
+def name_of(record: Comment | Pair | str) -> str:
+    """What it is counted as."""
+    if isinstance(record, str):
+        return record
+    return "comments" if isinstance(record, Comment) else "pairs"
+
+
+def line_of_comment(comment: Comment) -> bytes:
+    """The key of its group, a tab, and the comment as JSON."""
+    fields = json.dumps(comment, ensure_ascii=False)
+    return f"{text_key(utf8(comment.group)).hex()}\t".encode() + utf8(fields) + b"\n"
+
+
+def comment_in(line: bytes) -> Comment:
+    """The comment of such a line."""
+    return Comment(*json.loads(line.partition(b"\t")[2]))
