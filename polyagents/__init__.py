@@ -19,7 +19,11 @@ from polyagents.agent import BiEncoderAgent as BiEncoder  # noqa: E402
 from polyagents.agent import CrossEncoderAgent as CrossEncoder  # noqa: E402
 from polyagents.agent import PolyEncoderAgent as PolyEncoder  # noqa: E402
 from polyagents.candidates import CandidateStore  # noqa: E402
+from polyagents.pretraining.agent import PretrainAgent as Pretrain  # noqa: E402
 from polyagents.ranker import Match, Ranker  # noqa: E402
+from polyagents.train_loop import mend_for_all  # noqa: E402
+
+mend_for_all()
 
 __version__ = "0.1.0"
-__all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Ranker"]
+__all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Pretrain", "Ranker"]

@@ -7,31 +7,41 @@ import sys
 from parlai.core.script import SCRIPT_REGISTRY, setup_script_registry, superscript_main
 from torch import distributed
 
-from polyagents import launching, parlai_options
+from polyagents import launching
 from polyagents.commands import (  # noqa: F401  registers them
     bench_inference,
     bench_training,
     build_index,
+    build_pairs,
+    build_vocabulary,
     build_wiki_search,
     convert_weights,
     demo,
+    human_eval,
     mine_negatives,
     rank,
+    recipe,
+    serve,
     zoo,
 )
 from polyagents.compat import users_fault
 from polyagents.errors import InputError
-from polyagents.zoo.models import GROUP, find
+from polyagents.zoo.models import GROUP, find, our_agent
 
 OWN_COMMANDS = (
     "bench_inference",
     "bench_training",
     "build_index",
+    "build_pairs",
+    "build_vocabulary",
     "build_wiki_search",
     "convert_weights",
     "demo",
+    "human_eval",
     "mine_negatives",
     "rank",
+    "recipe",
+    "serve",
     "zoo",
 )
 TRAIN_COMMANDS = ("train_model", "tm", "train")
@@ -55,13 +65,8 @@ def with_our_agent(arguments: list[str]) -> list[str]:
     file = given.get("-mf") or given.get("--model-file")
     if file is None or any(flag in given for flag in ("-m", "--model", "-o", "--init-opt")):
         return arguments
-    if file.startswith(f"zoo:{GROUP}/"):
-        agent = find(file).our_agent
-    elif architecture := parlai_options.architecture_of(parlai_options.read(file).get("model")):
-        agent = f"polyagents:{architecture}"
-    else:
-        return arguments
-    return [*arguments, "-m", agent] if takes_a_model(arguments[0]) else arguments
+    agent = our_agent(file)
+    return [*arguments, "-m", agent] if agent and takes_a_model(arguments[0]) else arguments
 
 
 def takes_a_model(command: str) -> bool:
@@ -92,8 +97,9 @@ def check_model_file(arguments: list[str]) -> None:
 def main() -> None:
     """Entry point of the `polyagents` command."""
     sys.argv = ["polyagents", *with_full_names(sys.argv[1:])]  # ParlAI looks there for what the user gave
-    arguments = sys.argv[1:]
     try:
+        arguments = recipe.as_training(sys.argv[1:])
+        sys.argv = ["polyagents", *arguments]
         check_model_file(arguments)
         for argument in arguments:
             if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):

@@ -5,7 +5,6 @@ Each item says why, and does nothing where it is not needed any more. Importing 
 """
 
 import difflib
-import glob
 import importlib.util
 import inspect
 import os
@@ -49,6 +48,12 @@ def users_fault(error: BaseException) -> str | None:
     """The sentence of an error that the user can mend; None for all others."""
     if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
         return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
+    missing = re.match(r"(?:parlai|polyagents)\.tasks\.([^.]+)", getattr(error, "name", None) or "")
+    if isinstance(error, ModuleNotFoundError) and missing:
+        return (
+            f"There is no task {missing.group(1)}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for your "
+            f"own text fromfile:parlaiformat with --fromfile-datapath."
+        )
     return str(error) if isinstance(error, InputError) else None
 
 
@@ -82,25 +87,24 @@ class NoSuchPreset(InputError, FileNotFoundError):
 
 
 def find_our_recipes() -> None:
-    """`-o convai2_poly` by name: after a file and a preset of the user's own, before ParlAI's presets."""
+    """`-o convai2/poly-64/bert` by name: after a file and a preset of the user's own, before ParlAI's presets."""
     load_init = Opt.load_init.__func__
-    recipes = {
-        os.path.basename(file).removesuffix(".opt"): file
-        for folder in zoo_folders()
-        for file in sorted(glob.glob(os.path.join(glob.escape(folder), "recipes", "*.opt")))
-    }
 
     def load_recipe(cls: Any, optfile: str) -> Any:
+        from polyagents.zoo.recipes import recipe  # which imports what imports this module
+
         own = os.path.expanduser(f"~/.parlai/opt_presets/{optfile}.opt")
-        if optfile in recipes and not os.path.isfile(optfile) and not os.path.isfile(own):
-            optfile = recipes[optfile]
+        flags = recipe.flags_of(optfile)
+        if flags is not None and not os.path.isfile(optfile) and not os.path.isfile(own):
+            return cls(flags)
         try:
             return load_init(cls, optfile)  # which comes back here with each part of a comma-separated list
         except NoSuchPreset:
             raise
         except FileNotFoundError as error:
             raise NoSuchPreset(
-                f"-o {optfile}: there is no file, recipe or preset of that name; the recipes are {', '.join(recipes)}."
+                f"-o {optfile}: there is no file, recipe or preset of that name{recipe.similar(optfile)}; "
+                f"polyagents recipe list shows our recipes."
             ) from error
 
     Opt.load_init = classmethod(load_recipe)

@@ -3,8 +3,8 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -64,13 +64,16 @@ class Encoder(nn.Module):
         inputs = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
         if self.has_segments and tokens.segments is not None:
             inputs["token_type_ids"] = tokens.segments
-        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
-        autocast = torch.autocast(tokens.ids.device.type, dtype) if self.precision != "fp32" else nullcontext()
         fast = self.training and not self.compiled and tokens.ids.device.type == "cpu"
         # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts).
-        with autocast, FastDropout() if fast else nullcontext():
+        with self.autocast(tokens.ids.device), FastDropout() if fast else nullcontext():
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """The arithmetic of `--precision`."""
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
+        return torch.autocast(device.type, dtype) if self.precision != "fp32" else nullcontext()
 
     def chunks(self, tokens: Tokens, budget: int | None = None) -> Iterator[tuple[Tensor, Tokens]]:
         """The batch in chunks of similar length, each cut to its longest text, with the rows that it holds.
@@ -115,7 +118,7 @@ def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
 
 
 def load_backbone(
-    options: BackboneOptions, dictionary: TextDictionary, pretrained: bool, training: bool
+    options: BackboneOptions, dictionary: TextDictionary, pretrained: bool, training: bool, kind: Any = AutoModel
 ) -> PreTrainedModel:
     """The Hugging Face model, its embeddings grown for added tokens, with the layers set that learn.
 
@@ -124,6 +127,7 @@ def load_backbone(
         dictionary: its `backbone_config` is where a model file keeps the configuration; filled in here.
         pretrained: False when a model file's weights follow: only the shape is built, and no hub or folder is asked.
         training: whether gradients will be wanted.
+        kind: of transformers' automatic models; one with a head for pre-training returns the backbone within it.
     """
     # Measured on two CPU cores: a training step with plain matrix products is 1.27 times as fast as with torch's fused
     # attention, whose backward is slow there, and encoding without gradient 0.93 times (docs/architecture.md). Both
@@ -135,17 +139,19 @@ def load_backbone(
     try:
         if dictionary.backbone_config is not None and not pretrained:
             config = AutoConfig.for_model(**dictionary.backbone_config)
-            with no_init_weights():  # the model file's take their place (RankerAgent.load_state_dict)
-                backbone = AutoModel.from_config(config, attn_implementation=attention)
+            with no_init_weights():  # the model file's take their place (BaseAgent.load_state_dict)
+                model = kind.from_config(config, attn_implementation=attention)
         elif file := parlai_model.backbone_file(options.name, dictionary.opt.get("datapath")):
-            model = parlai_model.ParlaiModel.read(file)
-            with no_init_weights():
-                backbone = AutoModel.from_config(model.config(), add_pooling_layer=False, attn_implementation=attention)
-            backbone.load_state_dict(model.backbone(), assign=True)
+            parlai = parlai_model.ParlaiModel.read(file)
+            with no_init_weights() if kind is AutoModel else nullcontext():  # a head is not in the file
+                model = kind.from_config(parlai.config(), attn_implementation=attention)
+            model.base_model.pooler = None  # nor is this
+            model.base_model.load_state_dict(parlai.backbone(), assign=True)
+            model.tie_weights()
         elif options.name.startswith(SCRATCH):
-            backbone = AutoModel.from_config(scratch_config(options.name, dictionary), attn_implementation=attention)
+            model = kind.from_config(scratch_config(options.name, dictionary), attn_implementation=attention)
         else:
-            backbone = AutoModel.from_pretrained(options.name, dtype=torch.float32, attn_implementation=attention)
+            model = kind.from_pretrained(options.name, dtype=torch.float32, attn_implementation=attention)
     except InputError:
         raise
     except Exception as error:  # transformers and the hub raise a dozen kinds, by version
@@ -156,6 +162,7 @@ def load_backbone(
     finally:
         transformers_logging.set_verbosity(level)
         transformers_logging.enable_progress_bar()
+    backbone: Any = model.base_model
     if backbone.config.is_encoder_decoder:
         raise InputError(
             f"--backbone {options.name} is an encoder-decoder ({backbone.config.model_type}); these agents take an "
@@ -163,12 +170,12 @@ def load_backbone(
         )
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = None  # a head on [CLS] that the paper does not use
-    grow_embeddings(backbone, dictionary)
+    grow_embeddings(model, dictionary)
     if options.dropout is not None:
         set_dropout(backbone, options.dropout)
     choose_trained_layers(backbone, options.train_layers)
     dictionary.backbone_config = backbone.config.to_diff_dict() | {"model_type": backbone.config.model_type}
-    return backbone
+    return cast(PreTrainedModel, model)
 
 
 def scratch_config(name: str, dictionary: TextDictionary) -> PretrainedConfig:

@@ -7,3 +7,7 @@ class InputError(ValueError):
     Python callers get a traceback as with any ValueError; the commands print the sentence and exit with code 2
     (`compat.exit_with_one_sentence`).
     """
+
+
+class NoTestSplit(InputError):
+    """A task has no test set: wrong in an evaluation of it, and no reason for a training to fail at its end."""

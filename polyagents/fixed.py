@@ -1,13 +1,22 @@
 """The candidates of `--fixed-candidates-path`: one set for every example, from a handful to millions."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import overload
 
 import numpy as np
+from parlai.core.build_data import modelzoo_path
 
 from polyagents.candidate_set import normalised
 from polyagents.candidate_texts import read_candidates
 from polyagents.candidates import CandidateStore, HeldCandidates
+
+
+def located(path: str, datapath: str | None) -> str:
+    """A candidates file: of the zoo, or in the working folder, or else below `--datapath`, where tasks have theirs."""
+    path = modelzoo_path(datapath, path)
+    below = os.path.join(datapath or "", path)
+    return below if os.path.exists(below) and not os.path.exists(path) else path
 
 
 class FixedCandidates:

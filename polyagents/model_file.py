@@ -5,7 +5,8 @@ the optimiser have their path in there as a name. Files are written whole or not
 """
 
 import json
-from typing import Any
+import os
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import safe_open
@@ -34,7 +35,7 @@ def read(path: str) -> dict[str, Any]:
         OSError: no such file, or not readable.
         safetensors.SafetensorError, ValueError: damaged, or no model file of polyagents.
     """
-    with safe_open(path, "pt") as file:
+    with open(path, "rb") as held, safe_open(same_file(held), "pt") as file:
         metadata = file.metadata() or {}
         if metadata.get("format") != FORMAT:
             raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
@@ -42,6 +43,15 @@ def read(path: str) -> dict[str, Any]:
     state = {name: put_back(value, tensors) for name, value in json.loads(metadata["state"]).items()}
     same = json.loads(metadata["same"])
     return state | {"model": tensors | {name: tensors[other] for name, other in same.items()}}
+
+
+def same_file(held: BinaryIO) -> str:
+    """A name of an open file that stays its name when a training run puts another in its place.
+
+    safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong weights.
+    """
+    descriptor = f"/dev/fd/{held.fileno()}"
+    return descriptor if os.path.exists(descriptor) else held.name  # Windows has none, and replaces no open file
 
 
 def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

@@ -16,6 +16,7 @@ TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
 PRECISIONS = ("fp32", "bf16", "fp16")
 DISTILLATION_LOSSES = ("kl", "margin_mse")
 CODES_INITS = ("normal", "uniform")
+PRETRAIN_TASKS = ("next_utterance", "next_sentence")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class PolyOptions:
 
 
 def add_backbone_flags(parser: ParlaiParser) -> None:
-    """The flags of all three agents."""
+    """The flags of all agents."""
     group = parser.add_argument_group("Encoder (polyagents)")
     group.add_argument(
         "--backbone",
@@ -63,6 +64,42 @@ def add_backbone_flags(parser: ParlaiParser) -> None:
         help="the pretrained encoder: a Hugging Face hub name, a folder, or scratch:tiny|mini|base (BERT's sizes, "
         "random weights, vocabulary learnt from the task)",
     )
+    group.add_argument(
+        "--vocabulary",
+        help="of a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents "
+        "build_vocabulary writes; by default the vocabulary is learnt from the task",
+    )
+    group.add_argument(
+        "--train-layers",
+        choices=TRAIN_LAYERS,
+        default=None,
+        help="which layers learn (paper Table 3). Default: all_but_embeddings, the paper's best for BERT; all for a "
+        "scratch backbone, and in pre-training",
+    )
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32",
+    )
+    group.add_argument(
+        "--dropout",
+        type=probability,
+        default=None,
+        help="overrides the backbone's own dropout everywhere; 0 nearly halves the time of a CPU step",
+    )
+    # TorchAgent's flags with the paper's lengths (v1 5.1), in tokens, the special tokens counted.
+    group.add_argument(
+        "--text-truncate", type=token_limit, default=360, help="context length in tokens; its end is kept"
+    )
+    group.add_argument(
+        "--label-truncate", type=token_limit, default=72, help="candidate length in tokens; its beginning is kept"
+    )
+
+
+def add_ranking_flags(parser: ParlaiParser) -> None:
+    """The flags of the three agents that rank."""
+    group = parser.add_argument_group("Ranking (polyagents)")
     group.add_argument(
         "--reduction-type",
         choices=REDUCTIONS,
@@ -81,48 +118,22 @@ def add_backbone_flags(parser: ParlaiParser) -> None:
         "--output-scaling", type=positive, default=1.0, help="multiplies the encoder's outputs (paper 5.3)"
     )
     group.add_argument(
-        "--train-layers",
-        choices=TRAIN_LAYERS,
-        default=None,
-        help="which layers learn (paper Table 3). Default: all_but_embeddings, the paper's best for BERT; all for a "
-        "scratch backbone",
-    )
-    group.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default="fp32",
-        help="arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32",
-    )
-    group.add_argument(
-        "--dropout",
-        type=probability,
-        default=None,
-        help="overrides the backbone's own dropout everywhere; 0 nearly halves the time of a CPU step",
-    )
-    group.add_argument(
         "--recall-at",
         type=positive_ints,
         default="1,2,5,10,50",
         help="report hits@k for each of these k",
     )
-    # TorchAgent's flags with the paper's lengths (v1 5.1), in tokens, the special tokens counted.
-    group.add_argument(
-        "--text-truncate", type=token_limit, default=360, help="context length in tokens; its end is kept"
-    )
-    group.add_argument(
-        "--label-truncate", type=token_limit, default=72, help="candidate length in tokens; its beginning is kept"
-    )
 
 
-def add_training_flags(parser: ParlaiParser) -> None:
-    """The flags of training."""
+def add_memory_flags(parser: ParlaiParser) -> None:
+    """What a training run may hold at once, and how it is computed."""
     group = parser.add_argument_group("Training (polyagents)")
     group.add_argument(
         "--chunk-tokens",
         type=positive_int,
         default=None,
-        help="train in the memory of chunks of this many tokens, whatever the batch size, with the same gradients "
-        "(GradCache): one more forward pass for batches that do not fit otherwise",
+        help="train in the memory of chunks of this many tokens, whatever the batch size, with the same gradients; "
+        "rankers pay with one more forward pass (GradCache)",
     )
     group.add_argument(
         "--compile",
@@ -130,6 +141,11 @@ def add_training_flags(parser: ParlaiParser) -> None:
         default=False,
         help="compile the encoders (torch.compile, about a minute) for training on a GPU; on CPUs it does not pay",
     )
+
+
+def add_training_flags(parser: ParlaiParser) -> None:
+    """The flags of a ranker's training."""
+    add_memory_flags(parser)
     for action in parser._actions:
         if action.dest == "candidates":
             action.choices = [*(action.choices or ()), "batch+inline"]
@@ -138,6 +154,32 @@ def add_training_flags(parser: ParlaiParser) -> None:
                 "example's own candidates), batch+inline (both), batch-all-cands (labels and candidates of the whole "
                 "batch), fixed (--fixed-candidates-path)"
             )
+
+
+def add_pretraining_flags(parser: ParlaiParser) -> None:
+    """The flags of pre-training (paper 4.1)."""
+    group = parser.add_argument_group("Pre-training (polyagents)")
+    group.add_argument(
+        "--pretrain-task",
+        choices=PRETRAIN_TASKS,
+        default="next_utterance",
+        help="what is learnt beside masked words: next_utterance, whether a label answers its context; next_sentence, "
+        "the same of running text, a sentence a line, cut in two at random as for BERT",
+    )
+    group.add_argument(
+        "--batch-tokens",
+        type=positive_int,
+        default=32_000,
+        help="tokens of an update, padding counted, of each process; --batchsize is not read",
+    )
+    group.add_argument("--whole-word-masking", type="bool", default=False, help="hide words with all of their pieces")
+    group.add_argument(
+        "--activation-checkpointing",
+        type="bool",
+        default=False,
+        help="keep each layer's input only, and compute the rest again in the backward pass: less memory, a third more "
+        "work",
+    )
 
 
 def add_tower_flags(parser: ParlaiParser) -> None:
@@ -221,7 +263,9 @@ def read_backbone(opt: Opt) -> BackboneOptions:
     train_layers = opt.get("train_layers")
     if train_layers is None:
         train_layers = "all" if opt["backbone"].startswith(SCRATCH) else "all_but_embeddings"
-    return BackboneOptions(opt["backbone"], opt["output_scaling"], train_layers, opt["precision"], opt.get("dropout"))
+    return BackboneOptions(
+        opt["backbone"], opt.get("output_scaling", 1.0), train_layers, opt["precision"], opt.get("dropout")
+    )
 
 
 def read_reduction(opt: Opt) -> ReductionOptions:

@@ -189,6 +189,12 @@ def writing(path: str):  # type: ignore[no-untyped-def]
             os.remove(temporary)
 
 
+def write_text(path: str, text: str) -> None:
+    """Write a small file, whole or not at all."""
+    with writing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def umask() -> int:
     """The rights that this process withholds from its files; asking for them means setting them."""
     value = os.umask(0)

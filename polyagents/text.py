@@ -33,6 +33,10 @@ SCRATCH = "scratch:"
 # turn's history. Not those of calls with more texts, which come from files, each once.
 REMEMBERED_LINES = 500_000
 REMEMBERED_CALLS = 1_000
+PLACES = {  # where a tokenizer may be, beside the hub
+    "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
+    "--vocabulary": "or a folder with tokenizer.json, such as polyagents build_vocabulary makes",
+}
 SCRATCH_VOCABULARY = 30_522  # BERT's size; a small task has fewer word pieces to offer
 
 
@@ -101,7 +105,7 @@ class TextDictionary(DictionaryAgent):
     """A Hugging Face fast tokenizer where ParlAI expects a dictionary.
 
     It comes from `--dict-file` where that exists (a trained model's `M.dict`), else from `--backbone`; for a
-    `scratch:` backbone the vocabulary is learnt from the task by ParlAI's own dictionary building.
+    `scratch:` backbone it is that of `--vocabulary`, or learnt from the task by ParlAI's own dictionary building.
     """
 
     @classmethod
@@ -121,11 +125,18 @@ class TextDictionary(DictionaryAgent):
         self._known: dict[str, array[int]] = {}
         self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
         file, backbone = opt.get("dict_file"), opt["backbone"]
+        if opt.get("vocabulary") and not backbone.startswith(SCRATCH):
+            raise InputError(
+                f"--backbone {backbone} has a vocabulary of its own; leave --vocabulary away, or give --backbone "
+                f"scratch:tiny|mini|base."
+            )
         first = modelzoo_path(opt.get("datapath"), opt.get("init_model"))
         if file and os.path.exists(file):
             self.load(file)
         elif first and os.path.exists(f"{first}.dict"):  # its weights know no other vocabulary
             self.load(f"{first}.dict")
+        elif backbone.startswith(SCRATCH) and opt.get("vocabulary"):
+            self._adopt(*load_tokenizer(opt["vocabulary"], "--vocabulary"))
         elif backbone.startswith(SCRATCH):
             self.tokenizer: Tokenizer | None = None
         elif model := parlai_model.backbone_file(backbone, opt.get("datapath")):
@@ -302,6 +313,7 @@ class TextDictionary(DictionaryAgent):
         content = {
             "format": FORMAT,
             "backbone": self.opt["backbone"],
+            "vocabulary": self.opt.get("vocabulary"),
             "task": self.opt.get("task"),
             **self.content(),
         }
@@ -351,12 +363,12 @@ class TextDictionary(DictionaryAgent):
         model = self.opt.get("model_file")
         if filename != f"{model}.dict" or os.path.exists(model) or self.opt.get("init_model"):
             return
-        keys = ("backbone", "task") if content["backbone"].startswith(SCRATCH) else ("backbone",)
-        for key in keys:
-            if content[key] != self.opt[key]:
+        learnt = content["backbone"].startswith(SCRATCH) and not content.get("vocabulary")
+        for key in ("backbone", "vocabulary", "task") if learnt else ("backbone", "vocabulary"):
+            if content.get(key) != self.opt.get(key):
                 raise InputError(
-                    f"{filename} was made for --{key} {content[key]}, not {self.opt[key]}. Delete it, or give another "
-                    f"--model-file."
+                    f"{filename} was made for --{key} {content.get(key)}, not {self.opt.get(key)}. Delete it, or give "
+                    f"another --model-file."
                 )
 
 
@@ -369,8 +381,8 @@ def bert_tokenizer(vocabulary: dict[str, int] | None) -> Tokenizer:
     return tokenizer
 
 
-def load_tokenizer(backbone: str) -> tuple[Tokenizer, SpecialTokens]:
-    """The fast tokenizer of a hub name or folder, completed with the special tokens it lacks."""
+def load_tokenizer(backbone: str, flag: str = "--backbone") -> tuple[Tokenizer, SpecialTokens]:
+    """The fast tokenizer of a hub name or folder, which `flag` gave, completed with the special tokens it lacks."""
     has_own = not os.path.isdir(backbone) or any(
         os.path.exists(os.path.join(backbone, name))
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -384,8 +396,8 @@ def load_tokenizer(backbone: str) -> tuple[Tokenizer, SpecialTokens]:
         tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(
-            f"--backbone {backbone}: no fast tokenizer found there ({first_line(error)}). Give the hub name of a "
-            f"model, a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base."
+            f"{flag} {backbone}: no fast tokenizer found there ({first_line(error)}). Give the hub name of a "
+            f"model, {PLACES[flag]}."
         ) from error
     finally:
         transformers_logging.set_verbosity(level)

@@ -9,9 +9,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from parlai.core.opt import Opt
+from parlai.scripts import build_dict, train_model
 from parlai.scripts.train_model import TrainLoop
+from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
+from polyagents.errors import NoTestSplit
 from polyagents.shards import writing
 
 CHECKPOINT = ".checkpoint"
@@ -27,6 +31,61 @@ def mend() -> None:
     TrainLoop._save_train_stats = whole_or_not_at_all(TrainLoop._save_train_stats)
 
 
+def mend_for_all() -> None:
+    """What any training needs, with our agents, which are not loaded when it begins, or ParlAI's; twice is once.
+
+    One ends well whose task has no test set, and a dictionary is read with `--num-workers`, too.
+    """
+    if getattr(train_model.load_eval_worlds, "of_polyagents", False):
+        return
+    train_model.load_eval_worlds = where_there_is_one(train_model.load_eval_worlds)
+    TrainLoop._run_eval = of_these_worlds(TrainLoop._run_eval)
+    build_dict.create_task = in_this_process(build_dict.create_task)
+
+
+def in_this_process(create_task: Any) -> Any:
+    """Read for a dictionary without the helpers of `--num-workers`, which ask it for what only a model has."""
+
+    def mended(opt: Opt, *args: Any, **kwargs: Any) -> Any:
+        return create_task(Opt(opt | {"num_workers": 0}), *args, **kwargs)
+
+    return mended
+
+
+def where_there_is_one(load_eval_worlds: Any) -> Any:
+    """No test world for a task that has no test set; ParlAI wants one of every task when all training is done."""
+
+    def mended(agent: Any, opt: Opt, datatype: str) -> list[Any]:
+        if datatype != "test":
+            return list(load_eval_worlds(agent, opt, datatype))
+        worlds = []
+        for task in (opt.get("evaltask") or opt["task"]).split(","):
+            try:
+                worlds += load_eval_worlds(agent, Opt(opt | {"task": task, "evaltask": None}), datatype)
+            except NoTestSplit as error:
+                logging.warning(f"The evaluation of test at the end leaves out {task}: {error}")
+        return worlds
+
+    mended.of_polyagents = True  # type: ignore[attr-defined]
+    return mended
+
+
+def of_these_worlds(run_eval: Any) -> Any:
+    """An empty report, and no file of it, where no task has a test set: ParlAI divides by the number of worlds.
+
+    And it tells them apart by the place of their task among all.
+    """
+
+    def mended(self: Any, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if not worlds:
+            return {}
+        if datatype == "test":
+            opt = Opt(opt | {"task": ",".join(world.opt["task"] for world in worlds), "evaltask": None})
+        return dict(run_eval(self, worlds, opt, datatype, *args, **kwargs))
+
+    return mended
+
+
 def after_resuming(train_steps: Any) -> Any:
     """Keep the best model of a resumed run.
 
@@ -38,6 +97,8 @@ def after_resuming(train_steps: Any) -> Any:
         if str(self.opt.get("init_model")).endswith(CHECKPOINT):
             self.opt["init_model"] = None
         self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
+        if hasattr(self.world, "updates_before"):  # .trainstats may be older than the checkpoint
+            self.parleys = self._train_steps = self.world.updates_before()
         yield from train_steps(self)
 
     return mended

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -106,3 +107,12 @@ def largest_difference(file, other):
     first, second = weights(file)["model"], weights(other)["model"]
     assert first.keys() == second.keys()
     return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def updates_in_checkpoint(file):
+    """Updates in the checkpoint; 0 before the first."""
+    if not os.path.exists(f"{file}.checkpoint"):
+        return 0
+    with open(f"{file}.checkpoint", "rb") as opened:  # once: the run replaces it, and safe_open opens it twice
+        header = opened.read(int.from_bytes(opened.read(8), "little"))
+    return json.loads(json.loads(header)["__metadata__"]["state"])["number_training_updates"]

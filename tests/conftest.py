@@ -9,8 +9,10 @@ import io
 import threading
 
 import parlai_models
+import postgres
 import pytest
 from archive_server import Server
+from browser import launched
 from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_task
 
 from polyagents.__main__ import main
@@ -99,6 +101,27 @@ def server(monkeypatch):
         thread.join()
 
 
+@pytest.fixture(scope="module")  # as long as playwright runs, no other test can use asyncio
+def chromium():
+    """A browser; what needs one is skipped where there is none."""
+    from playwright.sync_api import sync_playwright  # starts a process of its own
+
+    with sync_playwright() as playwright, launched(playwright) as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(chromium):
+    """A page of a browser that remembers nothing; `page.complaints` are the errors of its scripts."""
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.complaints = []
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+        yield page
+
+
 @pytest.fixture
 def ends_with_2(monkeypatch, capsys):
     """Run the `polyagents` command in this process: what it says, line by line, as it ends with code 2."""
@@ -113,3 +136,15 @@ def ends_with_2(monkeypatch, capsys):
         return said.err.splitlines()
 
     return run
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request, tmp_path):
+    """The URL of an empty database."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "human_eval.db")
+    elif why := postgres.missing():
+        pytest.skip(why)
+    else:
+        with postgres.server() as folder:
+            yield postgres.new_database(folder, "human_eval")

@@ -73,6 +73,13 @@ def test_a_model_file_that_does_not_exist_in_the_command(colours, tmp_path):
     assert files(tmp_path) == before
 
 
+@pytest.mark.parametrize("task", ["nosuch", "polyagents.tasks.nosuch:sample"])
+def test_a_task_that_does_not_exist(task, tmp_path):
+    done = parlai("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", "-t", task, program="polyagents")
+    assert done.code == 2 and files(tmp_path) == {}
+    assert sentences(done.err)[-1].startswith("polyagents: There is no task nosuch; give --task")
+
+
 def test_a_model_file_that_does_not_exist_in_the_polyagents_command(monkeypatch, capsys, tmp_path):
     """Even without -m, where `parlai` knows neither our flags nor us."""
     file = tmp_path / "nothing"

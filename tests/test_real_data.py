@@ -3,6 +3,7 @@
 Needs the data sets' folder: `DIALOGUE_DATA=.../data python -m pytest -m data`; by default ../shared/data.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from commands import KINDS, evaluate
 from parlai.scripts.eval_model import EvalModel
 from parlai.scripts.train_model import TrainModel
+from test_tasks import label, plain, told
 
 pytestmark = pytest.mark.data
 SOURCE = Path(os.environ.get("DIALOGUE_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -81,6 +83,35 @@ def test_the_pretrained_bi_encoder_beats_chance_before_any_training(datapath, mi
         metrics="loss",
     )
     assert float(report["hits@1"]) > 3 / 20
+
+
+@pytest.mark.parametrize(
+    ("task", "split"), [("dstc7", "valid"), ("dstc7", "test"), ("convai2", "train"), ("convai2", "valid")]
+)
+def test_our_teachers_tell_what_parlais_do(task, split, datapath):
+    mine, theirs = (list(map(plain, told(name, split, datapath))) for name in (f"polyagents.tasks.{task}", task))
+    assert mine == theirs and len(mine) > 100
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_our_ubuntu_teacher_only_divides_the_text_otherwise(split, datapath):
+    def words(text):
+        return text.replace("__eou__", " ").replace(".", " ").split()
+
+    mine, theirs = (told(task, split, datapath) for task in ("polyagents.tasks.ubuntu", "ubuntu"))
+    for message, other in zip(mine, theirs, strict=True):
+        assert words(message["text"]) == words(other["text"]) and words(label(message)) == words(label(other))
+        texts, other_texts = (found.get("label_candidates", ()) for found in (message, other))
+        assert sorted(map(words, texts)) == sorted(map(words, other_texts))
+        assert len(texts) == (0 if split == "train" else 10)
+
+
+def test_all_utterances_of_dstc7_are_targets(datapath):
+    dialogues = json.loads((Path(datapath) / "dstc7" / "ubuntu_train_subtask_1.json").read_text())
+    said = [[message["utterance"] for message in dialogue["messages-so-far"]] for dialogue in dialogues]
+    answers = [dialogue["options-for-correct-answers"][0]["utterance"] for dialogue in dialogues]
+    expected = [text for texts, answer in zip(said, answers, strict=True) for text in [*texts[1:], answer] if text]
+    assert [label(message) for message in told("polyagents.tasks.dstc7", "train", datapath)] == expected
 
 
 LARGER = ("--n-layers", "4", "--n-heads", "4", "--embedding-size", "128", "--ffn-size", "512", "--n-positions", "1024")

@@ -21,6 +21,7 @@ from commands import (
     evaluate,
     largest_difference,
     train,
+    updates_in_checkpoint,
     weights,
     write_task,
 )
@@ -176,7 +177,7 @@ def test_kills_at_random_moments(tmp_path):
         while updates == begin:  # until it has saved at least once more
             assert run.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
-            updates = read_updates(file)
+            updates = updates_in_checkpoint(file)
         time.sleep(moments.random() * 0.5)
         run.send_signal(signal.SIGKILL)
         run.wait()
@@ -193,9 +194,27 @@ def test_kills_at_random_moments(tmp_path):
         assert Ranker.load(str(file)).rank("hi", ["a", "b"], top_k=1)
 
 
-def read_updates(file):
-    """Updates in the checkpoint; 0 before the first."""
-    if not os.path.exists(f"{file}.checkpoint"):
-        return 0
-    with safe_open(f"{file}.checkpoint", "pt") as opened:
-        return json.loads(opened.metadata()["state"])["number_training_updates"]
+def test_a_file_replaced_while_it_is_read(monkeypatch, tmp_path):
+    """A run saves while somebody loads its model: what is read is one file or the other, not the head of one."""
+    file = str(tmp_path / "M")
+    model_file.write(file, {"model": {"weight": torch.zeros(4)}, "updates": 1})
+
+    def late(*arguments):
+        model_file.write(file, {"model": {"weight": torch.ones(2)}, "updates": 10**40})
+        return safe_open(*arguments)
+
+    monkeypatch.setattr(model_file, "safe_open", late)
+    state = model_file.read(file)
+    assert (state["updates"], state["model"]["weight"].tolist()) == (1, [0, 0, 0, 0])
+
+
+# ---- helpers that read ahead -----------------------------------------------------------------------------------------
+
+
+def test_examples_read_by_other_processes(tmp_path):
+    """A process of its own: helpers are forked, which threads of other tests would not outlive."""
+    command = [Path(sys.executable).with_name("polyagents"), "train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY]
+    command += ["-t", SAMPLE, "--num-workers", "2", "--max-train-steps", "2", "-vme", "8", "--short-final-eval", "true"]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "M.trainstats").read_text())["train_steps"] == 2

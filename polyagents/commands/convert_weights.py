@@ -2,19 +2,16 @@
 
 import contextlib
 import os
-import tempfile
 
-import torch
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
-from transformers import PreTrainedTokenizerFast
 
 from polyagents import parlai_options
 from polyagents.agent import RankerAgent
 from polyagents.errors import InputError
+from polyagents.hugging_face import write_folder
 from polyagents.parlai_model import ParlaiModel
 from polyagents.ranker import Ranker
-from polyagents.text import TextDictionary
 
 FORMATS = ("huggingface", "parlai")
 PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ParlAI's
@@ -51,41 +48,13 @@ class ConvertWeights(ParlaiScript):
         agent = Ranker.load(file, no_cuda=True, datapath=self.opt["datapath"]).agent
         os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
         if target == "huggingface":
-            write_folder(agent, out)
+            write_folder(agent.context_encoder.backbone, agent.dict, out)
             scaling = agent.opt["output_scaling"]
             note = "" if scaling == 1 else f" --output-scaling {scaling}, which the folder does not hold"
             print(f"{out} is a Hugging Face folder: use it with --backbone {out}{note}")
         else:
             write_parlai(agent, out)
             print(f"{out} is a model file of ParlAI's: parlai eval_model -mf {out} -t TASK")
-
-
-def write_folder(agent: RankerAgent, folder: str) -> None:
-    """config.json, model.safetensors and the tokenizer's files; all of them or none."""
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(folder))) as temporary:
-        backbone, written = agent.context_encoder.backbone, os.path.join(temporary, "folder")
-        give_rows(backbone, agent.dict)
-        backbone.save_pretrained(written)
-        tokenizer_of(agent.dict).save_pretrained(written)
-        os.rename(written, folder)
-
-
-def give_rows(backbone: torch.nn.Module, dictionary: TextDictionary) -> None:
-    """Pieces that ParlAI's dictionary lacks, and the tokenizer numbers all the same, get the unknown token's vector."""
-    if dictionary.parlai is None:
-        return
-    backbone.resize_token_embeddings(dictionary.tokenizer.get_vocab_size(), mean_resizing=False)  # type: ignore[operator, union-attr]
-    weight = backbone.get_input_embeddings().weight  # type: ignore[operator]
-    with torch.no_grad():
-        weight[len(dictionary) :] = weight[dictionary[dictionary.unk_token]]
-
-
-def tokenizer_of(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
-    """The dictionary as transformers has it."""
-    unknown = getattr(dictionary.tokenizer.model, "unk_token", None)  # type: ignore[union-attr]
-    names = {"pad_token": dictionary.null_token, "cls_token": dictionary.start_token, "sep_token": dictionary.end_token}
-    names |= {"unk_token": unknown} if unknown else {}
-    return PreTrainedTokenizerFast(tokenizer_object=dictionary.tokenizer, **names)
 
 
 def write_parlai(agent: RankerAgent, file: str) -> None:

@@ -4,8 +4,6 @@ import contextlib
 import io
 import os
 import shutil
-import statistics
-import time
 import warnings
 from dataclasses import dataclass
 
@@ -16,7 +14,7 @@ from parlai.scripts.train_model import TrainLoop, TrainModel
 from tqdm import tqdm
 
 from polyagents.options import positive_int
-from polyagents.ranker import Ranker, quiet
+from polyagents.ranker import Ranker, quiet, reply_seconds
 
 TASK = "polyagents.tasks.sample"
 TIMED_CONTEXTS = 25
@@ -79,12 +77,7 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
         report = EvalModel.main(model_file=model_file, task=TASK, datatype="test", batchsize=32, metrics="loss")
     ranker = Ranker.load(model_file)
     candidates = ranker.prepare(replies)
-    seconds = []
-    for context in contexts[:TIMED_CONTEXTS]:
-        start = time.perf_counter()
-        ranker.rank(context, candidates, top_k=1)
-        seconds.append(time.perf_counter() - start)
-    median = statistics.median(seconds)
+    median = reply_seconds(ranker, contexts[:TIMED_CONTEXTS], candidates)
     recall, mrr = float(report["hits@1"]), float(report["mrr"])
     return Result(name, recall, mrr, 1000 * median, len(replies) / median)
 

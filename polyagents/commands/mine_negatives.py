@@ -1,28 +1,23 @@
 """`polyagents mine_negatives`: a training set with the candidates that a trained model finds hard."""
 
 import argparse
-import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator
-from typing import Any
 
-from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
-from parlai.core.worlds import World, create_task
 from parlai.utils.misc import msg_to_str
-from tqdm import tqdm
 
 from polyagents.building import say
 from polyagents.candidate_texts import FileTexts, ListedTexts, Texts, utf8
 from polyagents.errors import InputError
 from polyagents.mining import Counts, Mined, Pair, check_can_search, mine, pairs_of, pool_in
 from polyagents.options import number, positive_int
-from polyagents.ranker import Ranker, quiet
+from polyagents.ranker import Ranker
 from polyagents.shards import writing
+from polyagents.task_messages import task_messages
 
 
 def margin(text: str) -> float:
@@ -102,36 +97,14 @@ def read_examples(opt: Opt) -> Iterator[tuple[str, list[str]]]:
     Raises:
         InputError: the task cannot be read.
     """
-    opt = Opt(opt | {"datatype": "train:evalmode", "batchsize": 1})
-    # Standard output is for results, and teachers print to it.
-    with quiet(), contextlib.redirect_stdout(sys.stderr):
-        try:
-            world = create_task(opt, RepeatLabelAgent(opt))
-        except (OSError, RuntimeError) as error:
-            raise InputError(
-                f"--task {opt['task']} cannot be read ({str(error).splitlines()[0]}); give a task that parlai "
-                f"display_data shows, with its flags."
-            ) from error
-        turns: list[str] = []
-        for act in acts_of(world):
-            text, labels = act.get("text") or "", list(act.get("labels") or act.get("eval_labels") or ())
-            turns += [text] if text else []
-            yield "\n".join(turns) if text else "", labels
-            turns += labels[:1]
-            if act.get("episode_done"):
-                turns = []
-
-
-def acts_of(world: World) -> Iterator[dict[str, Any]]:
-    """The teacher's messages of one pass over the task."""
-    size = world.num_examples() or 0
-    with tqdm(total=size, unit=" examples", desc="Reading the task", disable=size < 100_000) as bar:
-        while not world.epoch_done():
-            world.parley()
-            act = world.get_acts()[0]
-            if not act.get("batch_padding"):
-                yield act
-            bar.update()
+    turns: list[str] = []
+    for act in task_messages(Opt(opt | {"datatype": "train:evalmode"})):
+        text, labels = act.get("text") or "", list(act.get("labels") or act.get("eval_labels") or ())
+        turns += [text] if text else []
+        yield "\n".join(turns) if text else "", labels
+        turns += labels[:1]
+        if act.get("episode_done"):
+            turns = []
 
 
 def line_of(mined: Mined) -> str:
