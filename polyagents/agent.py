@@ -30,7 +30,7 @@ from parlai.utils.distributed import is_primary_worker, num_workers
 from parlai.utils.misc import warn_once
 from torch import Tensor, nn
 
-from polyagents import distributed, options, starting_point
+from polyagents import distributed, options, output_scaling, starting_point
 from polyagents.base_agent import BaseAgent, is_training_command
 from polyagents.bi import BiEncoder
 from polyagents.building import Maker, say
@@ -57,6 +57,7 @@ from polyagents.losses import ranking_loss
 from polyagents.manifest import Manifest
 from polyagents.parlai_model import ParlaiModel
 from polyagents.poly import PolyEncoder
+from polyagents.pretraining.reading import Reader
 from polyagents.search import Found, HeldVectors, Query, has_bf16, score_all, search, top_k
 from polyagents.text import Tokens, pad_pairs
 
@@ -150,7 +151,21 @@ class RankerAgent(BaseAgent, TorchRankerAgent):
             self.backbone_options,
         )
         self._check_lengths(encoder)
+        if self.opt["output_scaling"] == options.AUTO:
+            self._scale_outputs(encoder)
         return self.build_architecture(encoder)
+
+    def _scale_outputs(self, encoder: Encoder) -> None:
+        """Measure the factor on what the task brings for training; M.opt keeps it."""
+        if self.opt.get("interactive_mode") or not self.opt.get("task"):
+            raise InputError("--output-scaling auto measures what a task trains on, and here is none; give a number.")
+        pairs = Reader(Opt(self.opt | {"datatype": "train"}), seed=0).read(output_scaling.EXAMPLES)
+        texts = [self.context_ids(pair.context) for pair in pairs]
+        texts += [list(candidate.ids) for candidate in self.as_candidates([pair.label for pair in pairs])]
+        # One factor for all processes: machines round differently.
+        factor = distributed.gathered(output_scaling.factor(encoder, texts, self.dict.pad_id))[0]
+        logging.info(f"--output-scaling auto: {factor}, for a deviation of {output_scaling.BERT_DEVIATION}")
+        encoder.output_scaling = self.opt["output_scaling"] = factor
 
     @abc.abstractmethod
     def build_architecture(self, encoder: Encoder) -> nn.Module:

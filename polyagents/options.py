@@ -17,6 +17,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 DISTILLATION_LOSSES = ("kl", "margin_mse")
 CODES_INITS = ("normal", "uniform")
 PRETRAIN_TASKS = ("next_utterance", "next_sentence")
+AUTO = "auto"  # of --output-scaling
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,10 @@ def add_ranking_flags(parser: ParlaiParser) -> None:
         "averages",
     )
     group.add_argument(
-        "--output-scaling", type=positive, default=1.0, help="multiplies the encoder's outputs (paper 5.3)"
+        "--output-scaling",
+        type=positive_or_auto,
+        default=1.0,
+        help="multiplies the encoder's outputs; auto: gives those of a backbone the deviation of BERT's (paper 5.3)",
     )
     group.add_argument(
         "--recall-at",
@@ -263,8 +267,13 @@ def read_backbone(opt: Opt) -> BackboneOptions:
     train_layers = opt.get("train_layers")
     if train_layers is None:
         train_layers = "all" if opt["backbone"].startswith(SCRATCH) else "all_but_embeddings"
+    scaling = opt.get("output_scaling", 1.0)
     return BackboneOptions(
-        opt["backbone"], opt.get("output_scaling", 1.0), train_layers, opt["precision"], opt.get("dropout")
+        opt["backbone"],
+        1.0 if scaling == AUTO else scaling,  # measured once there is an encoder
+        train_layers,
+        opt["precision"],
+        opt.get("dropout"),
     )
 
 
@@ -343,6 +352,14 @@ def positive(text: str) -> float:
     if not 0.0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return value
+
+
+def positive_or_auto(text: str) -> float | str:
+    """A factor, or the word."""
+    try:
+        return AUTO if text == AUTO else positive(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, and not {AUTO}") from error
 
 
 def probability(text: str) -> float:

@@ -11,6 +11,7 @@ from parlai.core.opt import Opt
 
 from polyagents import parlai_model, parlai_options
 from polyagents.errors import InputError
+from polyagents.options import AUTO
 from polyagents.parlai_model import ParlaiModel
 from polyagents.text import SCRATCH
 
@@ -70,6 +71,8 @@ def adopt(file: str | None, opt: Opt, architecture: str) -> ParlaiModel | None:
         if source is not None and "output_scaling" not in given:
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
         return None
+    if given.get("output_scaling") == AUTO:  # is for backbones; a model was trained with its factor
+        given = {name: value for name, value in given.items() if name != "output_scaling"}
     decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
     opt |= {name: given.get(name, value) for name, value in decided.items()}
     if opt.get("share_encoders") and not decided.get("share_encoders", True):

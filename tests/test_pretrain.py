@@ -25,7 +25,7 @@ from polyagents.commands.build_vocabulary import BuildVocabulary
 from polyagents.errors import InputError
 from polyagents.pretraining import batches
 from polyagents.pretraining import world as pretraining_world
-from polyagents.pretraining.examples import split_sentences, with_others
+from polyagents.pretraining.examples import Pair, split_sentences, with_others
 from polyagents.pretraining.masking import Vocabulary, mask, starts
 from polyagents.pretraining.reading import Position, Reader
 from polyagents.pretraining.world import PretrainWorld
@@ -53,7 +53,7 @@ def bert(tmp_path_factory):
     return save("bert", tmp_path_factory.mktemp("backbone") / "bert")
 
 
-PAIRS = [(f"where is {place}\n{place} ?", f"{place} is in the {end}") for place in "abcdefgh" for end in "mnopqr"]
+PAIRS = [Pair(f"where is {place}\n{place} ?", f"{place} is in the {end}") for place in "abcdefgh" for end in "mnopqr"]
 
 
 # ---- hidden words ----------------------------------------------------------------------------------------------------
@@ -110,20 +110,33 @@ def test_special_tokens_and_line_ends_are_never_hidden(bert):
 
 
 def test_half_of_the_labels_are_others():
-    pairs = [(f"context {i}", f"label {i % 500}") for i in range(4_000)]
+    pairs = [Pair(f"context {i}", f"label {i % 500}") for i in range(4_000)]
     given = with_others(pairs, pairs, random.Random(0))
-    assert [pair[0] for pair, _ in given] == [context for context, _ in pairs]
+    assert [pair.context for pair, _ in given] == [pair.context for pair in pairs]
     own = sum(is_next for _, is_next in given)
     assert abs(own / 4_000 - 0.5) < 4 * 0.5 / math.sqrt(4_000)
-    for (context, label), (pair, is_next) in zip(pairs, given, strict=True):
-        assert is_next == (pair == (context, label))  # a label that reads the same is the own one
-    assert max(Counter(pair[1] for pair, is_next in given if not is_next).values()) < 20  # from all of them
+    for pair, (shown, is_next) in zip(pairs, given, strict=True):
+        assert is_next == (shown == pair)  # a label that reads the same is the own one
+    assert max(Counter(pair.label for pair, is_next in given if not is_next).values()) < 20  # from all of them
+
+
+def test_other_labels_are_of_the_same_task(bert):
+    """Of another task they would be told by their words, and nothing need be read for it."""
+    pairs = [Pair(f"context {i}", f"label {i % 2} {i}", task=i % 2) for i in range(400)]
+    given = with_others(pairs, pairs, random.Random(0))
+    assert {shown.label.split()[1] == str(pair.task) for pair, (shown, _) in zip(pairs, given, strict=True)} == {True}
+    assert 100 < sum(is_next for _, is_next in given) < 300
+    tasks = f"{SAMPLE},integration_tests:multiturn"
+    read = Reader(ParlaiParser(True, True).parse_args(["-t", tasks]), 0).read(200)
+    assert {pair.task for pair in read} == {0, 1}
+    samples = {pair.label for pair in Reader(reader_options(), 0).read(500)}
+    assert all((pair.label in samples) == (pair.task == 0) for pair in read)
 
 
 def test_segments_and_special_tokens(bert):
     """[S] input [S] [S] label [S], segments 0 and 1, utterances kept apart by [NEWLINE] (paper 4.1; v1 4.5)."""
     agent = make(bert)
-    (update,) = agent.plan_evaluation([("where is canada\nhi", "i am fine")])[:1]
+    (update,) = agent.plan_evaluation([Pair("where is canada\nhi", "i am fine")])[:1]
     tokens, targets, chosen = agent.prepared(update.chunks[0], True, torch.Generator().manual_seed(0))
     ids = tokens.ids.clone()
     ids[chosen] = targets
@@ -135,9 +148,9 @@ def test_segments_and_special_tokens(bert):
 
 
 def test_running_text_is_cut_between_sentences():
-    pairs = [("one .\ntwo .\nthree .", "four .")] * 300 + [("alone", "")]
+    pairs = [Pair("one .\ntwo .\nthree .", "four .", 3)] * 300 + [Pair("alone", "", 3)]
     cut = split_sentences(pairs, random.Random(0))
-    assert len(cut) == 300 and {" ".join(pair) for pair in cut} == {"one . two . three . four ."}
+    assert len(cut) == 300 and {(f"{context} {label}", task) for context, label, task in cut} == {("one . two . three . four .", 3)}
     counts = Counter(pair[0] for pair in cut)
     assert len(counts) == 3 and min(counts.values()) > 70
 
@@ -225,7 +238,7 @@ def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_pat
         ParlaiParser(True, True).parse_args(["-mf", str(tmp_path / "M"), "-t", SAMPLE, "-dt", "valid"])
     )
     agent.model.eval()
-    examples = agent.plan_evaluation([("a b c d e f", f"g h {word} j k") for word in words])[0].chunks[0]
+    examples = agent.plan_evaluation([Pair("a b c d e f", f"g h {word} j k") for word in words])[0].chunks[0]
     tokens, _, _ = agent.prepared(examples, False, torch.Generator())
     for place, entropy in ((3, 0.0), (10, 0.0), (11, math.log(8)), (13, 0.0)):  # d, h, the random one, k
         chosen = torch.zeros_like(tokens.mask)
@@ -290,8 +303,8 @@ def test_what_is_read_does_not_depend_on_who_else_draws():
 def test_contexts_hold_the_whole_dialogue():
     opt = ParlaiParser(True, True).parse_args(["-t", "integration_tests:multiturn", "-dt", "valid"])
     pairs = Reader(opt, 0).read(4)
-    turns = [label for _, label in pairs]
-    assert pairs[1][0].startswith(f"{pairs[0][0]}\n{turns[0]}\n")
+    turns = [pair.label for pair in pairs]
+    assert pairs[1].context.startswith(f"{pairs[0].context}\n{turns[0]}\n")
 
 
 def world_at(backbone, position, *flags):
@@ -327,7 +340,7 @@ def test_a_checkpoint_of_other_batches_is_refused(bert, monkeypatch):
 
 def test_a_window_without_pairs_is_left_out(bert):
     agent = make(bert, "--pretrain-task", "next_sentence")
-    single, several = [("", "alone")], [("one .\ntwo .", "three .")]
+    single, several = [Pair("", "alone")], [Pair("one .\ntwo .", "three .")]
     assert agent.plan(single, window=1) == [] == agent.plan_evaluation(single)
     assert len(agent.plan([*single, *several], window=1)) == 2
     with pytest.raises(InputError, match="no pairs of texts"):
@@ -410,7 +423,7 @@ def test_the_papers_vocabulary(tmp_path):
     BuildVocabulary.main(*map(str, ("-t", SAMPLE, "--vocabulary-size", "400", "--out", tmp_path / "V")))
     pretrain(tmp_path / "P", "--vocabulary", tmp_path / "V", "--max-train-steps", "2")
     agent = make(tmp_path / "P.backbone", datatype="valid")
-    (update,) = agent.plan_evaluation([("hi\nhello", "hi")])[:1]
+    (update,) = agent.plan_evaluation([Pair("hi\nhello", "hi")])[:1]
     tokens, _, _ = agent.prepared(update.chunks[0], False, torch.Generator())
     read = [agent.dict[int(token)] for token in tokens.ids[0]]
     assert read.count("[S]") == 4 and read.count("[NEWLINE]") == 1 and agent.dict.mask_token == "[MASK]"

@@ -164,7 +164,7 @@ class PretrainAgent(BaseAgent):
         All processes get as many. Half of the pairs are for either objective.
 
         Args:
-            pairs: (context, label).
+            pairs: read from the task.
             window: its number, of which everything that is drawn depends.
         """
         draw = random.Random(f"{self.seed} {get_rank()} {window}")

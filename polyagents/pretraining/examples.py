@@ -1,8 +1,10 @@
 """Pairs of texts -> what the two objectives are trained on: half of a window's pairs each."""
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from polyagents.text import TextDictionary
 
@@ -25,29 +27,38 @@ class Example:
         return len(self.context) + len(self.label)
 
 
-Pair = tuple[str, str]
+class Pair(NamedTuple):
+    """What was said, an utterance a line, what came next, and which of several tasks it is from."""
+
+    context: str
+    label: str
+    task: int = 0
 
 
 def split_sentences(pairs: Sequence[Pair], draw: random.Random) -> list[Pair]:
     """Running text, a sentence a line, cut in two at a random place, as for BERT; sentences are not kept apart."""
     cut = []
-    for context, label in pairs:
+    for context, label, task in pairs:
         sentences = [line for line in [*context.split("\n"), *label.split("\n")] if line]
         if len(sentences) > 1:
             place = draw.randrange(1, len(sentences))
-            cut.append((" ".join(sentences[:place]), " ".join(sentences[place:])))
+            cut.append(Pair(" ".join(sentences[:place]), " ".join(sentences[place:]), task))
     return cut
 
 
 def with_others(pairs: Sequence[Pair], others: Sequence[Pair], draw: random.Random) -> list[tuple[Pair, bool]]:
     """Half of the pairs with the label of another one of `others`, and whether each has its own (paper 4.1).
 
-    A label that reads like the own one is no other; where there is none, the own stays.
+    The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
+    four tasks learnt. A label that reads like the own one is no other; where there is none, the own stays.
     """
+    labels = defaultdict(list)
+    for other in others:
+        labels[other.task].append(other.label)
     given = []
-    for context, label in pairs:
-        other = draw.choice(others)[1] if draw.random() < 0.5 else label
-        given.append(((context, other), other == label))
+    for pair in pairs:
+        label = draw.choice(labels[pair.task]) if draw.random() < 0.5 else pair.label
+        given.append((pair._replace(label=label), label == pair.label))
     return given
 
 
@@ -55,8 +66,8 @@ def encode(
     pairs: Sequence[tuple[Pair, bool]], dictionary: TextDictionary, text_limit: int | None, label_limit: int | None
 ) -> list[Example]:
     """Texts -> examples; what is nearest to the label stays of a long input, the beginning of a long label."""
-    contexts = dictionary.encode([context for (context, _), _ in pairs])
-    labels = dictionary.encode([label for (_, label), _ in pairs])
+    contexts = dictionary.encode([pair.context for pair, _ in pairs])
+    labels = dictionary.encode([pair.label for pair, _ in pairs])
     return [
         Example(dictionary.context(context, text_limit), dictionary.candidate(label, label_limit), is_next)
         for context, label, (_, is_next) in zip(contexts, labels, pairs, strict=True)

@@ -12,6 +12,7 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
+from polyagents.pretraining.examples import Pair
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Reader:
         else:
             self.read(messages)
 
-    def read(self, messages: int) -> list[tuple[str, str]]:
-        """The (context, label) of so many messages, fewer at the end of an evaluation.
+    def read(self, messages: int) -> list[Pair]:
+        """The pairs of so many messages, fewer at the end of an evaluation.
 
         The context is all that was said in the dialogue, labels included, an utterance a line.
         """
@@ -93,7 +94,8 @@ class Reader:
                 label = next(iter(message.get("labels") or message.get("eval_labels") or ()), "")
                 self.turns += [message["text"]] if message.get("text") else []
                 if label and self.turns:
-                    pairs.append(("\n".join(self.turns), label))
+                    task = getattr(self.teacher, "task_idx", 0)  # MultiTaskTeacher's
+                    pairs.append(Pair("\n".join(self.turns), label, task))
                 self.turns = [] if message.get("episode_done") else [*self.turns, label]
         return pairs
 

@@ -1,0 +1,101 @@
+"""`--output-scaling auto`: the factor is the deviations' quotient, is measured once, and goes with the model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from backbones import save
+from commands import KINDS, SAMPLE, evaluate, run, train, weights
+
+from polyagents import Ranker, output_scaling
+from polyagents.encoder import Encoder, load_backbone
+from polyagents.errors import InputError
+from polyagents.options import BackboneOptions
+from polyagents.output_scaling import BERT_DEVIATION
+from polyagents.text import TextDictionary, pad
+
+SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", "1")
+AUTO = ("--output-scaling", "auto")
+
+
+def scaling(file):
+    with open(f"{file}.opt") as options:
+        return json.load(options)["output_scaling"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save("bert", tmp_path_factory.mktemp("bert"))
+
+
+def encoder_and_texts(folder, scaling=1.0):
+    options = BackboneOptions(folder, scaling, "all", "fp32", 0.5)
+    dictionary = TextDictionary({"backbone": folder})
+    encoder = Encoder(load_backbone(options, dictionary, True, True), options).train()
+    texts = ["hi , how are you ?", "i am fine thank you , and where is canada", "no", "she plays with my dog"]
+    return encoder, [dictionary.candidate(ids, 72) for ids in dictionary.encode(texts)], dictionary.pad_id
+
+
+@pytest.mark.parametrize("given", [1.0, 0.06])
+def test_the_deviation_is_that_of_every_text_for_itself(folder, given):
+    encoder, texts, pad_id = encoder_and_texts(folder, given)
+    measured = output_scaling.deviation(encoder, texts, pad_id)
+    assert encoder.training  # as it was
+    encoder.eval()
+    with torch.no_grad():
+        outputs = np.concatenate([encoder(pad([ids], pad_id))[0].numpy() / given for ids in texts])
+    assert measured == pytest.approx(outputs.std(ddof=1), rel=1e-4)
+    assert output_scaling.factor(encoder, texts, pad_id) == pytest.approx(BERT_DEVIATION / outputs.std(), rel=1e-2)
+
+
+def test_scaled_outputs_deviate_as_berts(folder):
+    encoder, texts, pad_id = encoder_and_texts(folder)
+    with torch.no_grad():
+        encoder.backbone.encoder.layer[-1].output.LayerNorm.weight.mul_(20)  # what training without decay does
+    before = output_scaling.deviation(encoder, texts, pad_id)
+    encoder.output_scaling = output_scaling.factor(encoder, texts, pad_id)
+    encoder.eval()
+    with torch.no_grad():
+        after = torch.cat([encoder(pad([ids], pad_id))[0] for ids in texts]).std()
+    assert before > 10 and float(after) == pytest.approx(BERT_DEVIATION, rel=1e-3)
+
+
+@pytest.mark.parametrize("broken", [0.0, torch.nan])
+def test_outputs_that_do_not_deviate(folder, broken):
+    encoder, texts, pad_id = encoder_and_texts(folder)
+    norm = encoder.backbone.encoder.layer[-1].output.LayerNorm
+    with torch.no_grad():
+        norm.weight.fill_(broken), norm.bias.zero_()
+    with pytest.raises(InputError, match="--output-scaling auto measures .* give a number"):
+        output_scaling.factor(encoder, texts, pad_id)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
+    train(kind, tmp_path / "M", *SHORT, "--backbone", folder, *AUTO)
+    factor = scaling(tmp_path / "M")
+    assert factor == scaling(tmp_path / "M.checkpoint") > 0 and factor != 1
+    told = [evaluate(tmp_path / "M", "-t", SAMPLE, AUTO[0], word)["loss"] for word in (AUTO[1], factor)]
+    assert told[0] == told[1]
+    agent = Ranker.load(tmp_path / "M").agent
+    assert {module.output_scaling for module in agent.model.modules() if isinstance(module, Encoder)} == {factor}
+    # By hand the same model comes of it: measuring takes nothing from what training draws.
+    train(kind, tmp_path / "N", *SHORT, "--backbone", folder, "--output-scaling", factor)
+    mine, theirs = weights(tmp_path / "M"), weights(tmp_path / "N")
+    assert all(torch.equal(value, theirs["model"][name]) for name, value in mine["model"].items())
+
+
+def test_the_same_command_goes_on_with_the_factor(folder, tmp_path):
+    auto = ("--backbone", folder, *AUTO)
+    train("bi", tmp_path / "M", *SHORT, *auto, "-lr", "1e-1")
+    first = scaling(tmp_path / "M.checkpoint")
+    train("bi", tmp_path / "M", *SHORT, *auto, "--max-train-steps", "2")  # whose outputs deviate otherwise by now
+    assert scaling(tmp_path / "M.checkpoint") == first
+    train("bi", tmp_path / "second", *SHORT, *auto, "--init-model", tmp_path / "M")
+    assert scaling(tmp_path / "second") == first
+
+
+def test_a_chat_has_nothing_to_measure(folder):
+    with pytest.raises(InputError, match="--output-scaling auto measures what a task trains on, .* give a number"):
+        run("interactive", "-m", KINDS["bi"], "--backbone", folder, *AUTO)
