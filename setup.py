@@ -11,7 +11,7 @@ from setuptools import setup
 INSTALL_REQUIRES = [
     # What polyagents itself stands on.
     "torch>=2.6",  # the tensors; constraints.txt names the version we test
-    "transformers>=5.20",  # every backbone: AutoModel, AutoTokenizer
+    "transformers>=5.23",  # every backbone: AutoModel, AutoTokenizer
     "tokenizers>=0.23",  # learns the WordPiece vocabulary of the `scratch:` backbones
     "safetensors>=0.8",  # weights without pickle
     "numpy>=2.2",  # scores and candidate vectors outside torch

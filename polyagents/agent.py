@@ -161,7 +161,9 @@ class RankerAgent(BaseAgent, TorchRankerAgent):
             raise InputError("--output-scaling auto measures what a task trains on, and here is none; give a number.")
         pairs = Reader(Opt(self.opt | {"datatype": "train"}), seed=0).read(output_scaling.EXAMPLES)
         texts = [self.context_ids(pair.context) for pair in pairs]
-        texts += [list(candidate.ids) for candidate in self.as_candidates([pair.label for pair in pairs])]
+        texts += [list(candidate.ids) for candidate in self.as_candidates([p.label for p in pairs if p.label])]
+        if not texts:
+            raise InputError(f"--output-scaling auto finds no texts in --task {self.opt['task']}; give a number.")
         # One factor for all processes: machines round differently.
         factor = distributed.gathered(output_scaling.factor(encoder, texts, self.dict.pad_id))[0]
         logging.info(f"--output-scaling auto: {factor}, for a deviation of {output_scaling.BERT_DEVIATION}")

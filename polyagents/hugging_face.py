@@ -1,11 +1,13 @@
 """A model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
 
 import os
-import tempfile
+import shutil
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from polyagents.errors import InputError
 from polyagents.text import TextDictionary
 
 MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of RoBERTa's kin and of BERT's
@@ -13,10 +15,10 @@ MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of 
 
 def write_folder(model: PreTrainedModel, dictionary: TextDictionary, folder: str) -> None:
     """Write all files, each whole or not at all, in place of those that are there; the weights come last."""
-    os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(folder))) as temporary:
-        written = os.path.join(temporary, "folder")
-        give_rows(model, dictionary)
+    written = f"{os.path.abspath(folder)}.tmp"  # also what a killed process has left
+    shutil.rmtree(written, ignore_errors=True)
+    give_rows(model, dictionary)
+    try:
         model.save_pretrained(written)
         tokenizer_of(dictionary).save_pretrained(written)
         if not os.path.exists(folder):
@@ -24,6 +26,13 @@ def write_folder(model: PreTrainedModel, dictionary: TextDictionary, folder: str
             return
         for name in sorted(os.listdir(written), key=lambda name: name.startswith("model")):
             os.replace(os.path.join(written, name), os.path.join(folder, name))
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the files that were there "
+            f"before are kept."
+        ) from error
+    finally:
+        shutil.rmtree(written, ignore_errors=True)
 
 
 def give_rows(model: PreTrainedModel, dictionary: TextDictionary) -> None:

@@ -5,6 +5,7 @@ optimiser's, from which the same command goes on. Each has a .opt, a .dict and a
 """
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -97,11 +98,28 @@ def after_resuming(train_steps: Any) -> Any:
         if str(self.opt.get("init_model")).endswith(CHECKPOINT):
             self.opt["init_model"] = None
         self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
-        if hasattr(self.world, "updates_before"):  # .trainstats may be older than the checkpoint
-            self.parleys = self._train_steps = self.world.updates_before()
+        if hasattr(self.world, "updates_done"):
+            counted_by_world(self)
         yield from train_steps(self)
 
     return mended
+
+
+def counted_by_world(loop: TrainLoop) -> None:
+    """What a run goes on from is what the checkpoint says; .trainstats may be older."""
+    loop.parleys = loop._train_steps = loop.world.updates_done()
+    loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
+    loop._total_exs = 0
+    loop._last_valid_steps = loop.valid_reports[-1]["train_steps"] if loop.valid_reports else 0
+    loop.world.before_the_end = functools.partial(validate_once_more, loop)
+
+
+def validate_once_more(loop: TrainLoop) -> None:
+    """ParlAI ends without: what was learnt after the last validation would be in the checkpoint alone."""
+    loop.parleys = loop._train_steps = loop.world.updates_done()  # ParlAI leaves out the one that ended the schedule
+    if loop.saved and loop._train_steps > loop._last_valid_steps:
+        loop.world.reset_metrics()
+        loop.validate()
 
 
 def with_checkpoint(save_model: Any) -> Any:

@@ -96,6 +96,6 @@ def test_the_same_command_goes_on_with_the_factor(folder, tmp_path):
     assert scaling(tmp_path / "second") == first
 
 
-def test_a_chat_has_nothing_to_measure(folder):
+def test_a_chat_has_nothing_to_measure(folder, replies):
     with pytest.raises(InputError, match="--output-scaling auto measures what a task trains on, .* give a number"):
-        run("interactive", "-m", KINDS["bi"], "--backbone", folder, *AUTO)
+        run("interactive", "-m", KINDS["bi"], "--backbone", folder, *AUTO, "--fixed-candidates-path", replies)

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformers import AutoModelForMaskedLM
 
 from polyagents import distributed, options, train_loop
 from polyagents.base_agent import BaseAgent, is_training_command
+from polyagents.dropout import FastDropout
 from polyagents.encoder import TRAINING_CHUNK_TOKENS, load_backbone
 from polyagents.errors import InputError
 from polyagents.hugging_face import MASK_TOKENS, write_folder
@@ -26,7 +28,7 @@ from polyagents.pretraining import batches, world
 from polyagents.pretraining.examples import Example, Pair, encode, split_sentences, with_others
 from polyagents.pretraining.masking import Vocabulary, mask
 from polyagents.pretraining.model import PretrainModel
-from polyagents.pretraining.reading import Position
+from polyagents.pretraining.reading import Position, Reader
 from polyagents.text import SpecialTokens, TextDictionary, Tokens, pad_pairs
 
 FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers from
@@ -86,20 +88,26 @@ class PretrainAgent(BaseAgent):
         )
         if is_training_command(partial_opt):
             parser.set_defaults(
-                validation_metric="ppl", validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600
+                validation_metric="ppl",
+                validation_every_n_epochs=0.5,
+                validation_every_n_secs=3600,  # half an epoch of Reddit takes days
+                save_after_valid=True,
+                save_every_n_secs=600,
             )
         return parser
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         training = self._is_training_run(opt)
         self._check(opt, training)
-        start, (_, is_finetune) = self._checked_start(opt), self._get_init_model(opt, None)
+        start, file = self._checked_start(opt), opt.get("model_file")
+        is_finetune = start not in (None, file, f"{file}{train_loop.CHECKPOINT}")  # ParlAI's is not, of any checkpoint
         super().__init__(opt, shared)
         self.seed = int(opt.get("seed") or 0)
         self.model: Any = self.build_model()
         states = {} if start is None else self.load(start)
         goes_on = "position" in states and not is_finetune  # M has none, unless it is its own checkpoint
         self.position = Position(**states["position"]) if goes_on else Position()
+        self._check_others()
         self.vocabulary = Vocabulary.of(
             self.dict.tokenizer, self.dict.mask_token, [self.dict.special.newline, self.dict.unk_token]
         )
@@ -123,10 +131,32 @@ class PretrainAgent(BaseAgent):
             raise InputError(
                 "--num-workers is not for polyagents:Pretrain, which reads the task in windows; leave it away."
             )
+        if training and "ordered" in opt["datatype"]:
+            raise InputError(
+                f"--datatype {opt['datatype']} reads the task once, and polyagents:Pretrain trains until it is told to "
+                f"end; leave it away: the order follows from --seed."
+            )
         for name in ("world_logs", "validation_share_agent"):
             if opt.get(name):
                 flag = name.replace("_", "-")
                 raise InputError(f"--{flag} is not for polyagents:Pretrain, which answers nobody; leave it away.")
+
+    def _check_others(self) -> None:
+        """Machines that do not see one another's files would each go on from somewhere else."""
+        if len(set(distributed.gathered(self.position))) > 1:
+            raise InputError(
+                f"--model-file {self.opt.get('model_file')} is another one for some of the processes; give one in a "
+                f"folder that all machines share."
+            )
+
+    def _check_validation(self) -> None:
+        """Now, not after the first hour."""
+        opt = Opt(self.opt | {"task": self.opt.get("evaltask") or self.opt["task"], "datatype": "valid"})
+        if not self._as_asked(Reader(opt, 0).read(world.WINDOW), random.Random(0)):
+            raise InputError(
+                f"Validation finds no pairs of texts for --pretrain-task {self.opt['pretrain_task']} in {opt['task']}; "
+                f"give another task with -et."
+            )
 
     def build_model(self) -> PretrainModel:
         """TorchAgent: the backbone with its heads; weights unless a model file brings them."""
@@ -134,7 +164,8 @@ class PretrainAgent(BaseAgent):
         torch.manual_seed(self.seed)
         lm = load_backbone(self.backbone_options, self.dict, pretrained, training, AutoModelForMaskedLM)
         if self.opt["activation_checkpointing"] and training:
-            lm.gradient_checkpointing_enable({"use_reentrant": False})
+            again = {} if self.use_cuda or self.opt["compile"] else {"context_fn": lambda: (nullcontext(), FastDropout())}
+            lm.activation_checkpointing_enable({"use_reentrant": False} | again)  # the encoder's dropout, the second time
         model = PretrainModel(lm, self.backbone_options)
         self._check_lengths(model.encoder)
         return model
@@ -144,6 +175,7 @@ class PretrainAgent(BaseAgent):
         return (self.text_truncate or 0) + (self.label_truncate or 0)
 
     def _begin(self, states: dict[str, Any], is_finetune: bool) -> None:
+        self._check_validation()
         distributed.same_weights(self.model)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if self.opt["invsqrt_lr_decay_gamma"] <= 0:
@@ -212,7 +244,9 @@ class PretrainAgent(BaseAgent):
 
     def _as_asked(self, pairs: Sequence[Pair], draw: random.Random) -> list[Pair]:
         """The pairs of the objective that was asked for."""
-        return split_sentences(pairs, draw) if self.opt["pretrain_task"] == "next_sentence" else list(pairs)
+        if self.opt["pretrain_task"] == "next_sentence":
+            return split_sentences(pairs, draw)
+        return [pair for pair in pairs if pair.label]
 
     @property
     def chunk_tokens(self) -> int:

@@ -83,7 +83,8 @@ class Reader:
     def read(self, messages: int) -> list[Pair]:
         """The pairs of so many messages, fewer at the end of an evaluation.
 
-        The context is all that was said in the dialogue, labels included, an utterance a line.
+        The context is all that was said in the dialogue, labels included, an utterance a line; the label is empty
+        where a message has none.
         """
         pairs = []
         with self.own_state():
@@ -93,10 +94,10 @@ class Reader:
                 message = self.teacher.act()
                 label = next(iter(message.get("labels") or message.get("eval_labels") or ()), "")
                 self.turns += [message["text"]] if message.get("text") else []
-                if label and self.turns:
+                if self.turns:
                     task = getattr(self.teacher, "task_idx", 0)  # MultiTaskTeacher's
                     pairs.append(Pair("\n".join(self.turns), label, task))
-                self.turns = [] if message.get("episode_done") else [*self.turns, label]
+                self.turns = [] if message.get("episode_done") else [*self.turns, *filter(None, [label])]
         return pairs
 
     def at_end(self) -> bool:

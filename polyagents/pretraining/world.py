@@ -4,8 +4,10 @@ ParlAI's batches are examples that come one after the other; here thousands are 
 What a window holds follows from its number alone, so a run goes on with the very update after its checkpoint's.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from parlai.core.exceptions import StopTrainException
 from parlai.core.opt import Opt
 from parlai.core.worlds import World
 from parlai.scripts import eval_model, train_model
@@ -24,6 +26,7 @@ class PretrainWorld(World):
         super().__init__(opt, [agent])
         self.agent = agent
         self.is_training = agent._is_training_run(opt)
+        self.before_the_end: Callable[[], None] | None = None  # of the loop that trains in it (train_loop.py)
         self._open()
 
     def _open(self) -> None:
@@ -36,6 +39,8 @@ class PretrainWorld(World):
         if self.is_training:
             self.size = min(WINDOW, -(-self.reader.num_examples() // num_workers()) or WINDOW)
             self.reader.skip(self.position.windows * self.size)
+        elif self.opt.get("num_examples", -1) > 0:  # eval_model would count chunks
+            raise InputError("--num-examples is not for polyagents:Pretrain, which evaluates windows; leave it away.")
         elif self.opt.get("validation_max_exs", -1) > 0:
             self.size = min(WINDOW, -(-self.opt["validation_max_exs"] // num_workers()))
 
@@ -48,6 +53,9 @@ class PretrainWorld(World):
         self.total_parleys += 1
 
     def _train(self) -> None:
+        limit = self.opt.get("max_train_steps", -1)
+        if 0 < limit <= self.position.total:
+            raise StopTrainException(f"all of --max-train-steps {limit}, which are done")
         while not self.plan:
             self._read_window()
         now, size = self.position, len(self.plan)
@@ -88,9 +96,19 @@ class PretrainWorld(World):
         """Of an evaluation; training has no end of its own."""
         return not self.is_training and not self.plan and self.reader.at_end()
 
-    def updates_before(self) -> int:
+    def __exit__(self, error_type: Any, *error: Any) -> bool:
+        """A training has come to its end, or to an error."""
+        if error_type is None and self.before_the_end is not None:
+            self.before_the_end()
+        return bool(super().__exit__(error_type, *error))
+
+    def updates_done(self) -> int:
         """Of the whole training, for ParlAI's loop, whose own count is in another file than the weights."""
-        return self.first.total
+        return self.position.total
+
+    def epochs_before(self) -> float:
+        """Of the whole training, of all processes, before this process began."""
+        return num_workers() * self._epochs(float(self.first))
 
     def get_total_exs(self) -> int:
         """Messages of which all updates are made, since this process began."""
@@ -98,8 +116,11 @@ class PretrainWorld(World):
 
     def get_total_epochs(self) -> float:
         """The same in epochs; 0 where the task does not know its size."""
+        return self._epochs(self._windows())
+
+    def _epochs(self, windows: float) -> float:
         size = self.reader.num_examples()
-        return self._windows() * self.size / size if size else 0.0
+        return windows * self.size / size if size else 0.0
 
     def _windows(self) -> float:
         """Windows since this process began, with the part of the one that it is in."""

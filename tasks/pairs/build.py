@@ -26,14 +26,13 @@ from ..streaming.manifest import MANIFEST
 from ..streaming.runs import Runs, merged
 from ..streaming.source import Damaged
 from ..streaming.writing import watched, write_lines
-from .files import files_below
+from .files import PARTS, files_below
 from .held_out import Cut, HeldOut
 from .manifest import CONTEXT_LINES, FORMAT, VALID_EXAMPLES, read_manifest, stamp
 from .pair import example_of, line_of, thread_of
 from .portions import Portion, comment_in, portions_of, read_portion
 from .threads import pairs_of
 
-PARTS = "unfinished-pairs"  # within the folder; gone once the data are complete
 OURS = re.compile(r"((train-\d{5}|valid|test)\.jsonl|manifest\.json)(\.[0-9a-f]{8}\.tmp)?")
 SHARD = 65_536  # pairs of a shard of the training set, which a teacher has in memory: about 30 MB
 QUIET = 1_000_000  # lines that are merged in some seconds

@@ -19,12 +19,14 @@ from polyagents.building import say
 from polyagents.errors import InputError
 
 from ..streaming.lines import lines
+from ..streaming.manifest import is_finished
 from ..streaming.source import EndsEarly, Place, Source
 from .comments import Comment, comment_of, one_line
 from .pair import Pair, pair_of
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".txt")
 PACKED = (".zst", ".gz", ".bz2")
+PARTS = "unfinished-pairs"  # within a folder of pairs; gone once they are complete
 DUMP = "RC_"  # what the names of Reddit's comment dumps begin with: RC_2016-01.zst
 
 Record = Comment | Pair | str
@@ -52,7 +54,7 @@ def files_below(source: str) -> list[File]:
         if not os.path.isfile(source):
             raise InputError(f"{source} is neither a file nor a folder.")
         return [File(source, os.path.basename(source))]
-    every = (os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names)
+    every = (os.path.join(folder, name) for folder, names in walked(source) for name in names)
     found = sorted(path for path in every if unpacked(path).endswith(ENDINGS) or is_dump(path))
     if not found:
         raise InputError(
@@ -60,6 +62,18 @@ def files_below(source: str) -> list[File]:
             f"{' '.join(PACKED)} or not; give a folder that does, or a file."
         )
     return [File(path, os.path.relpath(path, source)) for path in found]
+
+
+def walked(source: str) -> Iterator[tuple[str, list[str]]]:
+    """The folders below it and the names in them, but for pairs that were made here: --datapath may be the source."""
+    for folder, below, names in os.walk(source):
+        below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
+        yield folder, names
+
+
+def is_made_here(folder: str) -> bool:
+    """Whether a folder holds pairs, finished or not."""
+    return os.path.exists(os.path.join(folder, PARTS)) or is_finished(folder)
 
 
 def unpacked(path: str) -> str:

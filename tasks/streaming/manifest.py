@@ -34,6 +34,16 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
     return found
 
 
+def is_finished(folder: str) -> bool:
+    """Whether a folder holds finished data, of whatever version."""
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and {"options", "examples", "shards"} <= found.keys()
+
+
 def files_of(folder: str, made: dict[str, Any], split_name: str) -> Iterator[tuple[str, int]]:
     """The files of a split and how many examples each holds."""
     files = made["shards"] if split_name == "train" else [(f"{split_name}.jsonl", made["examples"][split_name])]
