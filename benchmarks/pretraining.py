@@ -28,7 +28,7 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallba
 from polyagents.benchmarks.measure import machine
 from polyagents.hugging_face import tokenizer_of
 from polyagents.pretraining.agent import PretrainAgent
-from polyagents.pretraining.examples import Example, encode
+from polyagents.pretraining.examples import Example, Pair, encode
 from polyagents.pretraining.reading import Reader
 from polyagents.pretraining.world import WINDOW
 
@@ -63,7 +63,7 @@ class Counting(DataCollatorForLanguageModeling):
         return batch
 
 
-def ours(agent: PretrainAgent, pairs: list[tuple[str, str]], updates: int, window: int) -> tuple[float, float]:
+def ours(agent: PretrainAgent, pairs: list[Pair], updates: int, window: int) -> tuple[float, float]:
     """Tokens a second of so many updates of masked words, and the padding's share."""
     agent.reset_metrics()
     begin, real, width = time.perf_counter(), 0, 0

@@ -67,7 +67,7 @@ def test_every_candidate_source_in_training_and_evaluation(kind, source, colours
     assert 0 <= float(valid["loss"]) < 20
     again = evaluate(file, *colours, "--batchsize", 8)
     assert {name: again[name] for name in METRICS} == pytest.approx(
-        {name: float(valid[name]) for name in METRICS}, abs=1e-5
+        {name: float(valid[name]) for name in METRICS}, abs=1e-4
     )
 
 
@@ -83,7 +83,7 @@ def test_the_metrics_do_not_depend_on_the_batch_size(kind, source, replies, tmp_
     train(kind, tmp_path / "M", *task, "--max-train-steps", 2)
     flags = (*task, "--eval-candidates", source, "--fixed-candidates-path", replies)
     one, seven = (evaluate(tmp_path / "M", *flags, "--batchsize", size) for size in (1, 7))
-    assert {name: one[name] for name in METRICS} == pytest.approx({name: seven[name] for name in METRICS}, abs=1e-5)
+    assert {name: one[name] for name in METRICS} == pytest.approx({name: seven[name] for name in METRICS}, abs=1e-4)
 
 
 def test_the_metrics_do_not_depend_on_how_many_replies_are_listed(colours, tmp_path):
@@ -330,7 +330,7 @@ def vectors(model_file, texts):
     stored = CandidateStore.open(f"{model_file}.replies.index", ranker.agent.fingerprint())
     assert list(stored.texts()) == texts
     kept = stored.rows(range(len(texts)))
-    torch.testing.assert_close(kept, ranker.agent.encode_texts(texts), rtol=0, atol=1e-5)
+    torch.testing.assert_close(kept, ranker.agent.encode_texts(texts), rtol=0, atol=1e-4)
     return kept
 
 
@@ -355,7 +355,7 @@ def test_the_index_is_kept_as_long_as_model_and_file_are_the_same(kind, colours,
     replies.write_text("bye\nsomething new\n")
     evaluate(file, *colours, *flags)
     third = vectors(file, ["bye", "something new"])
-    torch.testing.assert_close(third[0], second[texts.index("bye")], rtol=0, atol=1e-5)
+    torch.testing.assert_close(third[0], second[texts.index("bye")], rtol=0, atol=1e-4)
 
 
 def test_the_index_of_another_folder_with_the_same_file_name(model, chat, tmp_path):
@@ -387,6 +387,6 @@ def test_training_leaves_no_index_of_weights_that_change(colours, replies, tmp_p
     flags = ("--candidates", "fixed", "--eval-candidates", "fixed", "--fixed-candidates-path", replies)
     valid, _ = train("bi", file, *colours, *flags, "--max-train-steps", 4, "-vstep", 2)
     again = evaluate(copy_model(file, tmp_path / "copy"), *colours, "--batchsize", 8)
-    assert again["loss"] == pytest.approx(float(valid["loss"]), abs=1e-5)
+    assert again["loss"] == pytest.approx(float(valid["loss"]), abs=1e-4)
     if (tmp_path / "M.replies.index").exists():
         vectors(file, texts)

@@ -67,7 +67,7 @@ def test_outputs_that_do_not_deviate(folder, broken):
     norm = encoder.backbone.encoder.layer[-1].output.LayerNorm
     with torch.no_grad():
         norm.weight.fill_(broken), norm.bias.zero_()
-    with pytest.raises(InputError, match="--output-scaling auto measures .* give a number"):
+    with pytest.raises(InputError, match=r"--output-scaling auto measures .* give a number"):
         output_scaling.factor(encoder, texts, pad_id)
 
 
@@ -97,5 +97,5 @@ def test_the_same_command_goes_on_with_the_factor(folder, tmp_path):
 
 
 def test_a_chat_has_nothing_to_measure(folder, replies):
-    with pytest.raises(InputError, match="--output-scaling auto measures what a task trains on, .* give a number"):
+    with pytest.raises(InputError, match=r"--output-scaling auto measures what a task trains on, .* give a number"):
         run("interactive", "-m", KINDS["bi"], "--backbone", folder, *AUTO, "--fixed-candidates-path", replies)

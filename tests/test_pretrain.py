@@ -154,7 +154,8 @@ def test_segments_and_special_tokens(bert):
 def test_running_text_is_cut_between_sentences():
     pairs = [Pair("one .\ntwo .\nthree .", "four .", 3)] * 300 + [Pair("alone", "", 3)]
     cut = split_sentences(pairs, random.Random(0))
-    assert len(cut) == 300 and {(f"{context} {label}", task) for context, label, task in cut} == {("one . two . three . four .", 3)}
+    whole = {(f"{context} {label}", task) for context, label, task in cut}
+    assert len(cut) == 300 and whole == {("one . two . three . four .", 3)}
     counts = Counter(pair[0] for pair in cut)
     assert len(counts) == 3 and min(counts.values()) > 70
 
@@ -243,7 +244,7 @@ def test_scores_of_hidden_words_are_the_models_own(family, tmp_path):
     with torch.no_grad():
         wanted = agent.module.lm(**inputs).logits[chosen]
         loss, right = agent.model(tokens, targets, chosen)
-    assert torch.allclose(loss, torch.nn.functional.cross_entropy(wanted, targets, reduction="sum"), rtol=1e-5)
+    assert torch.allclose(loss, torch.nn.functional.cross_entropy(wanted, targets, reduction="sum"), rtol=1e-4)
     assert int(right) == int((wanted.argmax(-1) == targets).sum())
 
 
@@ -554,7 +555,7 @@ def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(type(agent.module.lm), "save_pretrained", full)
-    with pytest.raises(InputError, match="cannot be written .No space left"):
+    with pytest.raises(InputError, match=r"cannot be written .No space left"):
         write_folder(agent.module.lm, agent.dict, str(folder))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M.backbone", "bert"]

@@ -129,4 +129,4 @@ def test_parlais_own_models_report_the_same(variant, datapath, tmp_path):
     flags = (*task, "--num-examples", "200", "--batchsize", "10", "--eval-candidates", "inline")
     theirs, mine = (evaluate(file, "-m", agent, *flags) for agent in (parlai_models.AGENTS[kind], KINDS[kind]))
     for name in ("loss", "hits@1", "mrr"):
-        assert mine[name] == pytest.approx(theirs[name], abs=1e-5), name
+        assert mine[name] == pytest.approx(theirs[name], abs=1e-4), name

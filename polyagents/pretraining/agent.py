@@ -164,8 +164,9 @@ class PretrainAgent(BaseAgent):
         torch.manual_seed(self.seed)
         lm = load_backbone(self.backbone_options, self.dict, pretrained, training, AutoModelForMaskedLM)
         if self.opt["activation_checkpointing"] and training:
-            again = {} if self.use_cuda or self.opt["compile"] else {"context_fn": lambda: (nullcontext(), FastDropout())}
-            lm.activation_checkpointing_enable({"use_reentrant": False} | again)  # the encoder's dropout, the second time
+            slow = self.use_cuda or self.opt["compile"]
+            again = nullcontext if slow else FastDropout  # the encoder's own, where layers are computed again
+            lm.activation_checkpointing_enable({"use_reentrant": False, "context_fn": lambda: (nullcontext(), again())})
         model = PretrainModel(lm, self.backbone_options)
         self._check_lengths(model.encoder)
         return model
