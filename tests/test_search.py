@@ -92,7 +92,9 @@ def test_deleted_candidates_are_not_found(kind):
     found = search(query(4), stored, 300)
     assert found.indices.shape == (5, int(alive.sum()))
     assert set(found.indices.flatten().tolist()) == set(alive.nonzero().flatten().tolist())
-    np.testing.assert_allclose(found.scores, np.sort(expected)[:, ::-1][:, : found.scores.shape[1]], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        found.scores, np.sort(expected)[:, ::-1][:, : found.scores.shape[1]], rtol=1e-5, atol=1e-4
+    )
     assert torch.isinf(score_all(query(4), stored)[:, ~alive]).all()
 
 
