@@ -59,14 +59,24 @@ class Encoder(nn.Module):
         self.backbone.compile(dynamic=True)
         self.compiled = True
 
+    def checkpoint_activations(self) -> None:
+        """Keep each layer's input only, and compute the rest again in the backward pass, with the same dropout."""
+        # A compiled backbone has dropout of its own, and takes no contexts.
+        own: dict[str, Any] = {} if self.compiled else {"context_fn": lambda: (nullcontext(), self._dropout())}
+        self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
+
+    def _dropout(self) -> AbstractContextManager[Any]:
+        """The fast one where it is fast: in training, on a CPU, not compiled."""
+        fast = self.training and not self.compiled and self.backbone.device.type == "cpu"
+        return FastDropout() if fast else nullcontext()
+
     def forward(self, tokens: Tokens) -> Tensor:
         """`Tokens` [B, T] -> states [B, T, D] in fp32."""
         inputs = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
         if self.has_segments and tokens.segments is not None:
             inputs["token_type_ids"] = tokens.segments
-        fast = self.training and not self.compiled and tokens.ids.device.type == "cpu"
         # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts).
-        with self.autocast(tokens.ids.device), FastDropout() if fast else nullcontext():
+        with self.autocast(tokens.ids.device), self._dropout():
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 

@@ -1,13 +1,11 @@
 """A model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
 
-import os
-import shutil
-
 import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from polyagents.errors import InputError
+from polyagents.shards import writing_folder
 from polyagents.text import TextDictionary
 
 MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of RoBERTa's kin and of BERT's
@@ -15,24 +13,16 @@ MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of 
 
 def write_folder(model: PreTrainedModel, dictionary: TextDictionary, folder: str) -> None:
     """Write all files, each whole or not at all, in place of those that are there; the weights come last."""
-    written = f"{os.path.abspath(folder)}.tmp"  # also what a killed process has left
-    shutil.rmtree(written, ignore_errors=True)
     give_rows(model, dictionary)
     try:
-        model.save_pretrained(written)
-        tokenizer_of(dictionary).save_pretrained(written)
-        if not os.path.exists(folder):
-            os.rename(written, folder)
-            return
-        for name in sorted(os.listdir(written), key=lambda name: name.startswith("model")):
-            os.replace(os.path.join(written, name), os.path.join(folder, name))
+        with writing_folder(folder) as temporary:
+            model.save_pretrained(temporary)
+            tokenizer_of(dictionary).save_pretrained(temporary)
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the files that were there "
             f"before are kept."
         ) from error
-    finally:
-        shutil.rmtree(written, ignore_errors=True)
 
 
 def give_rows(model: PreTrainedModel, dictionary: TextDictionary) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -187,6 +188,22 @@ def writing(path: str):  # type: ignore[no-untyped-def]
     finally:
         with contextlib.suppress(OSError):
             os.remove(temporary)
+
+
+@contextlib.contextmanager
+def writing_folder(folder: str) -> Iterator[str]:
+    """A temporary folder to write to, whose files go into `folder` once all are there; the weights come last."""
+    temporary = f"{os.path.abspath(folder)}.tmp"  # also what a killed process has left
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        yield temporary
+        if not os.path.exists(folder):
+            os.rename(temporary, folder)
+            return
+        for name in sorted(os.listdir(temporary), key=lambda name: name.startswith("model")):
+            os.replace(os.path.join(temporary, name), os.path.join(folder, name))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: str, text: str) -> None:

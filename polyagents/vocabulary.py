@@ -4,9 +4,6 @@ Of bytes, not of letters: any text can be written in it, whatever the emoji, and
 where it numbers letters by a hash table, another one in each run.
 """
 
-import os
-import secrets
-import shutil
 from collections.abc import Iterable
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -14,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from polyagents.candidate_texts import utf8
 from polyagents.errors import InputError
+from polyagents.shards import writing_folder
 
 # [S] stands around every text (4.1), [NEWLINE] between utterances (v1 4.5); the others are BERT's.
 SPECIAL = ("[PAD]", "[UNK]", "[S]", "[MASK]", "[NEWLINE]")
@@ -62,13 +60,8 @@ def save(tokenizer: Tokenizer, folder: str) -> None:
     """
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
-    temporary = f"{os.path.abspath(folder)}.{secrets.token_hex(4)}.tmp"
     try:
-        fast.save_pretrained(temporary)
-        if os.path.isdir(folder):
-            os.rmdir(folder)  # empty
-        os.replace(temporary, folder)
+        with writing_folder(folder) as temporary:
+            fast.save_pretrained(temporary)
     except OSError as error:
         raise InputError(f"--out {folder} cannot be written ({error.strerror or error}).") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -337,17 +337,8 @@ def test_a_killed_build_goes_on(steps, small, tmp_path, monkeypatch):
 def test_data_that_lie_below_their_source_are_no_source(tmp_path):
     """`--datapath` may be where the texts are; what is made there would be read, and made anew, each time."""
     (tmp_path / "talk.txt").write_text("\n".join(f"line {i}" for i in range(40)))
-    found = [read_through_teacher(tmp_path) for _ in range(2)]
+    found = [acts(teacher(tmp_path, "-dp", str(tmp_path), "-dt", "train:ordered"), 20) for _ in range(2)]
     assert found[0] == found[1] and len(os.listdir(tmp_path / "pairs")) == 1
-
-
-def read_through_teacher(folder):
-    """The first messages of the training set of a folder that is source and datapath."""
-    opt = ParlaiParser(True, False).parse_args(
-        ["-t", TASK, "--pairs-path", str(folder), "-dp", str(folder), "-dt", "train:ordered", "--loglevel", "error"]
-    )
-    teacher = create_task_agent_from_taskname(opt)[0]
-    return [(message["text"], message["labels"]) for message in (teacher.act() for _ in range(20))]
 
 
 def test_a_stopped_build_with_other_flags_begins_anew(tmp_path, monkeypatch):

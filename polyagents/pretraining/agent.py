@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ from transformers import AutoModelForMaskedLM
 
 from polyagents import distributed, options, train_loop
 from polyagents.base_agent import BaseAgent, is_training_command
-from polyagents.dropout import FastDropout
 from polyagents.encoder import TRAINING_CHUNK_TOKENS, load_backbone
 from polyagents.errors import InputError
 from polyagents.hugging_face import MASK_TOKENS, write_folder
@@ -163,10 +161,6 @@ class PretrainAgent(BaseAgent):
         training, pretrained = self._is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is None
         torch.manual_seed(self.seed)
         lm = load_backbone(self.backbone_options, self.dict, pretrained, training, AutoModelForMaskedLM)
-        if self.opt["activation_checkpointing"] and training:
-            slow = self.use_cuda or self.opt["compile"]
-            again = nullcontext if slow else FastDropout  # the encoder's own, where layers are computed again
-            lm.activation_checkpointing_enable({"use_reentrant": False, "context_fn": lambda: (nullcontext(), again())})
         model = PretrainModel(lm, self.backbone_options)
         self._check_lengths(model.encoder)
         return model
@@ -187,6 +181,8 @@ class PretrainAgent(BaseAgent):
         self.build_lr_scheduler(states, hard_reset=is_finetune or was_reset)
         if self.opt["compile"]:
             self.module.encoder.compile_backbone()
+        if self.opt["activation_checkpointing"]:
+            self.module.encoder.checkpoint_activations()
         self.begin_run()
 
     # ---- what is trained on ----------------------------------------------------------------------------------------
