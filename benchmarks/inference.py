@@ -18,14 +18,19 @@ from tqdm import tqdm
 
 from polyagents.benchmarks import peers
 from polyagents.benchmarks.measure import copy_time, peak_memory, resident, side_by_side
-from polyagents.candidates import CandidateStore, HeldCandidates
-from polyagents.fixed import FixedCandidates
-from polyagents.poly import PolyEncoder
+from polyagents.index.approximate import search_shortlist
+from polyagents.index.exact import score_all, search
+from polyagents.index.faiss_index import recall
+from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.shard import SHARD
+from polyagents.index.store import CandidateStore
+from polyagents.index.stored_vectors import Block
+from polyagents.index.top_k import TopCandidates
+from polyagents.models.poly import PolyEncoder
+from polyagents.models.query import Query
+from polyagents.models.reduction import context_vectors
+from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.ranker import Ranker
-from polyagents.reduction import context_vectors
-from polyagents.search import Found, Query, score_all, search
-from polyagents.shards import SHARD, Block
-from polyagents.shortlist import recall, search_shortlist
 
 CODES = (16, 64, 360)
 Row = dict[str, Any]
@@ -147,7 +152,7 @@ def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Seq
     for count in (1_000, 100_000):
         if len(texts) < count:
             continue
-        with fixed_candidates(agent, HeldCandidates(texts[:count], vectors[:count].float())):
+        with fixed_candidates(agent, InMemoryCandidates(texts[:count], vectors[:count].float())):
             parlai = peers.parlai_agent(kind, *same, m, "codes", dict_file=ranker.agent.opt["dict_file"])
             peers.set_fixed_candidates(parlai, texts[:count], vectors[:count])
             turn = itertools.cycle(contexts)
@@ -170,7 +175,7 @@ def sizes(backbone: Any) -> tuple[int, int, int]:
 
 
 @contextlib.contextmanager
-def fixed_candidates(agent: Any, held: HeldCandidates) -> Iterator[None]:
+def fixed_candidates(agent: Any, held: InMemoryCandidates) -> Iterator[None]:
     """Let our agent rank these candidates for a while, as a chat does."""
     before = agent.fixed, agent.eval_candidates
     agent.fixed, agent.eval_candidates = FixedCandidates("", lambda _: held), "fixed"
@@ -210,7 +215,9 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
     memory = resident()
     turn = itertools.cycle(asked)
     times = side_by_side({"exact": lambda: search(next(turn), store, 10)}, rounds * 3)
-    best = [Found.of(score_all(query, store).numpy(), 10).indices[0] for query in tqdm(asked, desc="brute force")]
+    best = [
+        TopCandidates.of(score_all(query, store).numpy(), 10).indices[0] for query in tqdm(asked, desc="brute force")
+    ]
     stored = [shard.tensors["vectors"] for shard in store.shards]
     rows: list[Row] = [
         {

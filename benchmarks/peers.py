@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from transformers import BertForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
+from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.ranker import Ranker, quiet
-from polyagents.text import TextDictionary
 
 TEXT_TRUNCATE = 360  # tokens of a context and of a candidate, the special tokens counted: our defaults, the paper's
 LABEL_TRUNCATE = 72

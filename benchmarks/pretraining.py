@@ -26,7 +26,7 @@ from parlai.utils import logging
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
 
 from polyagents.benchmarks.measure import machine
-from polyagents.hugging_face import tokenizer_of
+from polyagents.files.hugging_face import tokenizer_of
 from polyagents.pretraining.agent import PretrainAgent
 from polyagents.pretraining.examples import Example, Pair, encode
 from polyagents.pretraining.reading import Reader

@@ -13,14 +13,14 @@ from typing import Any
 from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 
-from polyagents import parlai_options
 from polyagents.benchmarks import measure, report
-from polyagents.text import TextDictionary
+from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.parlai_files import model_options
 
 
 def compare(file: str, lines: Sequence[str]) -> dict[str, Any]:
     """One row: how many tokens, in how many lines they differ, and how long both take."""
-    options = parlai_options.read(file) | {"dict_file": f"{file}.dict"}
+    options = model_options.read(file) | {"dict_file": f"{file}.dict"}
     theirs = DictionaryAgent(Opt(options))
     ours = TextDictionary(Opt({"backbone": file, "dict_file": f"{file}.dict"}))
     expected, slow = timed(lambda: [theirs.txt2vec(line) for line in lines])

@@ -32,11 +32,12 @@ from tqdm import tqdm
 from transformers import AutoConfig
 
 from polyagents.benchmarks import measure, peers
-from polyagents.encoder import load_backbone, max_tokens
 from polyagents.errors import InputError
-from polyagents.options import read_backbone
+from polyagents.models.backbone import load_backbone
+from polyagents.models.encoder import max_tokens
+from polyagents.parlai_agents.dictionary import SCRATCH, TextDictionary
+from polyagents.parlai_agents.flags import read_backbone
 from polyagents.ranker import quiet
-from polyagents.text import SCRATCH, TextDictionary
 
 CODES = 64
 CHECKED = 8  # examples whose loss is compared

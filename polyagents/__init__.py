@@ -10,20 +10,20 @@ r"""Bi-, Cross- and Poly-encoder (Humeau et al., arXiv 1905.01969) as ParlAI age
 `polyagents.bi.BiEncoder`, `polyagents.poly.PolyEncoder` and `polyagents.cross.CrossEncoder`.
 """
 
-from polyagents import compat
 from polyagents.errors import InputError
+from polyagents.parlai_agents import compat
 
 compat.apply()
 
-from polyagents.agent import BiEncoderAgent as BiEncoder  # noqa: E402
-from polyagents.agent import CrossEncoderAgent as CrossEncoder  # noqa: E402
-from polyagents.agent import PolyEncoderAgent as PolyEncoder  # noqa: E402
-from polyagents.candidates import CandidateStore  # noqa: E402
+from polyagents.index.store import CandidateStore  # noqa: E402
+from polyagents.parlai_agents.agent import BiEncoderAgent as BiEncoder  # noqa: E402
+from polyagents.parlai_agents.agent import CrossEncoderAgent as CrossEncoder  # noqa: E402
+from polyagents.parlai_agents.agent import PolyEncoderAgent as PolyEncoder  # noqa: E402
+from polyagents.parlai_agents.train_loop import patch_for_all_agents  # noqa: E402
 from polyagents.pretraining.agent import PretrainAgent as Pretrain  # noqa: E402
 from polyagents.ranker import Match, Ranker  # noqa: E402
-from polyagents.train_loop import mend_for_all  # noqa: E402
 
-mend_for_all()
+patch_for_all_agents()
 
 __version__ = "0.1.0"
 __all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Pretrain", "Ranker"]

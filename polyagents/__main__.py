@@ -7,7 +7,6 @@ import sys
 from parlai.core.script import SCRIPT_REGISTRY, setup_script_registry, superscript_main
 from torch import distributed
 
-from polyagents import launching
 from polyagents.commands import (  # noqa: F401  registers them
     bench_inference,
     bench_training,
@@ -24,8 +23,9 @@ from polyagents.commands import (  # noqa: F401  registers them
     serve,
     zoo,
 )
-from polyagents.compat import users_fault
 from polyagents.errors import InputError
+from polyagents.parlai_agents import launching
+from polyagents.parlai_agents.compat import users_fault
 from polyagents.zoo.models import GROUP, find, our_agent
 
 OWN_COMMANDS = (

@@ -16,19 +16,22 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils import logging as parlai_logging
 
-from polyagents import parlai_options
-from polyagents.agent import RankerAgent
-from polyagents.building import Worker
-from polyagents.candidate_set import columns_of, shared_set
-from polyagents.candidate_texts import FileTexts, ListedTexts
-from polyagents.candidates import CandidateStore, HeldCandidates
-from polyagents.cross import CrossEncoder
 from polyagents.errors import InputError
-from polyagents.search import Query, joined, search
-from polyagents.search import top_k as best
-from polyagents.shortlist import Description, build_shortlist, open_shortlist, sample_of, search_shortlist
+from polyagents.index.approximate import search_shortlist
+from polyagents.index.builder import Worker
+from polyagents.index.exact import search
+from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
+from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import FileTexts, ListedTexts
+from polyagents.index.top_k import top_k as best
+from polyagents.models.cross import CrossEncoder
+from polyagents.models.query import Query, stack_queries
+from polyagents.parlai_agents.agent import RankerAgent
+from polyagents.parlai_files import model_options
+from polyagents.ranking.candidate_set import columns_of, shared_set
 
-Candidates = Sequence[str] | CandidateStore | HeldCandidates
+Candidates = Sequence[str] | CandidateStore | InMemoryCandidates
 """What can be ranked: texts, or what `index`, `open_index` and `prepare` return."""
 
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
@@ -90,7 +93,7 @@ class Ranker:
                 "interactive_mode": False,
                 "init_model": None,
             }
-            architecture = parlai_options.architecture_of(parlai_options.read(model_file).get("model"))
+            architecture = model_options.architecture_of(model_options.read(model_file).get("model"))
             model = ["--model", f"polyagents:{architecture}"] if architecture else []
             opt = Opt(parser.parse_args(["--model-file", model_file, *model]))
             overrides |= {"model": opt["model"]} if architecture else {}
@@ -154,7 +157,7 @@ class Ranker:
         if isinstance(contexts, str):
             return self.rank([contexts], candidates, top_k)[0]
         blocks = in_blocks(contexts)
-        if isinstance(candidates, (CandidateStore, HeldCandidates)):
+        if isinstance(candidates, (CandidateStore, InMemoryCandidates)):
             return [matches for block in blocks for matches in self.search(block, candidates, top_k)[0]]
         texts = list(candidates)
         return [
@@ -164,7 +167,7 @@ class Ranker:
         ]
 
     def search(
-        self, contexts: Sequence[str], index: CandidateStore | HeldCandidates, top_k: int = 10
+        self, contexts: Sequence[str], index: CandidateStore | InMemoryCandidates, top_k: int = 10
     ) -> tuple[list[list[Match]], list[bool]]:
         """`rank` over encoded candidates, and how sure the answers are.
 
@@ -201,13 +204,13 @@ class Ranker:
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
-    def prepare(self, candidates: Sequence[str]) -> HeldCandidates | list[str]:
+    def prepare(self, candidates: Sequence[str]) -> InMemoryCandidates | list[str]:
         """Candidates to rank for many contexts: encoded once, in memory; as they are for a cross-encoder."""
         if not candidates:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if isinstance(self.agent.module, CrossEncoder):
             return list(candidates)
-        return HeldCandidates.encode(list(candidates), self.agent.encode_texts)
+        return InMemoryCandidates.encode(list(candidates), self.agent.encode_texts)
 
     def index(
         self,
@@ -230,7 +233,7 @@ class Ranker:
         self._refuse_cross()
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
         store = CandidateStore.build(file, folder, self.agent.maker(stored_as), worker)
-        with contextlib.suppress(InputError):  # a damaged one is named by open_index, and mended by approximate
+        with contextlib.suppress(InputError):  # a damaged one is named by open_index, and patched by approximate
             store.shortlist = open_shortlist(store)
         return store
 
@@ -261,7 +264,7 @@ class Ranker:
         """
         asked = list(contexts or sample_of(index, 200))
         parts = [self.query(block) for block in in_blocks(asked)]
-        return build_shortlist(index, index_type, joined(parts))
+        return build_shortlist(index, index_type, stack_queries(parts))
 
     def _refuse_cross(self) -> None:
         if isinstance(self.agent.module, CrossEncoder):

@@ -14,7 +14,7 @@ import torch
 from parlai.core.script import SCRIPT_REGISTRY
 
 import polyagents  # noqa: F401  here, since ParlAI's logger keeps the first stdout that it sees: not one test's
-from polyagents.model_file import read
+from polyagents.files.model_file import read
 
 KINDS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 SAMPLE = "polyagents.tasks.sample"

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from polyagents.attention import attend, bi_scores, masked_softmax, poly_scores
+from polyagents.models.attention import attend, bi_scores, masked_softmax, poly_scores
 
 SIZES = [(1, 1, 1, 1), (2, 3, 1, 1), (2, 1, 5, 4), (3, 4, 7, 16), (5, 6, 2, 3)]  # B, C, T, M
 

@@ -7,13 +7,15 @@ import pytest
 import torch
 from backbones import FAMILIES, save
 
-from polyagents.bi import BiEncoder
-from polyagents.cross import CrossEncoder
-from polyagents.encoder import Encoder, load_backbone
-from polyagents.options import BackboneOptions, PolyOptions, ReductionOptions, TowerOptions
-from polyagents.poly import PolyEncoder
-from polyagents.reduction import CONTEXT_VECTORS, REDUCTIONS
-from polyagents.text import TextDictionary, pad, pad_pairs
+from polyagents.models.backbone import load_backbone
+from polyagents.models.bi import BiEncoder
+from polyagents.models.cross import CrossEncoder
+from polyagents.models.encoder import Encoder
+from polyagents.models.options import BackboneOptions, PolyOptions, ReductionOptions, TowerOptions
+from polyagents.models.poly import PolyEncoder
+from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
+from polyagents.models.tokens import pad, pad_pairs
+from polyagents.parlai_agents.dictionary import TextDictionary
 
 CONTEXTS = ["hi , how are you ?\ni am fine thank you\nwhere is canada", "my dog", ""]
 CANDIDATES = ["canada is in north america", "i am fine", "she plays", "my dog barks at the mailman"]
@@ -144,7 +146,7 @@ def test_chunks_by_length_change_nothing(parts, monkeypatch):
     model = towers(encoder, "poly", poly=PolyOptions("n_first", "basic", "normal"), m=6).eval()
     tokens = pad(context_ids(dictionary), dictionary.pad_id)
     whole = model.encode_context(tokens)
-    monkeypatch.setattr("polyagents.encoder.CHUNK_TOKENS", {"cpu": 1, "cuda": 1})  # every text alone
+    monkeypatch.setattr("polyagents.models.encoder.CHUNK_TOKENS", {"cpu": 1, "cuda": 1})  # every text alone
     single = model.encode_context(tokens)
     assert torch.equal(whole.mask, single.mask)
     real = whole.mask

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from polyagents import InputError
 from polyagents.commands.build_vocabulary import BuildVocabulary
-from polyagents.text import TextDictionary
+from polyagents.parlai_agents.dictionary import TextDictionary
 
 WORDS = "the cat sat on the mat and the dog sat on the cat; what does Été mean, and 😀 or 猫?\n"
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from polyagents.candidate_set import Candidate, equal_to_label, inline_set, label_ranks, shared_set
 from polyagents.errors import InputError
+from polyagents.ranking.candidate_set import Candidate, equal_to_label, inline_set, label_ranks, shared_set
 
 A, B, C = Candidate("a", (1,)), Candidate("b", (2, 3)), Candidate("c", (4,))
 

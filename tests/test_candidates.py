@@ -13,13 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from polyagents import building, manifest, shards
-from polyagents.building import Maker, Worker, duration
-from polyagents.cache import VectorCache
-from polyagents.candidate_texts import FileTexts, ListedTexts, first_of_each, read_candidates
-from polyagents.candidates import CandidateStore, HeldCandidates, fingerprint
+from polyagents.console import duration
 from polyagents.errors import InputError
-from polyagents.search import Query, search
+from polyagents.files import atomic, locks
+from polyagents.files.hashing import fingerprint
+from polyagents.index import builder, manifest, shard
+from polyagents.index.builder import CandidateEncoder, Worker
+from polyagents.index.exact import search
+from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, read_candidates
+from polyagents.models.query import Query
+from polyagents.ranking.vector_cache import VectorCache
 
 WIDTH = 6
 TEXTS = ["a", "bb", "déjà vu", "two\twords", "e", "six", "seven", "8", "nine", "ten", "eleven"]
@@ -28,10 +33,10 @@ TEXTS = ["a", "bb", "déjà vu", "two\twords", "e", "six", "seven", "8", "nine",
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     """Four candidates a shard, two a block: a handful of texts is a large store."""
-    for module in (building, shards):
+    for module in (builder, shard):
         monkeypatch.setattr(module, "SHARD", 4)
-    monkeypatch.setattr("polyagents.candidates.SHARD", 4)
-    monkeypatch.setattr(building, "BLOCK", 2)
+    monkeypatch.setattr("polyagents.index.store.SHARD", 4)
+    monkeypatch.setattr(builder, "BLOCK", 2)
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ class Counting:
 
 
 def maker(model="model", encode=encode, stored_as="fp32"):
-    return Maker(model, encode, stored_as)
+    return CandidateEncoder(model, encode, stored_as)
 
 
 def content(store):
@@ -125,7 +130,7 @@ def test_files_without_candidates(tmp_path, folder, content, message):
 
 
 def test_held_candidates_are_those_of_a_store(file, folder):
-    store, held = CandidateStore.build(file, folder, maker()), HeldCandidates.encode(TEXTS, encode)
+    store, held = CandidateStore.build(file, folder, maker()), InMemoryCandidates.encode(TEXTS, encode)
     asked = Query(torch.ones(2, 1, WIDTH), torch.ones(2, 1).bool())
     assert search(asked, store, 5).indices.tolist() == search(asked, held, 5).indices.tolist()
     assert [held[i] for i in range(len(held))] == TEXTS and held.find("e") == 4 and held.find("x") is None
@@ -177,16 +182,16 @@ def test_a_damaged_shard_is_refused_by_name_and_made_anew(file, folder, harm):
     expected = content(CandidateStore.build(file, folder, maker()))
     name = shard_files(folder)[1]
     path = os.path.join(folder, name)
-    with open(path, "rb") as shard:
-        whole = shard.read()
+    with open(path, "rb") as opened:
+        whole = opened.read()
     if harm == "remove":
         os.remove(path)
     else:
         flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
         with open(os.path.join(folder, shard_files(folder)[0]), "rb") as other:
             harmed = {"cut": whole[:-9], "flip": flipped, "swap": other.read()}[harm]
-        with open(path, "wb") as shard:
-            shard.write(harmed)
+        with open(path, "wb") as opened:
+            opened.write(harmed)
     with pytest.raises(InputError, match=name):
         CandidateStore.open(folder, "model")
     counting = Counting()
@@ -196,11 +201,11 @@ def test_a_damaged_shard_is_refused_by_name_and_made_anew(file, folder, harm):
 
 def test_an_unchanged_store_is_not_read_again(file, folder, monkeypatch):
     CandidateStore.build(file, folder, maker())
-    monkeypatch.setattr(shards.Shard, "is_whole", lambda shard: pytest.fail("read all of it"))
+    monkeypatch.setattr(shard.Shard, "is_whole", lambda one: pytest.fail("read all of it"))
     CandidateStore.open(folder, "model")
     os.remove(os.path.join(folder, manifest.VERIFIED))  # a copy of the folder has other times
     monkeypatch.undo()
-    monkeypatch.setattr(shards.Shard, "is_whole", lambda shard: True)
+    monkeypatch.setattr(shard.Shard, "is_whole", lambda one: True)
     CandidateStore.open(folder, "model")
     assert len(json.loads(open(os.path.join(folder, manifest.VERIFIED)).read())) == 3  # noqa: SIM115
 
@@ -224,8 +229,8 @@ def killed_at(moment, file, folder):
 
         return step
 
-    shards.save_file, shards.os.replace = fatal(shards.save_file), fatal(os.replace)
-    shards.os.fsync, manifest.os.remove = fatal(os.fsync), fatal(os.remove)
+    shard.save_file, atomic.os.replace = fatal(shard.save_file), fatal(os.replace)
+    atomic.os.fsync, manifest.os.remove = fatal(os.fsync), fatal(os.remove)
     try:
         CandidateStore.build(file, folder, maker(encode=fatal(encode)))
     finally:
@@ -254,7 +259,7 @@ def test_a_killed_build_loses_at_most_the_shard_it_was_at(file, folder, moment):
 
 
 def test_a_full_disk_keeps_what_was_finished(file, folder, monkeypatch):
-    save, calls = shards.save_file, []
+    save, calls = shard.save_file, []
 
     def full(*arguments, **options):
         calls.append(1)
@@ -262,7 +267,7 @@ def test_a_full_disk_keeps_what_was_finished(file, folder, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         save(*arguments, **options)
 
-    monkeypatch.setattr(shards, "save_file", full)
+    monkeypatch.setattr(shard, "save_file", full)
     with pytest.raises(InputError, match="the disk is full"):
         CandidateStore.build(file, folder, maker())
     counting = Counting()
@@ -271,14 +276,14 @@ def test_a_full_disk_keeps_what_was_finished(file, folder, monkeypatch):
 
 
 def test_a_store_that_will_not_fit_is_not_begun(file, folder, monkeypatch):
-    monkeypatch.setattr(building, "ESTIMATED", 5)
-    monkeypatch.setattr(building.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1000, 900, 100))
+    monkeypatch.setattr(builder, "ESTIMATED", 5)
+    monkeypatch.setattr(builder.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1000, 900, 100))
     with pytest.raises(InputError, match=r"would take .* GB, and 0.0 GB are free"):
         CandidateStore.build(file, folder, maker())
 
 
 def test_size_and_time_are_told_before(file, folder, monkeypatch, capsys):
-    monkeypatch.setattr(building, "ESTIMATED", 5)
+    monkeypatch.setattr(builder, "ESTIMATED", 5)
     CandidateStore.build(file, folder, maker())
     assert "11 candidates to encode: 0.00 GB, about 1 s." in capsys.readouterr().err
     assert [duration(s) for s in (0, 42, 600, 12_000)] == ["1 s", "42 s", "10 min", "3 h 20 min"]
@@ -316,13 +321,13 @@ def test_a_second_builder_waits_and_uses_what_the_first_has_built(file, folder, 
                for m in (maker(encode=slow), maker(encode=second))]  # fmt: skip
     threads[0].start()
     assert entered.wait(30)
-    told, say = threading.Event(), building.say
-    building.say = lambda sentence: (say(sentence), told.set())
+    told, say = threading.Event(), locks.say
+    locks.say = lambda sentence: (say(sentence), told.set())
     try:
         threads[1].start()
         assert told.wait(30)
     finally:
-        building.say = say
+        locks.say = say
     go_on.set()
     for thread in threads:
         thread.join(30)

@@ -26,7 +26,7 @@ from parlai.scripts import interactive_web
 
 from polyagents import CandidateStore, Ranker
 from polyagents.__main__ import main
-from polyagents.candidate_texts import read_candidates
+from polyagents.index.texts import read_candidates
 
 SOURCES = ("batch", "inline", "batch-all-cands", "fixed")
 METRICS = ("loss", "mrr", "hits@1", "hits@2", "hits@5", "hits@10", "hits@50")

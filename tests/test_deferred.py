@@ -8,8 +8,8 @@ from parlai.core.agents import create_agent
 from parlai.core.message import Message
 from parlai.core.params import ParlaiParser
 
-from polyagents import encoder
-from polyagents.losses import ranking_loss
+from polyagents.models import encoder
+from polyagents.training.losses import ranking_loss
 
 VARIANTS = {
     "bi": ("bi",),

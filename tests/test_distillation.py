@@ -7,8 +7,8 @@ import torch
 from commands import KINDS, colour_dialogues, evaluate, run, train, write_task
 
 from polyagents import Ranker
-from polyagents.distillation import distillation_loss, hardest, teacher_scores
 from polyagents.errors import InputError
+from polyagents.training.distillation import distillation_loss, hardest, teacher_scores
 
 
 def softmax(values):

@@ -14,7 +14,8 @@ import torch
 from backbones import save
 from commands import KINDS, SAMPLE, TINY, weights
 
-from polyagents import distributed, launching
+from polyagents.parlai_agents import launching
+from polyagents.training import distributed
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from polyagents.dropout import FastDropout, dropout
+from polyagents.models.dropout import FastDropout, dropout
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])

@@ -325,7 +325,7 @@ def assigned(tmp_path, name, **changes):
     """Who talks with which model, in order."""
     names = [f"p{number}" for number in range(12)]
     chats, _ = shop_of(str(tmp_path / name), names, **changes)
-    with chats.database.writing() as session:
+    with chats.database.atomic_write() as session:
         for row in session.scalars(select(AnnotatorRow)):
             row.token = row.name  # which are drawn, and have to be the same each time here
     for token in names * 3:

@@ -11,12 +11,13 @@ from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.misc import msg_to_str
 
-from polyagents import InputError, Ranker, mining
-from polyagents.candidate_set import normalised
-from polyagents.candidate_texts import ListedTexts
+from polyagents import InputError, Ranker
 from polyagents.commands.mine_negatives import MineNegatives, read_examples
-from polyagents.mining import Pair, check_can_search, mine, pairs_of, pool_in
+from polyagents.index.texts import ListedTexts
+from polyagents.ranking.candidate_set import normalised
 from polyagents.tasks.sample.generate import dialogues
+from polyagents.training import hard_negatives
+from polyagents.training.hard_negatives import Pair, check_can_search, mine, pairs_of, pool_in
 
 FIRST_TURNS = {turn.label: turn.text for turn, *_ in dialogues("train")[:24]}
 PAIRS = [Pair(text, label) for label, text in FIRST_TURNS.items()]
@@ -83,7 +84,7 @@ def obvious(ranker, texts, pairs, wanted, margin):
 @pytest.mark.parametrize("kind", ["bi", "poly"])
 def test_the_negatives_are_those_of_the_slow_way(kind, margin, slack, pool, monkeypatch):
     """With no slack, all that a short search lacks comes from scoring the whole pool."""
-    monkeypatch.setattr(mining, "SLACK", slack)
+    monkeypatch.setattr(hard_negatives, "SLACK", slack)
     ranker, store = pool(kind)
     mined = list(mine(PAIRS, ranker, store, 3, margin))
     expected = list(obvious(ranker, TEXTS, PAIRS, 3, margin))
@@ -257,10 +258,10 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
 
 KILLED = """
 import os, signal, sys
-from polyagents import mining
+from polyagents.training import hard_negatives
 from polyagents.__main__ import main
-mining.CONTEXTS_AT_ONCE, found, left = 8, mining.search, iter(range(2))
-mining.search = lambda *given: found(*given) if next(left, None) is not None else os.kill(os.getpid(), signal.SIGKILL)
+hard_negatives.CONTEXTS_AT_ONCE, found, left = 8, hard_negatives.search, iter(range(2))
+hard_negatives.search = lambda *given: found(*given) if next(left, None) is not None else os.kill(os.getpid(), signal.SIGKILL)
 main()
 """
 

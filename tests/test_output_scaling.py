@@ -8,12 +8,15 @@ import torch
 from backbones import save
 from commands import KINDS, SAMPLE, evaluate, run, train, weights
 
-from polyagents import Ranker, output_scaling
-from polyagents.encoder import Encoder, load_backbone
+from polyagents import Ranker
 from polyagents.errors import InputError
-from polyagents.options import BackboneOptions
-from polyagents.output_scaling import BERT_DEVIATION
-from polyagents.text import TextDictionary, pad
+from polyagents.models import output_scaling
+from polyagents.models.backbone import load_backbone
+from polyagents.models.encoder import Encoder
+from polyagents.models.options import BackboneOptions
+from polyagents.models.output_scaling import BERT_DEVIATION
+from polyagents.models.tokens import pad
+from polyagents.parlai_agents.dictionary import TextDictionary
 
 SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", "1")
 AUTO = ("--output-scaling", "auto")

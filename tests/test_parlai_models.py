@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from polyagents import InputError, Ranker
 from polyagents.__main__ import with_our_agent
 from polyagents.commands.convert_weights import ConvertWeights
-from polyagents.text import TextDictionary
+from polyagents.parlai_agents.dictionary import TextDictionary
 
 PARTS = ("", ".opt", ".dict", ".dict.codecs")
 CONTEXTS = [

@@ -23,17 +23,17 @@ from test_distributed import workers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import polyagents
-from polyagents import distributed
 from polyagents.commands.build_vocabulary import BuildVocabulary
 from polyagents.errors import InputError
-from polyagents.hugging_face import write_folder
+from polyagents.files.hugging_face import write_folder
+from polyagents.models.tokens import Tokens
 from polyagents.pretraining import batches
 from polyagents.pretraining import world as pretraining_world
 from polyagents.pretraining.examples import Pair, split_sentences, with_others
 from polyagents.pretraining.masking import Vocabulary, mask, starts
 from polyagents.pretraining.reading import Position, Reader
 from polyagents.pretraining.world import PretrainWorld
-from polyagents.text import Tokens
+from polyagents.training import distributed
 
 PRETRAIN = "polyagents:Pretrain"
 TINY = ("--backbone", "scratch:tiny", "--text-truncate", "64", "--label-truncate", "16", "--batch-tokens", "500")

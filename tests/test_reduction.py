@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from polyagents.reduction import CONTEXT_VECTORS, context_vectors, masked_mean, reduce
+from polyagents.models.reduction import CONTEXT_VECTORS, context_vectors, masked_mean, reduce
 
 LENGTHS = [7, 1, 3, 0, 5]
 

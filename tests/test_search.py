@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from polyagents import search as module
-from polyagents.attention import poly_scores
-from polyagents.search import HeldVectors, Query, Scan, score_all, search, top_k
-from polyagents.shards import Block, decoded, encoded
+from polyagents.index import scan as module
+from polyagents.index.exact import score_all, search
+from polyagents.index.in_memory import InMemoryVectors
+from polyagents.index.scan import Scan
+from polyagents.index.stored_vectors import Block, packed, unpacked
+from polyagents.index.top_k import top_k
+from polyagents.models.attention import poly_scores
+from polyagents.models.query import Query
 
 KINDS = ["fp32", "bf16", "int8"]
 
@@ -26,8 +30,8 @@ class Stored:
         return len(self.vectors) if self.alive is None else int(self.alive.sum())
 
     def blocks(self):
-        vectors, scales, rest = encoded(self.vectors, self.kind)
-        norms = torch.linalg.vector_norm(decoded(encoded(self.vectors, self.kind)), dim=1)
+        vectors, scales, rest = packed(self.vectors, self.kind)
+        norms = torch.linalg.vector_norm(unpacked(packed(self.vectors, self.kind)), dim=1)
         yield from Block(0, vectors, norms, scales, rest, self.alive).split(70)
 
 
@@ -49,7 +53,7 @@ def candidates(count=300, width=24, seed=1):
 
 def brute_force(query, stored):
     """What the decision must be: every score in fp32 from what is stored."""
-    vectors = decoded(encoded(stored.vectors, stored.kind))
+    vectors = unpacked(packed(stored.vectors, stored.kind))
     scores = poly_scores(query.vectors, query.mask, vectors, query.sharpness).numpy()
     if stored.alive is not None:
         scores[:, ~stored.alive.numpy()] = -np.inf
@@ -116,29 +120,29 @@ def test_few_candidates_are_scored_in_fp32(monkeypatch):
     vectors, scored = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0)), []
     exact = Block.exact
     monkeypatch.setattr(Block, "exact", lambda block, rows: scored.append(len(rows)) or exact(block, rows))
-    search(query(16, width=64, examples=1, scale=3.0), HeldVectors(vectors), 10)
+    search(query(16, width=64, examples=1, scale=3.0), InMemoryVectors(vectors), 10)
     assert 10 <= sum(scored) < 2_000
 
 
 def test_scores_that_are_no_numbers_come_last():
     vectors = candidates(40)
     vectors[7] = torch.nan
-    found = search(query(3), HeldVectors(vectors), 40)
+    found = search(query(3), InMemoryVectors(vectors), 40)
     assert (found.indices[:, -1] == 7).all()
     asked = query(3)
     asked.vectors[0] = torch.nan
-    found = search(asked, HeldVectors(candidates(40)), 3)
+    found = search(asked, InMemoryVectors(candidates(40)), 3)
     assert found.indices[0].tolist() == [0, 1, 2]
 
 
 def test_nothing_to_search():
-    assert search(query(2), HeldVectors(torch.empty(0, 24)), 3).indices.shape == (5, 0)
+    assert search(query(2), InMemoryVectors(torch.empty(0, 24)), 3).indices.shape == (5, 0)
 
 
 def test_both_halves_make_the_number_again():
     values = torch.cat([torch.randn(1000) * 10.0 ** torch.randint(-30, 30, (1000,)), torch.tensor([0.0, -0.0, 1e-45])])
-    stored = encoded(values.unsqueeze(1), "fp32")
-    assert torch.equal(decoded(stored).view(torch.int32), values.unsqueeze(1).view(torch.int32))
+    stored = packed(values.unsqueeze(1), "fp32")
+    assert torch.equal(unpacked(stored).view(torch.int32), values.unsqueeze(1).view(torch.int32))
     off = (stored.vectors.double() - values.unsqueeze(1).double()).abs()
     assert (off <= 2**-8 * values.unsqueeze(1).double().abs() + 1e-40).all()
 
@@ -164,7 +168,7 @@ def test_top_k_puts_scores_that_are_no_numbers_last():
 @pytest.mark.parametrize("m", [1, 16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gpu_finds_what_the_cpu_finds(m, kind):
-    asked, stored = query(m), HeldVectors(candidates()) if kind == "fp32" else Stored(candidates(), kind)
+    asked, stored = query(m), InMemoryVectors(candidates()) if kind == "fp32" else Stored(candidates(), kind)
     there = Query(asked.vectors.cuda(), asked.mask.cuda(), asked.sharpness)
     for _ in range(2):  # the second time from the GPU's own memory
         ours, theirs = search(there, stored, 10), search(asked, stored, 10)

@@ -8,21 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from polyagents import building, shards
-from polyagents.building import Maker
-from polyagents.candidate_texts import ListedTexts
-from polyagents.candidates import CandidateStore
 from polyagents.errors import InputError
-from polyagents.search import Query, score_all, search
-from polyagents.shortlist import (
-    FaissShortlist,
-    build_shortlist,
-    describe,
-    open_shortlist,
-    representatives,
-    sample_of,
-    search_shortlist,
-)
+from polyagents.index import builder, shard
+from polyagents.index.approximate import representatives, search_shortlist
+from polyagents.index.builder import CandidateEncoder
+from polyagents.index.exact import score_all, search
+from polyagents.index.faiss_index import FaissShortlist, build_shortlist, describe, open_shortlist, sample_of
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import ListedTexts
+from polyagents.models.query import Query
 
 COUNT, WIDTH = 3_000, 16
 
@@ -35,10 +29,12 @@ def encode(texts):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    for module in (building, shards):
+    for module in (builder, shard):
         monkeypatch.setattr(module, "SHARD", 512)
     (tmp_path / "replies.txt").write_text("\n".join(map(str, range(COUNT))))
-    return CandidateStore.build(str(tmp_path / "replies.txt"), str(tmp_path / "index"), Maker("model", encode, "fp32"))
+    return CandidateStore.build(
+        str(tmp_path / "replies.txt"), str(tmp_path / "index"), CandidateEncoder("model", encode, "fp32")
+    )
 
 
 def query(m=4, examples=6, spread=1.0):

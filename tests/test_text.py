@@ -5,7 +5,8 @@ import json
 import pytest
 
 from polyagents.errors import InputError
-from polyagents.text import TextDictionary, pad
+from polyagents.models.tokens import pad
+from polyagents.parlai_agents.dictionary import TextDictionary
 
 LINES = ["my dog barks", "the dog sleeps\nmy cat sleeps", "i like my dog"]
 

@@ -28,8 +28,10 @@ from commands import (
 from parlai.utils import logging
 from safetensors import safe_open
 
-from polyagents import Ranker, agent, model_file
+from polyagents import Ranker
 from polyagents.errors import InputError
+from polyagents.files import model_file
+from polyagents.parlai_agents import agent
 
 
 @pytest.fixture

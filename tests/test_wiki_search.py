@@ -564,7 +564,7 @@ def train(kind, model_file, data, *arguments, name=""):
 def test_training_and_evaluating_against_the_pool(data, tmp_path, monkeypatch):
     pool = ("--eval-candidates", "fixed", "--fixed-candidates-path", data / "pool.txt")
     train("bi", tmp_path / "M", data, *pool, "--max-train-steps", 2)
-    from polyagents.agent import BiEncoderAgent
+    from polyagents.parlai_agents.agent import BiEncoderAgent
 
     calls, make = [], BiEncoderAgent.encode_texts
     monkeypatch.setattr(

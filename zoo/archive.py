@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 
 from parlai.core.build_data import built, get_model_dir, mark_done
 
-from polyagents.building import acquired, say
+from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.locks import lock_file
 from polyagents.zoo.download import download, write_json
 from polyagents.zoo.models import MODELS, Archive
 
@@ -60,7 +61,7 @@ def alone(folder: str) -> Iterator[None]:
     """Be the only one who makes a folder; wait for another to end. The system frees the lock of a killed process."""
     models, name = os.path.split(folder)
     os.makedirs(models, exist_ok=True)
-    with acquired(os.path.join(models, f".{name}.lock"), f"{folder} is being downloaded"):
+    with lock_file(os.path.join(models, f".{name}.lock"), f"{folder} is being downloaded"):
         yield
 
 

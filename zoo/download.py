@@ -16,7 +16,7 @@ import urllib3
 from tqdm import tqdm
 
 from polyagents.errors import InputError
-from polyagents.shards import write_text
+from polyagents.files.atomic import write_text
 
 RETRIES = 3  # in a row, without a new byte between them
 WAIT = 1.0  # seconds before the first retry, twice as long before every next

@@ -7,9 +7,9 @@ import torch
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents.candidate_texts import FileTexts
+from polyagents.arguments import positive_int
 from polyagents.errors import InputError
-from polyagents.options import positive_int
+from polyagents.index.texts import FileTexts
 from polyagents.ranker import Ranker
 
 PARTS = ("scoring", "reply", "encoding", "index", "rerank")

@@ -5,8 +5,8 @@ import os
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
+from polyagents.arguments import positive_int, positive_ints
 from polyagents.errors import InputError
-from polyagents.options import positive_int, positive_ints
 
 
 @register_script("bench_training")

@@ -9,14 +9,14 @@ import torch
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents.building import Worker
-from polyagents.candidate_texts import FileTexts
-from polyagents.candidates import CandidateStore
 from polyagents.errors import InputError
-from polyagents.options import PRECISIONS
+from polyagents.index.builder import Worker
+from polyagents.index.faiss_index import INDEX_TYPES
+from polyagents.index.store import CandidateStore
+from polyagents.index.stored_vectors import STORED_AS
+from polyagents.index.texts import FileTexts
+from polyagents.models.options import PRECISIONS
 from polyagents.ranker import Ranker
-from polyagents.shards import STORED_AS
-from polyagents.shortlist import INDEX_TYPES
 
 
 @register_script("build_index")

@@ -8,11 +8,11 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents.building import say
+from polyagents.arguments import positive_int
+from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.options import positive_int
-from polyagents.task_messages import task_messages
-from polyagents.vocabulary import SMALLEST, SPECIAL, learnt, save
+from polyagents.parlai_agents.task_messages import task_messages
+from polyagents.text.vocabulary import SMALLEST, SPECIAL, learnt, save
 
 PAPER = 54_940  # entries (v1 4.5)
 

@@ -6,9 +6,9 @@ import os
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents.building import say
+from polyagents.arguments import positive_int
+from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.options import positive_int
 
 
 @register_script("build_wiki_search")

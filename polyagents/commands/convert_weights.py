@@ -6,11 +6,11 @@ import os
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents import parlai_options
-from polyagents.agent import RankerAgent
 from polyagents.errors import InputError
-from polyagents.hugging_face import write_folder
-from polyagents.parlai_model import ParlaiModel
+from polyagents.files.hugging_face import write_folder
+from polyagents.parlai_agents.agent import RankerAgent
+from polyagents.parlai_files import model_options
+from polyagents.parlai_files.model_weights import ParlaiModel
 from polyagents.ranker import Ranker
 
 FORMATS = ("huggingface", "parlai")
@@ -59,7 +59,7 @@ class ConvertWeights(ParlaiScript):
 
 def write_parlai(agent: RankerAgent, file: str) -> None:
     """The model file, its options and dictionary; the model file last, so that where it is the others are, too."""
-    options = parlai_options.for_parlai(agent.opt, agent.architecture, agent.context_encoder.backbone.config)
+    options = model_options.for_parlai(agent.opt, agent.architecture, agent.context_encoder.backbone.config)
     try:
         ParlaiModel.of(agent.architecture, agent.module.state_dict(), options).write(file, agent.dict.content())
     except BaseException:

@@ -13,7 +13,7 @@ from parlai.scripts.eval_model import EvalModel
 from parlai.scripts.train_model import TrainLoop, TrainModel
 from tqdm import tqdm
 
-from polyagents.options import positive_int
+from polyagents.arguments import positive_int
 from polyagents.ranker import Ranker, quiet, reply_seconds
 
 TASK = "polyagents.tasks.sample"

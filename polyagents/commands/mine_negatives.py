@@ -10,14 +10,15 @@ from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 from parlai.utils.misc import msg_to_str
 
-from polyagents.building import say
-from polyagents.candidate_texts import FileTexts, ListedTexts, Texts, utf8
+from polyagents.arguments import number, positive_int
+from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.mining import Counts, Mined, Pair, check_can_search, mine, pairs_of, pool_in
-from polyagents.options import number, positive_int
+from polyagents.files.atomic import atomic_write
+from polyagents.files.hashing import utf8
+from polyagents.index.texts import FileTexts, ListedTexts, Texts
+from polyagents.parlai_agents.task_messages import task_messages
 from polyagents.ranker import Ranker
-from polyagents.shards import writing
-from polyagents.task_messages import task_messages
+from polyagents.training.hard_negatives import Counts, Mined, Pair, check_can_search, mine, pairs_of, pool_in
 
 
 def margin(text: str) -> float:
@@ -75,7 +76,7 @@ class MineNegatives(ParlaiScript):
         texts: Texts = given or ListedTexts([pair.label for pair in pairs])
         pool = pool_in(f"{opt['outfile']}.index", texts, ranker)
         counts = Counts()
-        with writing(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
+        with atomic_write(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
             for mined in mine(pairs, ranker, pool, opt["negatives"], opt["margin"]):
                 out.write(line_of(mined))
                 counts.add(mined, opt["negatives"])

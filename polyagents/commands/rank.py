@@ -9,10 +9,11 @@ from typing import Any, TextIO
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript, register_script
 
-from polyagents.candidate_texts import read_candidates
-from polyagents.candidates import CandidateStore
+from polyagents.arguments import positive_int
 from polyagents.errors import InputError
-from polyagents.options import PRECISIONS, positive_int
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import read_candidates
+from polyagents.models.options import PRECISIONS
 from polyagents.ranker import Candidates, Ranker
 
 

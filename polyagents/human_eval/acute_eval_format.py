@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from polyagents.files.atomic import atomic_write
 from polyagents.human_eval.conversations import clean, make_conversation, make_pair, model_of, speaker_name
 from polyagents.human_eval.parlai_format import CONTEXT, Malformed, context_lines, object_in, text_of
 from polyagents.human_eval.records import HUMAN, Conversation, Pair, Side
-from polyagents.shards import writing
 
 OTHER = "other_speaker"  # ParlAI's name for who is not judged
 
@@ -84,6 +84,6 @@ def as_dialogue(side: Side, conversation: Conversation) -> dict[str, Any]:
 def write(path: str, pairs: Iterable[Pair], conversations: Mapping[str, Conversation]) -> int:
     """Write pairings, checks first, whole or not at all; returns how many."""
     entries = [as_pairing(pair, conversations) for pair in sorted(pairs, key=lambda pair: pair.right is None)]
-    with writing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.writelines(f"{json.dumps(entry)}\n" for entry in entries)
     return len(entries)

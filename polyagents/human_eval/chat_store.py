@@ -109,7 +109,7 @@ class Chats:
         Raises:
             InputError: the link is not known.
         """
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             who = queries.annotator_row(session, token)
             own = list(session.scalars(select(ChatRow).where(ChatRow.annotator == who.number).order_by(ChatRow.place)))
             planned = [row for row in own if row.model in self.plan.models]
@@ -154,7 +154,7 @@ class Chats:
             InputError: the link is not known, the chat is not the person's, has ended or has as many messages as it
                 may, or the place is not the next or has another message. Nothing is kept then.
         """
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             row = own_chat(session, token, number)
             said, text = messages_of(session, row), clean(text)
             if place % 2 == 0 and place < len(said) and said[place].text == text:
@@ -168,7 +168,7 @@ class Chats:
 
     def reply(self, number: int, place: int, text: str) -> None:
         """Keep what a model replied, unless there is a reply at this place already, or the chat has ended meanwhile."""
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             row = session.get_one(ChatRow, number)
             if row.ended is None and place % 2 and place == len(messages_of(session, row)):
                 session.add(MessageRow(chat=number, place=place, text=text))
@@ -184,7 +184,7 @@ class Chats:
         """
         if not self.plan.rates_replies:
             raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             row = own_chat(session, token, number)
             at = select(MessageRow).where(MessageRow.chat == row.number, MessageRow.place == place)
             message = session.scalars(at).first() if place % 2 else None
@@ -210,7 +210,7 @@ class Chats:
             rating = None
         elif rating not in RATINGS:
             raise InputError("The conversation has no rating yet; choose one of 1 to 5, then finish.")
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             row = own_chat(session, token, number)
             if row.ended is not None and row.rating == rating:
                 return

@@ -47,7 +47,7 @@ class Database:
             raise InputError(f"--database {self.name} cannot be used ({said}); {POSSIBLE}.") from error
 
     @contextmanager
-    def writing(self) -> Iterator[Session]:
+    def atomic_write(self) -> Iterator[Session]:
         """A session that is committed as a whole at its end, or not at all; nobody else writes meanwhile."""
         with Session(self.writer) as session, session.begin():
             lock(session.connection())

@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 from polyagents.errors import InputError
+from polyagents.files.atomic import write_text
 from polyagents.human_eval import acute_eval_format
 from polyagents.human_eval.conversations import model_of
 from polyagents.human_eval.queries import PASSED
 from polyagents.human_eval.records import Conversation, Pair
 from polyagents.human_eval.store import QUESTION
-from polyagents.shards import write_text
 
 PAIRINGS, CONFIG, README = "pairings.jsonl", "polyagents.yaml", "README.md"
 

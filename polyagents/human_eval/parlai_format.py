@@ -13,9 +13,9 @@ from typing import Any
 
 from parlai.utils.misc import str_to_msg
 
+from polyagents.files.atomic import atomic_write, write_text
 from polyagents.human_eval.conversations import make_conversation
 from polyagents.human_eval.records import HUMAN, Conversation, RatedChat
-from polyagents.shards import write_text, writing
 
 CONTEXT = "context"  # the speaker of a persona or topic
 PERSONA = ("your persona:", "partner's persona:")
@@ -165,7 +165,7 @@ def write(
     """
     conversations, ratings = list(conversations), ratings_by_conversation(chats)
     speakers: dict[str, None] = {}
-    with writing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for conversation in conversations:
             line = as_line(conversation, metadata_file(path))
             if conversation.name in ratings:

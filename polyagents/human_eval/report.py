@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import jinja2
 
 from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
 from polyagents.human_eval import formats
 from polyagents.human_eval.counting import Sifted, check_enough, sift
 from polyagents.human_eval.csv_files import Cell, as_csv, ends, with_ends
@@ -18,7 +19,6 @@ from polyagents.human_eval.records import Judgement, RatedChat
 from polyagents.human_eval.sections import Annotator, Section, annotators, sections
 from polyagents.human_eval.summary import counted, counted_chats, rating_summary, summary
 from polyagents.human_eval.win_rates import Matchup
-from polyagents.shards import writing
 
 
 def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, chats: Sequence[RatedChat] = ()) -> str:
@@ -55,7 +55,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     except OSError as error:
         raise InputError(f"{folder} cannot be made ({error.strerror}); give another folder for the report.") from error
     for name, content in files.items():  # not before all of it is known: nothing that fails leaves half a report
-        with writing(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
+        with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
             file.write(content)
     said = [summary(found, sifted)] * bool(sifted) + [rating_summary(chats, rated)] * bool(chats)
     return "\n\n".join([*said, f"All of it: {os.path.join(folder, 'report.html')}"])

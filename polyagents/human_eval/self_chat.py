@@ -21,7 +21,7 @@ from polyagents.human_eval.conversations import make_conversation
 from polyagents.human_eval.pairing import shuffled
 from polyagents.human_eval.parlai_format import CONTEXT, context_lines
 from polyagents.human_eval.records import Conversation
-from polyagents.task_messages import task_messages
+from polyagents.parlai_agents.task_messages import task_messages
 
 OWN = "your persona:"  # of who answers the message that it stands in
 PARTNER = "partner's persona:"

@@ -57,7 +57,7 @@ class Store:
 
     def add_conversations(self, conversations: Iterable[Conversation]) -> int:
         """Add those that are not there yet, made by `make_conversation`; returns how many that were."""
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             there = set(session.scalars(select(ConversationRow.name)))
             new = {conversation.name: conversation for conversation in conversations if conversation.name not in there}
             session.add_all(queries.conversation_row(conversation) for conversation in new.values())
@@ -69,7 +69,7 @@ class Store:
         Raises:
             InputError: a conversation is missing, or its judged speaker's model is not known; nothing is added.
         """
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             there = set(session.scalars(select(PairRow.name)))
             new = {pair.name: pair for pair in pairs if pair.name not in there}
             models = queries.models_by_conversation(session)
@@ -106,7 +106,7 @@ class Store:
             raise InputError(
                 f"An annotator's name is empty or too long; give each a name of up to {LONGEST} characters."
             )
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             rows = {row.name: row for row in session.scalars(select(AnnotatorRow))}
             for name in wanted:
                 if name not in rows:
@@ -126,7 +126,7 @@ class Store:
 
     def organiser(self) -> str:
         """The secret part of the organiser's link: the same as long as the store is."""
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             row = session.scalars(select(OrganiserRow)).first()
             if row is None:
                 row = OrganiserRow(token=new_token())
@@ -149,7 +149,7 @@ class Store:
         Raises:
             InputError: the link is not known.
         """
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             who = queries.annotator_row(session, token)
             row = queries.open_assignment(session, who, question)
             if row is None:
@@ -170,7 +170,7 @@ class Store:
     ) -> None:
         """Keep an answer. The same one twice is one.
 
-        The annotator's latest answer may be changed, so that a slip can be mended; older ones may not.
+        The annotator's latest answer may be changed, so that a slip can be patched; older ones may not.
 
         Args:
             token: of the link.
@@ -188,7 +188,7 @@ class Store:
             raise InputError(f"{choice!r} is no choice; give left or right.")
         if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
             raise InputError(f"{seconds!r} seconds is no time; give 0 or more, or none.")
-        with self.database.writing() as session:
+        with self.database.atomic_write() as session:
             row = queries.assignment_row(session, queries.annotator_row(session, token), assignment)
             side, reason, question = row.left if choice == "left" else 1 - row.left, clean(reason), clean(question)
             given = queries.given_answer(session, row, question)

@@ -17,17 +17,21 @@ from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
-from polyagents import distributed, options, train_loop
-from polyagents.base_agent import BaseAgent, is_training_command
-from polyagents.encoder import TRAINING_CHUNK_TOKENS, load_backbone
 from polyagents.errors import InputError
-from polyagents.hugging_face import MASK_TOKENS, write_folder
+from polyagents.files.hugging_face import MASK_TOKENS, write_folder
+from polyagents.models.backbone import load_backbone
+from polyagents.models.encoder import TRAINING_CHUNK_TOKENS
+from polyagents.models.tokens import Tokens, pad_pairs
+from polyagents.parlai_agents import flags, train_loop
+from polyagents.parlai_agents.base_agent import BaseAgent, is_training_command
+from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.pretraining import batches, world
 from polyagents.pretraining.examples import Example, Pair, encode, split_sentences, with_others
 from polyagents.pretraining.masking import Vocabulary, mask
 from polyagents.pretraining.model import PretrainModel
 from polyagents.pretraining.reading import Position, Reader
-from polyagents.text import SpecialTokens, TextDictionary, Tokens, pad_pairs
+from polyagents.text.special_tokens import SpecialTokens
+from polyagents.training import distributed
 
 FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers from
 
@@ -70,9 +74,9 @@ class PretrainAgent(BaseAgent):
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
         """TorchAgent's flags, ours, and the paper's settings as defaults (4.1)."""
         super().add_cmdline_args(parser, partial_opt=partial_opt)
-        options.add_backbone_flags(parser)
-        options.add_memory_flags(parser)
-        options.add_pretraining_flags(parser)
+        flags.add_backbone_flags(parser)
+        flags.add_memory_flags(parser)
+        flags.add_pretraining_flags(parser)
         parser.set_defaults(
             optimizer="adamw",  # without decay it is Adam; ParlAI's `adam` is AMSGrad
             learningrate=2e-4,
@@ -111,7 +115,7 @@ class PretrainAgent(BaseAgent):
         )
         if self.use_cuda:
             self.model.cuda()
-        world.mend()
+        world.patch()
         if training:
             self._begin(states, is_finetune)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from polyagents.text import TextDictionary
+from polyagents.parlai_agents.dictionary import TextDictionary
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from polyagents.text import Tokens
+from polyagents.models.tokens import Tokens
 
 CHOSEN = 0.15  # of all tokens that are text
 MASKED, REPLACED = 0.8, 0.1  # of the chosen ones: [MASK], a random token; the rest stay as they are

@@ -8,9 +8,9 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from polyagents.encoder import Encoder
-from polyagents.options import BackboneOptions
-from polyagents.text import Tokens
+from polyagents.models.encoder import Encoder
+from polyagents.models.options import BackboneOptions
+from polyagents.models.tokens import Tokens
 
 
 class PretrainModel(nn.Module):

@@ -140,7 +140,7 @@ class PretrainWorld(World):
         self._open()
 
 
-def mend() -> None:
+def patch() -> None:
     """Give a pre-training agent its world in ParlAI's commands; twice is once."""
     for script in (train_model, eval_model):
         if not getattr(script.create_task, "of_pretraining", False):
@@ -150,11 +150,11 @@ def mend() -> None:
 def for_pretraining(create_task: Any) -> Any:
     """ParlAI's way to a world, but for pre-training agents."""
 
-    def mended(opt: Opt, agents: Any, *args: Any, **kwargs: Any) -> World:
+    def patched(opt: Opt, agents: Any, *args: Any, **kwargs: Any) -> World:
         if getattr(agents, "architecture", None) == "Pretrain":
             return PretrainWorld(opt, agents)
         made: World = create_task(opt, agents, *args, **kwargs)
         return made
 
-    mended.of_pretraining = True  # type: ignore[attr-defined]
-    return mended
+    patched.of_pretraining = True  # type: ignore[attr-defined]
+    return patched

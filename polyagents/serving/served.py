@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyagents.candidate_texts import read_candidates
-from polyagents.candidates import CandidateStore, HeldCandidates
 from polyagents.errors import InputError
+from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import read_candidates
 from polyagents.ranker import Candidates, Match, Ranker, quiet
 
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
@@ -68,6 +69,6 @@ class Served:
     ) -> list[tuple[list[Match], bool]]:
         """`Ranker.rank` over a request's candidates, or over the server's where it brings none; and if complete."""
         ranked = self.candidates if candidates is None else candidates
-        if isinstance(ranked, (CandidateStore, HeldCandidates)):
+        if isinstance(ranked, (CandidateStore, InMemoryCandidates)):
             return list(zip(*self.ranker.search(contexts, ranked, top_k), strict=True))
         return [(matches, True) for matches in self.ranker.rank(contexts, ranked, top_k)]

@@ -18,9 +18,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from polyagents.building import alone, say
+from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.shards import write_text, writing
+from polyagents.files.atomic import atomic_write, write_text
+from polyagents.files.locks import exclusive_folder
 
 from ..streaming.manifest import MANIFEST
 from ..streaming.runs import Runs, merged
@@ -76,7 +77,7 @@ def build(plan: Plan, flag: str = "--outdir") -> dict[str, Any]:
         InputError: the source or the folder cannot be used, or the folder holds other data.
     """
     source = {"path": os.path.abspath(plan.source), "stamp": stamp(files_below(plan.source))}
-    with alone(plan.folder, flag):
+    with exclusive_folder(plan.folder, flag):
         if not os.path.exists(os.path.join(plan.folder, MANIFEST)):
             prepare(plan, flag)
             made = build_anew(plan, source)
@@ -197,7 +198,7 @@ def write_splits(plan: Plan, runs: list[str], cut: Cut, total: int) -> tuple[dic
     with contextlib.ExitStack() as stack:
         held = {}
         for name in ("valid", "test"):
-            temporary = stack.enter_context(writing(os.path.join(plan.folder, f"{name}.jsonl")))
+            temporary = stack.enter_context(atomic_write(os.path.join(plan.folder, f"{name}.jsonl")))
             held[name] = stack.enter_context(open(temporary, "wb"))
         examples = Counter[str](train=0, valid=0, test=0)
         bar = stack.enter_context(tqdm(total=total, unit=" pairs", desc="Shuffling", disable=total < QUIET))

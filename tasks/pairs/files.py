@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from parlai.utils.misc import str_to_msg
 
-from polyagents.building import say
+from polyagents.console import say
 from polyagents.errors import InputError
 
 from ..streaming.lines import lines

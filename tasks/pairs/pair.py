@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from polyagents.candidate_texts import text_key, utf8
+from polyagents.files.hashing import text_key, utf8
 
 THREAD_DIGITS = 16
 

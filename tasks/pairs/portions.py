@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from polyagents.candidate_texts import text_key, utf8
-from polyagents.shards import write_text
+from polyagents.files.atomic import write_text
+from polyagents.files.hashing import text_key, utf8
 
 from ..streaming.runs import Runs
 from ..streaming.source import Source

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
-from polyagents.shards import writing
+from polyagents.files.atomic import atomic_write
 
 RUN_BYTES = 64_000_000  # of lines that are sorted in memory
 OPEN = 200  # files that are merged at once; a process may have 256 open on some systems
@@ -42,7 +42,7 @@ class Runs:
         if self._lines:
             self._lines.sort()
             path = f"{self.prefix}-{len(self.names):06d}.run"
-            with writing(path) as temporary, open(temporary, "wb") as file:
+            with atomic_write(path) as temporary, open(temporary, "wb") as file:
                 file.writelines(self._lines)
             self.names.append(os.path.basename(path))
             self._lines, self._size = [], 0
@@ -67,7 +67,7 @@ def merged(paths: Sequence[str], spare: str) -> Iterator[bytes]:
 @contextlib.contextmanager
 def together(paths: Sequence[str], path: str) -> Iterator[str]:
     """Several sorted files as one, for a while."""
-    with contextlib.ExitStack() as stack, writing(path) as temporary, open(temporary, "wb") as file:
+    with contextlib.ExitStack() as stack, atomic_write(path) as temporary, open(temporary, "wb") as file:
         file.writelines(heapq.merge(*(stack.enter_context(open(one, "rb")) for one in paths)))
     try:
         yield path

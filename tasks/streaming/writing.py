@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tqdm import tqdm
 
-from polyagents.shards import writing
+from polyagents.files.atomic import atomic_write
 
 
 def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
@@ -21,7 +21,7 @@ def write_lines(
 ) -> int:
     """Write the next lines into a file, as far as there are so many; how many there were."""
     written = 0
-    with writing(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
+    with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
         for line in itertools.islice(lines, count):
             file.write(change(line))
             written += 1

@@ -8,9 +8,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from polyagents.building import alone, say
+from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.shards import write_text
+from polyagents.files.atomic import write_text
+from polyagents.files.locks import exclusive_folder
 
 from ..streaming.manifest import MANIFEST
 from ..streaming.source import Damaged, Source
@@ -57,7 +58,7 @@ def build(plan: Plan) -> dict[str, Any]:
         InputError: the source or the folder cannot be used, or the folder holds other data.
     """
     source = open_source(plan.source)
-    with alone(plan.folder, "--outdir"):
+    with exclusive_folder(plan.folder, "--outdir"):
         made = read_manifest(plan.folder) if os.path.exists(os.path.join(plan.folder, MANIFEST)) else None
         if made is None:
             made = build_anew(plan, source)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mwparserfromhell.parser import ParserError
 from sentencex import segment as split_into_sentences
 
-from polyagents.candidate_texts import text_key, utf8
+from polyagents.files.hashing import text_key, utf8
 
 from .pages import Page
 from .wikitext import paragraphs

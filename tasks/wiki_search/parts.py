@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from polyagents.errors import InputError
-from polyagents.shards import writing
+from polyagents.files.atomic import atomic_write
 
 from ..streaming.source import Place, Source
 
@@ -77,7 +77,7 @@ def write_part(folder: str, number: int, header: Header, lines: Iterable[bytes])
         InputError: the disk is full, or not ours to write to.
     """
     path = path_of(folder, number)
-    with writing(path) as temporary, open(temporary, "wb") as file:
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
         file.write(json.dumps(asdict(header)).encode() + b"\n")
         file.writelines(sorted(lines))
     return Part(path, header)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from polyagents.candidate_texts import utf8
+from polyagents.files.hashing import utf8
 
 from ..streaming.writing import watched, write_lines
 from .manifest import POOL

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from polyagents import parlai_options
 from polyagents.benchmarks import measure
 from polyagents.benchmarks.report import markdown
-from polyagents.building import say
+from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.fixed import located
+from polyagents.files.atomic import write_text
+from polyagents.parlai_agents.fixed_candidates import located
+from polyagents.parlai_files import model_options
 from polyagents.ranker import Ranker, quiet, reply_seconds
-from polyagents.shards import write_text
 from polyagents.tasks.sample.generate import dialogues, replies
 
 from .describe import CANDIDATES, together
@@ -104,7 +104,7 @@ def trained_in(folder: str) -> list[Trained]:
         file = path.removesuffix(".trainstats")
         if not os.path.exists(f"{file}.opt") or not os.path.exists(file):
             continue
-        opt = parlai_options.read(file)
+        opt = model_options.read(file)
         name = str(opt.get("init_opt") or "").split(",")[0]
         with open(path, encoding="utf-8") as opened:
             stats = json.load(opened)

@@ -8,6 +8,7 @@ from parlai.core.agents import Agent, create_agent
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript
 
+from polyagents.arguments import positive_int
 from polyagents.commands.serve import listening
 from polyagents.errors import InputError
 from polyagents.human_eval.chat_models import ChatModels
@@ -18,7 +19,6 @@ from polyagents.human_eval.steps.database_flag import add_database_flag, existin
 from polyagents.human_eval.steps.models import check_there, other_agent, with_our_agent
 from polyagents.human_eval.steps.serve import add_server_flags, serve
 from polyagents.human_eval.web.chat_app import create_app
-from polyagents.options import positive_int
 from polyagents.ranker import quiet
 
 

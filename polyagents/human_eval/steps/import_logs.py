@@ -5,7 +5,7 @@ import json
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript
 
-from polyagents.building import say
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.human_eval.reading import Found, read_file
 from polyagents.human_eval.steps.database_flag import add_database_flag

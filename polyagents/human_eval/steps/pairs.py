@@ -5,7 +5,8 @@ import json
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript
 
-from polyagents.building import say
+from polyagents.arguments import positive_int
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import models_in
 from polyagents.human_eval.pairing import make_pairs, read_matchups, without_checks
@@ -13,7 +14,6 @@ from polyagents.human_eval.reading import read_file
 from polyagents.human_eval.records import HUMAN, Conversation, Pair
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.steps.import_logs import say_malformed
-from polyagents.options import positive_int
 
 
 class Pairs(ParlaiScript):

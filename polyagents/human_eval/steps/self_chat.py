@@ -8,11 +8,11 @@ from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript
 
+from polyagents.arguments import positive_int
 from polyagents.errors import InputError
 from polyagents.human_eval.parlai_format import write
 from polyagents.human_eval.self_chat import chats, read_openings, seed_all
 from polyagents.human_eval.steps.models import model_name, other_agent, with_our_agent
-from polyagents.options import positive_int
 from polyagents.ranker import quiet
 
 

@@ -8,8 +8,8 @@ from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript
 from starlette.types import ASGIApp
 
-from polyagents.building import say
 from polyagents.commands.serve import address, listening, server_of
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.views import PATH

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from polyagents.building import duration
+from polyagents.console import duration
 from polyagents.errors import InputError
 from polyagents.human_eval.store import Store
 from polyagents.human_eval.views import PATH

@@ -1,0 +1,91 @@
+"""A trained model on disk: one safetensors file, weights and, for going on with the training, the optimiser's state.
+
+Weights have the names that torch gives them. Everything that is no tensor is JSON in the file's metadata; tensors of
+the optimiser have their path in there as a name. Files are written whole or not at all, and reading one runs no code.
+"""
+
+import json
+import os
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+
+FORMAT = "polyagents-model-1"
+
+
+def write(path: str, state: dict[str, Any]) -> None:
+    """Write a state: weights under "model", and numbers, texts, lists, dicts and tensors under other names."""
+    weights, same = without_copies(state["model"])
+    tensors = dict(weights)
+    rest = {name: taken_out(value, name, tensors) for name, value in state.items() if name != "model"}
+    metadata = {"format": FORMAT, "same": json.dumps(same), "state": json.dumps(rest)}
+    with atomic_write(path) as temporary:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+
+
+def read(path: str) -> dict[str, Any]:
+    """What `write` wrote, on the CPU.
+
+    Raises:
+        OSError: no such file, or not readable.
+        safetensors.SafetensorError, ValueError: damaged, or no model file of polyagents.
+    """
+    with open(path, "rb") as held, safe_open(same_file(held), "pt") as file:
+        metadata = file.metadata() or {}
+        if metadata.get("format") != FORMAT:
+            raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+    state = {name: put_back(value, tensors) for name, value in json.loads(metadata["state"]).items()}
+    same = json.loads(metadata["same"])
+    return state | {"model": tensors | {name: tensors[other] for name, other in same.items()}}
+
+
+def same_file(held: BinaryIO) -> str:
+    """A name of an open file that stays its name when a training run puts another in its place.
+
+    safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong weights.
+    """
+    descriptor = f"/dev/fd/{held.fileno()}"
+    return descriptor if os.path.exists(descriptor) else held.name  # Windows has none, and replaces no open file
+
+
+def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Weights that are stored, and which names stand for the same (a shared encoder has two names)."""
+    first: dict[Any, str] = {}
+    kept, same = {}, {}
+    for name, weight in weights.items():
+        place = (weight.data_ptr(), weight.shape, weight.stride())
+        if weight.numel() and place in first:
+            same[name] = first[place]
+        else:
+            kept[name] = weight
+            first[place] = name
+    return kept, same
+
+
+def taken_out(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """The value for JSON: tensors go to `tensors`, a dict becomes pairs, since its keys may be numbers."""
+    if isinstance(value, torch.Tensor):
+        tensors[path] = value
+        return {"tensor": path}
+    if isinstance(value, dict):
+        return {"pairs": [[key, taken_out(item, f"{path}/{key}", tensors)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return [taken_out(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+    return value
+
+
+def put_back(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """What `taken_out` was given (tuples are lists now); the tensors it names leave `tensors`."""
+    if isinstance(value, list):
+        return [put_back(item, tensors) for item in value]
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors.pop(value["tensor"])
+        return {key: put_back(item, tensors) for key, item in value["pairs"]}
+    return value

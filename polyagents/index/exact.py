@@ -1,0 +1,143 @@
+"""Which candidates score highest: an exact search that scans in low precision and decides in fp32.
+
+The score of a poly-encoder is a weighted mean of the dot products d_i between a candidate and the m context vectors
+(attention.py), so the largest d_i bounds it from above. A scan needs only that maximum, and it may be a rounded one, as
+long as what rounding can have taken away is added again. Candidates whose bound reaches the k-th best score so far are
+scored in fp32; all others are out, proven. A bi-encoder is the case m = 1, where the bound is the score.
+
+Nothing here knows files: what is searched gives `blocks` of vectors, or, as a shortlist, the nearest to a vector.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyagents.index.scan import Scan
+from polyagents.index.stored_vectors import Block
+from polyagents.index.top_k import TopCandidates
+from polyagents.models.query import Query
+
+# Dot products held at once, B x M x C. Measured on two cores over a million candidates: 1 million takes 111 ms for one
+# context, 2 to 8 million 100 to 107 ms. In fp32, 16 million are 64 MB.
+SCAN_PRODUCTS = 4_000_000
+
+
+BLOCK_PRODUCTS = 16_000_000
+
+
+SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
+
+
+class Vectors(Protocol):
+    """Candidate vectors that can be searched: a `CandidateStore`, or `InMemoryVectors`."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def blocks(self) -> Iterator[Block]:
+        """All of them, some thousands at a time."""
+        ...
+
+
+def score_all(query: Query, vectors: Vectors) -> Tensor:
+    """Scores of every context with every candidate, [B, C] fp32; a deleted one has -inf."""
+    rows = max(BLOCK_PRODUCTS // query.vectors[..., 0].numel(), 1)
+    parts = []
+    for block in blocks_on(vectors, query.vectors.device):
+        for part in block.split(rows):
+            scores = query.scores(part.exact(slice(None)))
+            parts.append(scores if part.alive is None else scores.masked_fill(~part.alive, -torch.inf))
+    return torch.cat(parts, dim=1)
+
+
+def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
+    """The k best candidates of every context, exactly those that `score_all` and a sort would find.
+
+    Args:
+        query: B contexts.
+        vectors: C candidates.
+        k: at most C are returned.
+    """
+    k = min(k, len(vectors))
+    if k == 0:
+        return TopCandidates(np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32))
+    scan = Scan(query)
+    best = [Best(k) for _ in range(len(query))]
+    bars = torch.full((len(query),), -torch.inf, device=query.vectors.device)
+    rows = max(SCAN_PRODUCTS // query.vectors[..., 0].numel(), 512)
+    for block in blocks_on(vectors, query.vectors.device):
+        for part in block.split(rows):
+            bounds = scan.bounds(part)
+            hopeful = ~(bounds < bars)  # a bound that is no number says nothing
+            if part.alive is not None:
+                hopeful &= part.alive.unsqueeze(1)
+            for example in hopeful.any(0).nonzero().flatten().tolist():
+                rest = hopeful[:, example].nonzero().flatten()
+                bars[example] = best[example].take(part, rest, bounds[rest, example], query.one(example))
+    return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
+
+
+ON_DEVICE: weakref.WeakKeyDictionary[Vectors, list[Block]] = weakref.WeakKeyDictionary()
+
+
+def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
+    """The blocks on a device: a GPU keeps them from the first search on where they fit, else they pass through it."""
+    if device.type != "cuda":
+        return vectors.blocks()
+    if vectors not in ON_DEVICE:
+        blocks = list(vectors.blocks())
+        size = sum(part.nbytes for block in blocks for part in block[1:] if part is not None)
+        if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
+            return (block.to(device) for block in blocks)
+        ON_DEVICE[vectors] = [block.to(device) for block in blocks]
+    return ON_DEVICE[vectors]
+
+
+class Best:
+    """The k best candidates of one context among those met so far."""
+
+    def __init__(self, k: int):
+        self.k = k
+        self.indices, self.scores = np.empty(0, np.int64), np.empty(0, np.float32)
+
+    def take(self, block: Block, rows: Tensor, bounds: Tensor, query: Query) -> float:
+        """Score candidates in fp32, those of the highest bounds first, until no other can be among the best.
+
+        Args:
+            block: where they are.
+            rows: [r], which of its candidates.
+            bounds: [r], what the score of each can be at most.
+            query: of this context.
+
+        Returns:
+            The score that a candidate needs from now on.
+        """
+        while len(rows) > SCORED_AT_ONCE:
+            first = bounds.topk(SCORED_AT_ONCE).indices
+            self._score(block, rows[first], query)
+            left = ~(bounds < self.bar)
+            left[first] = False
+            rows, bounds = rows[left], bounds[left]
+        if len(rows):
+            self._score(block, rows, query)
+        return self.bar
+
+    def _score(self, block: Block, rows: Tensor, query: Query) -> None:
+        self.merge(rows.cpu().numpy() + block.start, query.scores(block.exact(rows))[0].cpu().numpy())
+
+    @property
+    def bar(self) -> float:
+        """The k-th best score; -inf as long as there are fewer."""
+        return float(self.scores[-1]) if len(self.scores) == self.k else -np.inf
+
+    def merge(self, indices: np.ndarray, scores: np.ndarray) -> None:
+        """Take these in, as far as they are among the best."""
+        indices = np.concatenate([self.indices, indices])
+        scores = np.concatenate([self.scores, np.where(np.isnan(scores), -np.inf, scores)])  # a diverged model's
+        order = np.lexsort((indices, -scores))[: self.k]
+        self.indices, self.scores = indices[order], scores[order]

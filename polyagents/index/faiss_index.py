@@ -1,0 +1,206 @@
+"""FAISS indexes in a store's folder: built, measured, described, opened."""
+
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from polyagents.console import say
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+from polyagents.files.locks import exclusive_folder
+from polyagents.index.approximate import search_shortlist
+from polyagents.index.builder import BLOCK
+from polyagents.index.exact import search
+from polyagents.index.store import CandidateStore
+from polyagents.models.query import Query
+
+# FAISS is imported where it is used: it takes 0.14 s, and few of ParlAI's commands want it.
+
+INDEX_TYPES = ("exact", "hnsw", "ivfpq")
+
+
+DESCRIPTION = "shortlist.json"
+
+
+# Chosen by measurement (docs/speed.md).
+HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 512
+
+
+IVF_PROBED, IVF_LIST = 1 / 16, 1_024  # the first is of all clusters
+
+
+TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS wants 39 to 256 a list
+
+
+class FaissShortlist:
+    """A FAISS index in memory."""
+
+    def __init__(self, index: Any):
+        self.index = index
+        self.is_graph = hasattr(index, "hnsw")
+        self.length = HNSW_LIST if self.is_graph else IVF_LIST
+
+    def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors [Q, D] -> dot products [Q, count], rounded as they are stored, and indices."""
+        if self.is_graph:
+            self.index.hnsw.efSearch = count
+        else:
+            self.index.nprobe = max(round(self.index.nlist * IVF_PROBED), 1)
+        found: tuple[np.ndarray, np.ndarray] = self.index.search(vectors.float().cpu().numpy(), count)
+        return found
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `shortlist.json` tells of the FAISS index beside it.
+
+    Attributes:
+        index_type: hnsw or ivfpq.
+        identity: of the store that it was made from.
+        recall_at_1, recall_at_10: which part of the best 1 and 10 of the exact search it found when it was built.
+        contexts: on how many contexts that was measured.
+    """
+
+    index_type: str
+    identity: str
+    recall_at_1: float
+    recall_at_10: float
+    contexts: int
+
+    @property
+    def file(self) -> str:
+        """Where the index is; another one for another store, so that the two files can be replaced one by one."""
+        return f"{self.index_type}-{self.identity[:16]}.faiss"
+
+
+# ---- building --------------------------------------------------------------------------------------------------------
+
+
+def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Description:
+    """Write a FAISS index into a store's folder, measure it, and let the store use it.
+
+    One that is there already is left as it is.
+
+    Args:
+        store: its vectors are indexed.
+        index_type: hnsw (better recall, 2 bytes a number) or ivfpq (an eighth of a byte a number, built much sooner).
+        query: B contexts that recall is measured with.
+
+    Raises:
+        InputError: there is no such type, or it cannot hold vectors of this width.
+    """
+    if index_type not in INDEX_TYPES[1:]:
+        raise InputError(f"--index-type {index_type!r}: there are {', '.join(INDEX_TYPES)}.")
+    known = describe(store)
+    if known is not None and known.index_type == index_type:
+        with contextlib.suppress(InputError):  # damaged: it is built anew
+            store.shortlist = open_shortlist(store)
+            return known
+    import faiss
+
+    index = empty_index(index_type, store)
+    with exclusive_folder(store.folder):
+        with tqdm(
+            total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=store.slots < BLOCK
+        ) as bar:
+            for block in store.blocks():
+                # Deleted candidates are added as well: FAISS counts places, and they are left out when they are found.
+                index.add(block.exact(slice(None)).numpy())
+                bar.update(len(block.vectors))
+        store.shortlist = FaissShortlist(index)
+        found, _ = search_shortlist(query, store.shortlist, store, 10)
+        at_1, at_10 = recall(search(query, store, 10).indices, found.indices)
+        description = Description(index_type, store.identity, at_1, at_10, len(query))
+        with atomic_write(os.path.join(store.folder, description.file)) as temporary:
+            try:
+                faiss.write_index(index, temporary)
+            except RuntimeError as error:
+                raise OSError(str(error)) from error
+        with atomic_write(os.path.join(store.folder, DESCRIPTION)) as temporary, open(temporary, "w") as file:
+            json.dump(asdict(description), file)
+        for name in os.listdir(store.folder):
+            if name.endswith(".faiss") and name != description.file:
+                os.remove(os.path.join(store.folder, name))
+    return description
+
+
+def empty_index(index_type: str, store: CandidateStore) -> Any:
+    """A FAISS index without candidates, trained where it needs that."""
+    import faiss
+
+    index: Any
+    if index_type == "hnsw":
+        index = faiss.index_factory(store.width, f"HNSW{HNSW_LINKS},SQfp16", faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = HNSW_BUILD
+        return index
+    if store.slots < 16:
+        raise InputError(
+            f"--index-type ivfpq learns from 16 candidates at least, and there are {store.slots}; use exact."
+        )
+    if store.width % 4:
+        raise InputError(f"--index-type ivfpq needs a width that 4 divides, and this is {store.width}; use hnsw.")
+    sample = store.rows(np.linspace(0, store.slots - 1, min(store.slots, TRAINED_ON)).astype(np.int64)).numpy()
+    lists = max(min(round(4 * store.slots**0.5), len(sample) // 39), 1)
+    index = faiss.index_factory(store.width, f"IVF{lists},PQ{store.width // 4}x4fs", faiss.METRIC_INNER_PRODUCT)
+    say(f"Learning {lists} clusters from {len(sample):,} candidates.")
+    index.train(sample)
+    return index
+
+
+def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
+    """Which part of the best candidate, and of the best 10, a shortlist has found: indices [B, 10] of both."""
+    shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
+    return float(np.mean(shares[0])), float(np.mean(shares[1]))
+
+
+# ---- opening ---------------------------------------------------------------------------------------------------------
+
+
+def describe(store: CandidateStore) -> Description | None:
+    """What was built for a store as it is now; None where nothing was."""
+    try:
+        with open(os.path.join(store.folder, DESCRIPTION), encoding="utf-8") as file:
+            description = Description(**json.load(file))
+    except (OSError, ValueError, TypeError):
+        return None
+    if description.identity != store.identity:
+        say(
+            f"The {description.index_type} index of {store.folder} was built before candidates were added: searching "
+            f"exactly until build_index is run with --index-type {description.index_type} again."
+        )
+        return None
+    return description
+
+
+def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
+    """The FAISS index of a store; None where there is none for it as it is now.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    description = describe(store)
+    if description is None:
+        return None
+    import faiss
+
+    path = os.path.join(store.folder, description.file)
+    try:
+        return FaissShortlist(faiss.read_index(path))
+    except RuntimeError as error:
+        raise InputError(
+            f"{path} is missing or damaged; run build_index with --index-type {description.index_type} again, or "
+            f"remove {DESCRIPTION} beside it to search exactly."
+        ) from error
+
+
+def sample_of(store: CandidateStore, count: int) -> Sequence[str]:
+    """Some candidates, evenly drawn."""
+    places = np.unique(np.linspace(0, store.slots - 1, min(count, store.slots)).astype(np.int64))
+    return [store[int(place)] for place in places]

@@ -1,0 +1,49 @@
+"""Candidates and vectors in memory, searched like those of a store."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from polyagents.index.builder import BLOCK, Encode, vectors_in_blocks
+from polyagents.index.shard import SHARD
+from polyagents.index.stored_vectors import Block, packed
+
+
+class InMemoryVectors:
+    """Vectors [C, D] fp32 in memory, in two halves (stored_vectors.packed)."""
+
+    def __init__(self, vectors: Tensor):
+        upper, _, rest = packed(vectors, "fp32")
+        self.all = Block(0, upper, torch.linalg.vector_norm(vectors, dim=1), rest=rest)
+
+    def __len__(self) -> int:
+        return len(self.all.vectors)
+
+    def blocks(self) -> Iterator[Block]:
+        """All of them."""
+        return self.all.split(SHARD)
+
+
+class InMemoryCandidates(InMemoryVectors):
+    """Candidates and their vectors [C, D] in memory."""
+
+    def __init__(self, texts: Sequence[str], vectors: Tensor):
+        super().__init__(vectors)
+        self.listed = list(texts)
+        self.places = {text: place for place, text in reversed(list(enumerate(self.listed)))}
+
+    @classmethod
+    def encode(cls, texts: Sequence[str], encode: Encode) -> "InMemoryCandidates":
+        """Encode all texts, with a progress bar."""
+        with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=len(texts) < BLOCK) as bar:
+            return cls(texts, torch.cat(list(vectors_in_blocks(texts, encode, bar))))
+
+    def __getitem__(self, index: int) -> str:
+        """The text of one candidate."""
+        return self.listed[index]
+
+    def find(self, text: str) -> int | None:
+        """The index of a candidate; None where it is not among them."""
+        return self.places.get(text)

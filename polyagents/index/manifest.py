@@ -1,0 +1,134 @@
+"""What a candidate store's folder holds: its manifest, and whether the files that it names are as they were written."""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+
+from safetensors import SafetensorError
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+from polyagents.index.shard import Shard
+
+FORMAT = "polyagents-candidates-1"
+MANIFEST = "manifest.json"
+VERIFIED = "verified.json"
+# What a store may remove from its folder; anything else there is not ours.
+SHARD_NAME = r"\d{6}-[0-9a-f]{16}\.safetensors"
+UNFINISHED = rf"({SHARD_NAME}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist)\.json)\.[0-9a-f]{{8}}\.tmp"
+OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a store holds.
+
+    Attributes:
+        model: fingerprint of everything but the texts that decides the vectors.
+        source: SHA-256 of the candidates file; None once candidates were added or deleted.
+        stored_as: bf16, fp32 or int8.
+        shards: name and number of candidates of each.
+        deleted: indices that stand for nothing any more, ascending.
+    """
+
+    model: str
+    source: str | None
+    stored_as: str
+    shards: list[tuple[str, int]]
+    deleted: list[int] = field(default_factory=list)
+    format: str = FORMAT
+
+    @classmethod
+    def read(cls, folder: str) -> "Manifest | None":
+        """That of a folder; None where there is none that can be read."""
+        try:
+            with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+                manifest = cls(**json.load(file))
+            if manifest.format != FORMAT or not manifest.shards:
+                return None
+            return replace(manifest, shards=[(str(name), int(count)) for name, count in manifest.shards])
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def commit(self, folder: str) -> None:
+        """Replace the folder's manifest, in one step, and remove the shards that it no longer names."""
+        # The new shards have just been written or read whole: no need to read them again.
+        names = [name for name, _ in self.shards]
+        remember(folder, names)
+        with atomic_write(os.path.join(folder, MANIFEST)) as temporary, open(temporary, "w", encoding="utf-8") as file:
+            json.dump(asdict(self), file)
+        for name in set(os.listdir(folder)) - set(names):
+            if OURS.fullmatch(name):
+                os.remove(os.path.join(folder, name))
+
+    def open_shards(self, folder: str) -> list[Shard]:
+        """Map all shards.
+
+        Raises:
+            InputError: one is missing, cut short or changed.
+        """
+        shards = []
+        for name, count in self.shards:
+            path = os.path.join(folder, name)
+            try:
+                shard = Shard(path)
+            except FileNotFoundError as error:
+                raise damaged(path, "is missing") from error
+            except (OSError, SafetensorError) as error:
+                raise damaged(path, "is cut short or unreadable") from error
+            if len(shard) != count:
+                raise damaged(path, f"holds {len(shard)} candidates, not {count}")
+            shards.append(shard)
+        check_unchanged(folder, shards)
+        return shards
+
+
+def damaged(path: str, what: str) -> InputError:
+    """The sentence for a shard that cannot be used."""
+    return InputError(
+        f"{path} {what}; run polyagents build_index with the same candidates file to make that part anew (if "
+        f"candidates were added or deleted since, build into another folder, or bring the file back from a copy)."
+    )
+
+
+def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
+    """Refuse shards that are not as they were written.
+
+    Reading all of a large store takes minutes. So what was read whole once is remembered by size and time of change,
+    as git does for its working tree, and read again only when these differ.
+    """
+    try:
+        with open(os.path.join(folder, VERIFIED), encoding="utf-8") as file:
+            known = json.load(file)
+    except (OSError, ValueError):
+        known = {}
+    unknown = []
+    for shard in shards:
+        try:
+            if known.get(os.path.basename(shard.path)) != stamp(shard.path):
+                unknown.append(shard)
+        except OSError as error:
+            raise damaged(shard.path, "is missing") from error
+    for shard in unknown:
+        if not shard.is_whole():
+            raise damaged(shard.path, "was changed or damaged after it was written")
+    if unknown:
+        # A folder that is not ours to write to, or a builder that has replaced them: read again next time.
+        with contextlib.suppress(InputError, OSError):
+            remember(folder, [os.path.basename(shard.path) for shard in shards])
+
+
+def remember(folder: str, names: Iterable[str]) -> None:
+    """Note that these shards are whole."""
+    stamps = {name: stamp(os.path.join(folder, name)) for name in names}
+    with atomic_write(os.path.join(folder, VERIFIED)) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        json.dump(stamps, file)
+
+
+def stamp(path: str) -> list[int]:
+    """Size in bytes and time of change in nanoseconds."""
+    found = os.stat(path)
+    return [found.st_size, found.st_mtime_ns]

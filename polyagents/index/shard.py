@@ -1,0 +1,93 @@
+"""One file of a candidate store: up to 16,384 candidates, whole or absent, mapped into memory when read.
+
+A shard is a safetensors file: `vectors` [n, D], for int8 their `scales` [n], for fp32 their `rest` [n, D]; their
+`norms` [n]; the texts one after the other with the `ends` [n] of each, and the `keys` [n, 2] that texts are found by.
+Its metadata holds a checksum of all of it. Nothing changes a shard once it is written.
+"""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Sequence
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from polyagents.files.atomic import atomic_write
+from polyagents.files.hashing import text_key, utf8
+from polyagents.index.stored_vectors import Block, StoredVectors, unpacked
+from polyagents.index.texts import key_columns
+
+# Candidates in a shard: 12 MB at width 384 in bf16. Enough rows for a matrix product at full speed (measured from
+# 4,096 on), and no more work than a killed build may lose.
+SHARD = 16_384
+
+
+class Shard:
+    """A shard on disk, mapped: opening it reads a kilobyte."""
+
+    def __init__(self, path: str):
+        """Map a shard.
+
+        Raises:
+            SafetensorError, OSError: it is missing, cut short or no shard.
+        """
+        self.path = path
+        with safe_open(path, "pt") as file:
+            names = set(file.keys())
+            self.tensors = {name: file.get_tensor(name) for name in names}
+            self.checksum = (file.metadata() or {}).get("checksum", "")
+        if not self.checksum or not {"vectors", "norms", "text", "ends", "keys"} <= names:
+            raise SafetensorError(f"{path} is no shard")
+
+    def __len__(self) -> int:
+        return self.tensors["vectors"].size(0)
+
+    def block(self, start: int, alive: Tensor | None) -> Block:
+        """Its vectors, as a part of a store where its first candidate has index `start`."""
+        get = self.tensors.get
+        return Block(start, self.tensors["vectors"], self.tensors["norms"], get("scales"), get("rest"), alive)
+
+    def stored(self) -> StoredVectors:
+        """Its vectors, as they are stored."""
+        return StoredVectors(self.tensors["vectors"], self.tensors.get("scales"), self.tensors.get("rest"))
+
+    def texts(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """Some of its texts; nothing else is read."""
+        stop = len(self) if stop is None else stop
+        ends = [int(self.tensors["ends"][start - 1]) if start else 0, *self.tensors["ends"][start:stop].tolist()]
+        content = bytes(self.tensors["text"][ends[0] : ends[-1]].numpy())
+        return [content[a - ends[0] : b - ends[0]].decode("utf-8") for a, b in itertools.pairwise(ends)]
+
+    def is_whole(self) -> bool:
+        """Whether all of it is as it was written. Reads all of it, 1 GB a second."""
+        return checksum(self.path, self.tensors) == self.checksum
+
+
+def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
+    """Write a shard, whole or not at all.
+
+    Raises:
+        InputError: the disk is full, or not ours to write to.
+    """
+    raw = [utf8(text) for text in texts]
+    tensors = {
+        "norms": torch.linalg.vector_norm(unpacked(stored), dim=1),
+        "text": torch.frombuffer(bytearray(b"".join(raw)) or bytearray(1), dtype=torch.uint8),
+        "ends": torch.tensor([len(text) for text in raw]).cumsum(0),
+        "keys": torch.from_numpy(key_columns(b"".join(text_key(text) for text in raw)).copy()),
+    }
+    tensors |= {name: part.contiguous() for name, part in stored._asdict().items() if part is not None}
+    with atomic_write(path) as temporary:
+        save_file(tensors, temporary, metadata={"checksum": checksum(path, tensors)})
+
+
+def checksum(path: str, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over the name of a shard, which tells what it was made from, and all its tensors."""
+    digest = hashlib.sha256(os.path.basename(path).encode())
+    for name in sorted(tensors):
+        digest.update(f"{name}:{tuple(tensors[name].shape)};".encode())
+        digest.update(tensors[name].contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,246 @@
+"""CandidateStore: millions of candidates on disk, mapped into memory, and never stale.
+
+A folder holds `manifest.json` and the shards (shards.py) that it names. The manifest says which model made the vectors
+and from which file, and is replaced, in one step, once all its shards are there: whoever opens the store sees it before
+or after a change, never within. A shard is named by its place and by the model and texts that it was made from, so a
+build that was killed finds what it had finished, and a changed candidates file costs only the shards that differ.
+
+Vectors belong to the weights that made them: a store of another model is refused when opened, and rebuilt by `build`
+(ParlAI keys its caches by file name alone).
+"""
+
+import bisect
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyagents.errors import InputError
+from polyagents.files.hashing import file_digest, fingerprint, text_key, utf8
+from polyagents.files.locks import exclusive_folder
+from polyagents.index.builder import CandidateEncoder, Encode, Worker, write_shards
+from polyagents.index.manifest import Manifest
+from polyagents.index.shard import SHARD, Shard
+from polyagents.index.stored_vectors import STORED_AS, Block
+from polyagents.index.texts import FileTexts, Texts, first_of_each, key_columns
+
+
+class CandidateStore:
+    """Candidates and their vectors in a folder, as they were when it was opened.
+
+    >>> store = CandidateStore.build("replies.txt", "replies.index", CandidateEncoder(model, encode, "bf16"))
+    >>> store = store.append(ListedTexts(["new reply"]), encode)
+    >>> store = store.delete([store.find("old reply")])
+
+    An index stays what it is for as long as the store lives: a deleted one stands for nothing, later ones do not move.
+    """
+
+    shortlist: Any = None
+    """What finds candidates approximately (shortlist.py); None for exact search."""
+
+    def __init__(self, folder: str, manifest: Manifest):
+        self.folder, self.manifest = folder, manifest
+        self.shards = manifest.open_shards(folder)
+        self.starts = np.concatenate([[0], np.cumsum([len(shard) for shard in self.shards])]).tolist()
+        self.deleted = np.array(manifest.deleted, np.int64)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, folder: str, model: str) -> "CandidateStore":
+        """Map a store: fast, whatever its size.
+
+        Raises:
+            InputError: there is none, it is damaged, or other weights made it.
+        """
+        manifest = Manifest.read(folder)
+        while True:
+            if manifest is None:
+                raise InputError(f"{folder} holds no finished candidate index; build it (polyagents build_index).")
+            if manifest.model != model:
+                raise InputError(
+                    f"{folder} was encoded by another model, or by this one before it was trained further; build it "
+                    f"anew."
+                )
+            try:
+                return cls(folder, manifest)
+            except InputError:
+                # A builder may have replaced the manifest, and removed its shards, between our two looks.
+                before, manifest = manifest, Manifest.read(folder)
+                if manifest == before:
+                    raise
+
+    def __len__(self) -> int:
+        """Candidates that are not deleted."""
+        return self.slots - len(self.deleted)
+
+    @property
+    def slots(self) -> int:
+        """One more than the highest index."""
+        return int(self.starts[-1])
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.shards[0].tensors["vectors"].size(1)
+
+    def __getitem__(self, index: int) -> str:
+        """The text of one candidate, looked up on disk."""
+        shard, place = self._place(index)
+        return shard.texts(place, place + 1)[0]
+
+    def find(self, text: str) -> int | None:
+        """The index of a candidate; None where it is not among them."""
+        wanted = key_columns(text_key(utf8(text)))[0]
+        for start, shard in zip(self.starts, self.shards, strict=False):
+            keys = shard.tensors["keys"].numpy()
+            for place in np.flatnonzero(keys[:, 0] == wanted[0]):
+                if keys[place, 1] == wanted[1] and start + place not in self.deleted:
+                    return int(start + place)
+        return None
+
+    def texts(self) -> Iterator[str]:
+        """All that are not deleted, in order, a shard at a time."""
+        gone = set(self.deleted.tolist())
+        for start, shard in zip(self.starts, self.shards, strict=False):
+            yield from (text for index, text in enumerate(shard.texts(), start) if index not in gone)
+
+    def blocks(self) -> Iterator[Block]:
+        """All vectors, mapped: [n, D] at a time."""
+        for start, shard in zip(self.starts, self.shards, strict=False):
+            yield shard.block(start, self._alive(start, start + len(shard)))
+
+    @property
+    def identity(self) -> str:
+        """Another one for other vectors."""
+        return fingerprint(shard.checksum for shard in self.shards)
+
+    def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """Some of the vectors, [r, D] fp32, in the order asked for."""
+        wanted = np.asarray(indices, np.int64)
+        out = torch.empty(len(wanted), self.width)
+        owner = np.searchsorted(self.starts, wanted, side="right") - 1
+        for shard in np.unique(owner):
+            places = np.flatnonzero(owner == shard)
+            local = torch.from_numpy(wanted[places] - self.starts[shard])
+            out[torch.from_numpy(places)] = self.shards[shard].block(0, None).exact(local)
+        return out
+
+    def _alive(self, start: int, stop: int) -> Tensor | None:
+        first, last = np.searchsorted(self.deleted, [start, stop])
+        if first == last:
+            return None
+        alive = torch.ones(stop - start).bool()
+        alive[torch.from_numpy(self.deleted[first:last] - start)] = False
+        return alive
+
+    # ---- changing --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls, candidates_file: str, folder: str, maker: CandidateEncoder, worker: Worker = Worker()
+    ) -> "CandidateStore":  # noqa: B008  frozen
+        """The store of a text file's lines in `folder`: reused while it is true, else built, or built to its end.
+
+        Args:
+            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
+            folder: made where it is missing.
+            maker: the model that encodes the candidates, and how its vectors are stored.
+            worker: which part of the work is ours, where several processes build together.
+
+        Raises:
+            InputError: the file cannot be read, the disk is full, or the folder holds candidates that were added or
+                deleted by hand.
+        """
+        if maker.stored_as not in STORED_AS:
+            raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {maker.stored_as!r}.")
+        source = file_digest(candidates_file)
+        store = cls._true_store(folder, maker, source)
+        worker.wait()  # all look before one writes
+        if store is not None:
+            return store
+        texts = FileTexts(candidates_file)  # what is wrong with it is said before a folder is made
+        with exclusive_folder(folder) if worker.rank == 0 else contextlib.nullcontext():
+            worker.wait()  # the first worker has waited for other builders, which may remove shards that are not theirs
+            store = cls._true_store(folder, maker, source) if worker.world == 1 else None
+            if store is not None:  # the process that we waited for has built just this
+                return store
+            before = Manifest.read(folder)
+            if before is not None and before.source is None:
+                raise InputError(
+                    f"Candidates were added to or deleted from {folder} since it was built, and building it from "
+                    f"{candidates_file} would undo that; use it as it is, give another folder, or remove this one."
+                )
+            shards = write_shards(folder, texts, maker, worker)
+            worker.wait()
+            if worker.rank == 0:
+                Manifest(maker.model, texts.digest, maker.stored_as, shards).commit(folder)
+            worker.wait()
+            return cls.open(folder, maker.model)
+
+    @classmethod
+    def _true_store(cls, folder: str, maker: CandidateEncoder, source: str) -> "CandidateStore | None":
+        manifest = Manifest.read(folder)
+        made = None if manifest is None else (manifest.model, manifest.source, manifest.stored_as)
+        if made != (maker.model, source, maker.stored_as):
+            return None
+        with contextlib.suppress(InputError):  # damaged: building mends it
+            return cls.open(folder, maker.model)
+        return None
+
+    def append(self, texts: Texts, encode: Encode) -> "CandidateStore":
+        """The store with candidates added at its end, where it lacks them; a deleted one comes back where it was.
+
+        A killed append leaves the store as it was, and goes on when it is called again.
+        """
+        with exclusive_folder(self.folder):
+            now = CandidateStore.open(self.folder, self.manifest.model)
+            manifest = now.manifest
+            gone = {now._key(index): index for index in manifest.deleted}
+            back = {gone[key] for row in texts.keys if (key := row.tobytes()) in gone} if gone else set()
+            stored = [shard.tensors["keys"].numpy() for shard in now.shards]
+            first = first_of_each(np.concatenate([*stored, texts.keys]))
+            texts.keep(first[first >= now.slots] - now.slots)
+            shards = list(manifest.shards)
+            if len(texts):
+                last = now.shards[-1] if len(now.shards[-1]) < SHARD else None
+                shards = shards[:-1] if last is not None else shards
+                maker = CandidateEncoder(manifest.model, encode, manifest.stored_as)
+                shards += write_shards(self.folder, texts, maker, Worker(), first=len(shards), last=last)
+            if len(texts) or back:
+                left = [index for index in manifest.deleted if index not in back]
+                replace(manifest, source=None, shards=shards, deleted=left).commit(self.folder)
+            return CandidateStore.open(self.folder, manifest.model)
+
+    def delete(self, indices: Iterable[int]) -> "CandidateStore":
+        """The store without some candidates; their vectors stay on disk until it is built anew.
+
+        Raises:
+            InputError: an index is none of this store, or none would be left.
+        """
+        wanted = {int(index) for index in indices}
+        with exclusive_folder(self.folder):
+            now = CandidateStore.open(self.folder, self.manifest.model)
+            for index in wanted:
+                if not 0 <= index < now.slots:
+                    raise InputError(f"{index} is no index of {self.folder}, which has 0 to {now.slots - 1}.")
+                if index < self.slots and now._key(index) != self._key(index):
+                    raise InputError(f"{self.folder} was built anew since it was opened; open it again.")
+            deleted = sorted(wanted.union(now.manifest.deleted))
+            if len(deleted) == now.slots:
+                raise InputError(f"That would leave {self.folder} without any candidate; remove the folder instead.")
+            if len(deleted) > len(now.deleted):
+                replace(now.manifest, source=None, deleted=deleted).commit(self.folder)
+            return CandidateStore.open(self.folder, self.manifest.model)
+
+    def _key(self, index: int) -> bytes:
+        shard, place = self._place(index)
+        return bytes(shard.tensors["keys"][place].numpy().tobytes())
+
+    def _place(self, index: int) -> tuple[Shard, int]:
+        owner = bisect.bisect_right(self.starts, index) - 1
+        return self.shards[owner], index - self.starts[owner]

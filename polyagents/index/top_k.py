@@ -1,0 +1,43 @@
+"""The k best of given scores, in a fixed order: among equals the lower index."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class TopCandidates:
+    """The best candidates of each context, highest score first; among equals the lower index.
+
+    Attributes:
+        indices: [B, K].
+        scores: [B, K] fp32.
+    """
+
+    indices: np.ndarray
+    scores: np.ndarray
+
+    @classmethod
+    def of(cls, scores: np.ndarray, k: int) -> "TopCandidates":
+        """All scores [B, C] -> the k best."""
+        indices = np.stack([top_k(row, k) for row in scores])
+        return cls(indices, np.take_along_axis(scores, indices, 1))
+
+
+def top_k(scores: np.ndarray, k: int, last: np.ndarray | None = None) -> np.ndarray:
+    """Indices of the k highest scores, highest first; among equals the lower index.
+
+    Args:
+        scores: [C].
+        k: at most C are returned.
+        last: [C] bool, candidates that come after all others of the same score (a label must not win a tie by luck).
+    """
+    scores = np.where(np.isnan(scores), -np.inf, scores)  # a diverged model's scores come last
+    k = min(k, len(scores))
+    if k < len(scores):
+        threshold = np.partition(scores, -k)[-k]
+        index = np.flatnonzero(scores >= threshold)  # all that tie with the k-th are still in
+    else:
+        index = np.arange(len(scores))
+    tie_break = np.zeros(len(index), bool) if last is None else last[index]
+    return index[np.lexsort((index, tie_break, -scores[index]))][:k]

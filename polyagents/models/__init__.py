@@ -1,0 +1,1 @@
+"""The architectures: tensors in, tensors out. Nothing here knows files, texts or ParlAI."""

@@ -1,0 +1,51 @@
+"""`--output-scaling auto`: the factor that gives an encoder's outputs the deviation of BERT's (paper 5.3).
+
+A transformer that was trained without weight decay ends in larger outputs than BERT, and the softmax over their dot
+products then takes one and forgets the others. The paper divided that out, "which we found necessary".
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from polyagents.errors import InputError
+from polyagents.models.encoder import Encoder
+from polyagents.models.tokens import pad
+
+# Of BERT-base's last outputs, by element: 3,840 of them, all of five tokens that google-research's extract_features.py
+# wrote for a pair of sentences (github.com/BiaoLiu2017/bert, output.jsonl), have .555; a token .51 to .60. Norms of the
+# first token over BookCorpus, 13 to 16 for most sentences (cardona.co, 2021-05-14), are .47 to .58 by element.
+BERT_DEVIATION = 0.55
+EXAMPLES = 64  # that are measured: some 5,000 tokens, a few seconds of a base-sized encoder
+
+
+@torch.no_grad()
+def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
+    """The standard deviation of the outputs' elements, over all tokens of all texts, before any scaling.
+
+    Args:
+        encoder: on a CPU or GPU.
+        texts: token ids.
+        pad_id: of the vocabulary.
+    """
+    was_training, device = encoder.training, next(encoder.parameters()).device
+    encoder.eval()
+    tokens = pad(texts, pad_id).to(device)
+    states = torch.cat([encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(tokens)])
+    encoder.train(was_training)
+    return float(states.std()) / encoder.output_scaling
+
+
+def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
+    """What the outputs are to be multiplied with.
+
+    Raises:
+        InputError: all outputs are the same, or no numbers.
+    """
+    measured = deviation(encoder, texts, pad_id)
+    if not 0 < measured < float("inf"):
+        raise InputError(
+            f"--output-scaling auto measures how much the encoder's outputs deviate, and those of this --backbone "
+            f"deviate by {measured}; give a number."
+        )
+    return float(f"{BERT_DEVIATION / measured:.4g}")

@@ -1,0 +1,84 @@
+"""States [B, T, D] to vectors: the paper's red() (section 4.2) and its four kinds of context vectors (appendix C).
+
+Texts are padded on the right; masks are True where a token is real.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from polyagents.models.attention import attend
+
+REDUCTIONS = ("first", "mean", "first_m")
+CONTEXT_VECTORS = ("codes", "n_first", "n_last", "n_last_and_first")
+
+
+class ContextVectors(NamedTuple):
+    """The m features of each context: `vectors` [B, M, D], and `mask` [B, M], False where the text was shorter."""
+
+    vectors: Tensor
+    mask: Tensor
+
+
+def masked_mean(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the real tokens, [B, T, D] -> [B, D]; zeros for a row without any."""
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+
+
+def take(states: Tensor, positions: Tensor) -> Tensor:
+    """states [B, T, D] at positions [B, M] -> [B, M, D]."""
+    return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.size(-1)))
+
+
+def last_positions(mask: Tensor, m: int) -> Tensor:
+    """The positions of the last m real tokens in text order, [B, m]; negative where the text has fewer."""
+    return mask.sum(1, keepdim=True) - m + torch.arange(m, device=mask.device)
+
+
+def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False) -> Tensor:
+    """The paper's red(): one vector per text.
+
+    Args:
+        states: [B, T, D].
+        mask: [B, T].
+        kind: "first" (the special token [S]), "mean" of all outputs, or "first_m", the mean of the first m.
+        m: how many outputs "first_m" takes; fewer where the text is shorter.
+        causal: the backbone is a decoder, whose first output has seen nothing: "first" is then the last real token,
+            the [S] that closes the text.
+
+    Returns:
+        [B, D].
+    """
+    if kind == "mean":
+        return masked_mean(states, mask)
+    if kind == "first_m":
+        return masked_mean(states[:, :m], mask[:, :m])
+    if causal:
+        return take(states, last_positions(mask, 1).clamp(min=0))[:, 0]
+    return states[:, 0]
+
+
+def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tensor | None = None) -> ContextVectors:
+    """The m context vectors of appendix C; fewer than m, told by the mask, where the text is shorter.
+
+    Args:
+        states: [B, T, D].
+        mask: [B, T].
+        kind: "codes" (section 4.4), "n_first", "n_last" or "n_last_and_first" (the last m and h_1, counted once).
+        m: number of vectors; "n_last_and_first" gives m + 1.
+        codes: the learnt codes [m, D], for kind "codes" only.
+    """
+    if kind == "codes":
+        assert codes is not None, "kind 'codes' comes with its codes"
+        vectors = attend(codes, states, mask)
+        return ContextVectors(vectors, mask.any(1, keepdim=True).expand(-1, m))
+    if kind == "n_first":
+        return ContextVectors(states[:, :m], mask[:, :m])
+    positions = last_positions(mask, min(m, states.size(1)))
+    if kind == "n_last_and_first":
+        # h_1 joins only where the last m do not hold it already.
+        first = torch.where(positions[:, :1] > 0, 0, -1)
+        positions = torch.cat([first, positions], dim=1)
+    return ContextVectors(take(states, positions.clamp(min=0)), positions >= 0)

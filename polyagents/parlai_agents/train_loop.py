@@ -1,0 +1,154 @@
+"""ParlAI's training loop, so that a killed run goes on where it was and never leaves half a file.
+
+A model in training is two files: M, the weights that did best so far, and M.checkpoint, the last state with the
+optimiser's, from which the same command goes on. Each has a .opt, a .dict and a .trainstats beside it.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.scripts import build_dict, train_model
+from parlai.scripts.train_model import TrainLoop
+from parlai.utils import logging
+from parlai.utils.distributed import is_primary_worker
+
+from polyagents.errors import NoTestSplit
+from polyagents.files.atomic import atomic_write
+
+CHECKPOINT = ".checkpoint"
+
+
+def patch() -> None:
+    """Replace three methods of ParlAI's loop; twice is once."""
+    if getattr(TrainLoop, "of_polyagents", False):
+        return
+    TrainLoop.of_polyagents = True
+    TrainLoop.train_steps = after_resuming(TrainLoop.train_steps)
+    TrainLoop.save_model = with_checkpoint(TrainLoop.save_model)
+    TrainLoop._save_train_stats = whole_or_not_at_all(TrainLoop._save_train_stats)
+
+
+def patch_for_all_agents() -> None:
+    """What any training needs, with our agents, which are not loaded when it begins, or ParlAI's; twice is once.
+
+    One ends well whose task has no test set, and a dictionary is read with `--num-workers`, too.
+    """
+    if getattr(train_model.load_eval_worlds, "of_polyagents", False):
+        return
+    train_model.load_eval_worlds = where_there_is_one(train_model.load_eval_worlds)
+    TrainLoop._run_eval = of_these_worlds(TrainLoop._run_eval)
+    build_dict.create_task = in_this_process(build_dict.create_task)
+
+
+def in_this_process(create_task: Any) -> Any:
+    """Read for a dictionary without the helpers of `--num-workers`, which ask it for what only a model has."""
+
+    def patched(opt: Opt, *args: Any, **kwargs: Any) -> Any:
+        return create_task(Opt(opt | {"num_workers": 0}), *args, **kwargs)
+
+    return patched
+
+
+def where_there_is_one(load_eval_worlds: Any) -> Any:
+    """No test world for a task that has no test set; ParlAI wants one of every task when all training is done."""
+
+    def patched(agent: Any, opt: Opt, datatype: str) -> list[Any]:
+        if datatype != "test":
+            return list(load_eval_worlds(agent, opt, datatype))
+        worlds = []
+        for task in (opt.get("evaltask") or opt["task"]).split(","):
+            try:
+                worlds += load_eval_worlds(agent, Opt(opt | {"task": task, "evaltask": None}), datatype)
+            except NoTestSplit as error:
+                logging.warning(f"The evaluation of test at the end leaves out {task}: {error}")
+        return worlds
+
+    patched.of_polyagents = True  # type: ignore[attr-defined]
+    return patched
+
+
+def of_these_worlds(run_eval: Any) -> Any:
+    """An empty report, and no file of it, where no task has a test set: ParlAI divides by the number of worlds.
+
+    And it tells them apart by the place of their task among all.
+    """
+
+    def patched(self: Any, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if not worlds:
+            return {}
+        if datatype == "test":
+            opt = Opt(opt | {"task": ",".join(world.opt["task"] for world in worlds), "evaltask": None})
+        return dict(run_eval(self, worlds, opt, datatype, *args, **kwargs))
+
+    return patched
+
+
+def after_resuming(train_steps: Any) -> Any:
+    """Keep the best model of a resumed run.
+
+    ParlAI overwrites M at the end of a resumed run that has not beaten it, and then evaluates M.checkpoint for M.
+    """
+
+    def patched(self: Any) -> Iterator[Any]:
+        file = self.opt.get("model_file")
+        if str(self.opt.get("init_model")).endswith(CHECKPOINT):
+            self.opt["init_model"] = None
+        self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
+        if hasattr(self.world, "updates_done"):
+            counted_by_world(self)
+        yield from train_steps(self)
+
+    return patched
+
+
+def counted_by_world(loop: TrainLoop) -> None:
+    """What a run goes on from is what the checkpoint says; .trainstats may be older."""
+    loop.parleys = loop._train_steps = loop.world.updates_done()
+    loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
+    loop._total_exs = 0
+    loop._last_valid_steps = loop.valid_reports[-1]["train_steps"] if loop.valid_reports else 0
+    loop.world.before_the_end = functools.partial(validate_once_more, loop)
+
+
+def validate_once_more(loop: TrainLoop) -> None:
+    """ParlAI ends without: what was learnt after the last validation would be in the checkpoint alone."""
+    loop.parleys = loop._train_steps = loop.world.updates_done()  # ParlAI leaves out the one that ended the schedule
+    if loop.saved and loop._train_steps > loop._last_valid_steps:
+        loop.world.reset_metrics()
+        loop.validate()
+
+
+def with_checkpoint(save_model: Any) -> Any:
+    """A run that never validated saves M at its end, and like the others leaves a checkpoint to go on from."""
+
+    def patched(self: Any, suffix: str | None = None) -> None:
+        save_model(self, suffix)
+        if suffix is None and not self.valid_reports and self.opt.get("save_after_valid"):
+            save_model(self, CHECKPOINT)
+
+    return patched
+
+
+def whole_or_not_at_all(save_train_stats: Any) -> Any:
+    """The .trainstats are JSON that a resumed run cannot do without; ParlAI writes over the last ones."""
+
+    def patched(self: Any, suffix: str | None = None) -> None:
+        file = self.opt.get("model_file")
+        if not file or not is_primary_worker():
+            return
+        end = f"{suffix or ''}.trainstats"
+        with atomic_write(f"{file}{end}") as temporary:
+            self.opt["model_file"] = temporary
+            try:
+                save_train_stats(self, None)
+                os.replace(f"{temporary}.trainstats", temporary)
+            finally:
+                self.opt["model_file"] = file
+                with contextlib.suppress(OSError):
+                    os.remove(f"{temporary}.trainstats")
+
+    return patched

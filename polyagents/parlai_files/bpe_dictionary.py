@@ -1,0 +1,152 @@
+"""ParlAI's `bpe` dictionary (subword-nmt's merges) as one tokenizer of the `tokenizers` library, with the same ids.
+
+ParlAI splits a text into words in Python, merges each word's letters in Python, and looks the pieces up; a piece that
+its dictionary lacks is the unknown token. Here all of that is compiled. A piece of the dictionary that ends a word
+has `</w>` at its end, as subword-nmt's merges have it; ParlAI marks the others, with `@@`.
+"""
+
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+
+END = "</w>"  # what subword-nmt and the tokenizers library write after the last letter of a word
+GOES_ON = "@@"  # what ParlAI's dictionary writes after a piece that does not end a word
+NEWLINE = "__newln__"  # ParlAI puts this word where a line ends
+ESCAPES = (("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))  # of a dictionary file
+VERSION = "#version: 0.2"
+
+
+def is_dictionary(path: str) -> bool:
+    """Whether this is a dictionary that ParlAI wrote for `--dict-tokenizer bpe`: its merges lie beside it."""
+    return os.path.exists(path) and os.path.exists(f"{path}.codecs")
+
+
+def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """ParlAI's dictionary as the content of one of ours (`TextDictionary.save`).
+
+    Args:
+        path: `M.dict`; `M.dict.codecs` lies beside it.
+        options: ParlAI's of the model: whether it is lower case, and what the special tokens are called.
+
+    Raises:
+        InputError: no options, damaged, or no dictionary of that kind.
+    """
+    if not options:
+        raise InputError(
+            f"{path} is a dictionary of ParlAI's, and how it was made is not said there; put the model's options at "
+            f"{path.removesuffix('.dict')}.opt."
+        )
+    with open(path, encoding="utf-8", errors="ignore") as file:  # as ParlAI reads it
+        lines = [line.rstrip("\n\r").split("\t") for line in file]
+    with open(f"{path}.codecs", encoding="utf-8") as file:
+        version, *merges = file.read().rstrip("\n").split("\n")
+    special = {name: options.get(f"dict_{name}token") or f"__{name}__" for name in ("null", "start", "end", "unk")}
+    # ParlAI's constructor numbers these before the file's tokens, whose order starts with them.
+    tokens = dict.fromkeys(special.values()) | dict.fromkeys(unescaped(line[0]) for line in lines)
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    if version != VERSION or not lines or any(len(pair) != 2 for pair in pairs):
+        raise InputError(
+            f"{path} and {path}.codecs are no whole dictionary of ParlAI's --dict-tokenizer bpe ({VERSION} in the "
+            f"first line of the codecs); give a model whose dictionary is."
+        )
+    counts = {unescaped(line[0]): int(line[1]) for line in lines if len(line) > 1}
+    return {
+        "special_tokens": {
+            "pad": f"{special['null']}{END}",
+            "start": f"{special['start']}{END}",
+            "end": f"{special['end']}{END}",
+            "newline": f"{NEWLINE}{END}",
+        },
+        "backbone_config": None,
+        "tokenizer": json.loads(
+            tokenizer(list(tokens), pairs, special["unk"], lower=bool(options.get("dict_lower"))).to_str()  # type: ignore[arg-type]
+        ),
+        "parlai": {"tokens": len(tokens), "counts": [counts.get(token, 0) for token in tokens]},
+    }
+
+
+def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lower: bool) -> Tokenizer:
+    """The compiled tokenizer.
+
+    Its ids are the dictionary's, up to `len(tokens)`; ids from there on are pieces that merging meets and the
+    dictionary lacks: ParlAI's unknown token.
+    """
+    vocabulary = {as_merged(token): index for index, token in enumerate(tokens)}
+    for left, right in merges:
+        for piece in (left, right, left + right):
+            vocabulary.setdefault(piece, len(vocabulary))
+    compiled = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token=as_merged(unknown), end_of_word_suffix=END, fuse_unk=False)
+    )
+    lines = normalizers.Replace("\n", f" {NEWLINE} ")
+    compiled.normalizer = normalizers.Sequence([lines, normalizers.Lowercase()] if lower else [lines])
+    compiled.pre_tokenizer = pre_tokenizers.Split(Regex(word_pattern()), "removed", invert=True)
+    compiled.decoder = decoders.Sequence([decoders.Replace(f"{NEWLINE}{END}", "\n"), decoders.BPEDecoder(END)])
+    return compiled
+
+
+def write(content: dict[str, Any], path: str) -> dict[str, Any]:
+    """The content of a dictionary that `read` made, as ParlAI's two files; returns ParlAI's options of the model."""
+    model, special, parlai = content["tokenizer"]["model"], content["special_tokens"], content["parlai"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)[: parlai["tokens"]]
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        for token, count in zip(tokens, parlai["counts"], strict=True):
+            file.write(f"{escaped(as_listed(token))}\t{count}\n")
+    with atomic_write(f"{path}.codecs") as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.write(f"{VERSION}\n")
+        file.writelines(f"{left} {right}\n" for left, right in model["merges"])
+    names = {"null": special["pad"], "start": special["start"], "end": special["end"], "unk": model["unk_token"]}
+    normal = content["tokenizer"]["normalizer"]["normalizers"]
+    return {
+        "dict_tokenizer": "bpe",
+        "dict_lower": any(step["type"] == "Lowercase" for step in normal),
+        **{f"dict_{name}token": as_listed(token) for name, token in names.items()},
+    }
+
+
+def as_merged(token: str) -> str:
+    """ParlAI's name of a piece -> subword-nmt's."""
+    return token.removesuffix(GOES_ON) if token.endswith(GOES_ON) else f"{token}{END}"
+
+
+def as_listed(token: str) -> str:
+    """Subword-nmt's name of a piece -> ParlAI's."""
+    return token.removesuffix(END) if token.endswith(END) else f"{token}{GOES_ON}"
+
+
+def escaped(token: str) -> str:
+    """A token as a dictionary file has it."""
+    for plain, written in ESCAPES:
+        token = token.replace(plain, written)
+    return token
+
+
+def unescaped(token: str) -> str:
+    """A token that a dictionary file has."""
+    for plain, written in ESCAPES:
+        token = token.replace(written, plain)
+    return token
+
+
+def word_pattern() -> str:
+    r"""ParlAI's `\w+|[^\w\s]` with Python's own idea of \w and \s spelt out: regex libraries differ in marks."""
+    word, space = letters(re.compile(r"\w").match), letters(re.compile(r"\s").match)
+    return f"[{word}]+|[^{word}{space}]"
+
+
+@functools.cache
+def letters(wanted: Callable[[str], Any]) -> str:
+    """The characters that a test takes, as the inside of a regular expression's brackets."""
+    taken = [i for i in range(sys.maxunicode + 1) if not 0xD800 <= i <= 0xDFFF and wanted(chr(i))]
+    starts = [i for i, before in zip(taken, [-2, *taken], strict=False) if i != before + 1]
+    ends = [i for i, after in zip(taken, [*taken[1:], -2], strict=True) if i + 1 != after]
+    return "".join(f"\\x{{{start:x}}}-\\x{{{end:x}}}" for start, end in zip(starts, ends, strict=True))

@@ -1,0 +1,240 @@
+"""ParlAI's own rankers (`transformer/biencoder`, `polyencoder`, `crossencoder`) as ours, and back.
+
+ParlAI's encoder with `--variant xlm` computes what `BertModel` does, under other names: one table says which is which,
+and both directions follow from it. The weights stay what they are, bit for bit.
+"""
+
+import os
+import pickle
+import zipfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from parlai.core.build_data import modelzoo_path
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from torch import Tensor
+from transformers import BertConfig
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+from polyagents.parlai_files import bpe_dictionary, model_options
+
+# ---- names of weights --------------------------------------------------------------------------------------------
+
+ENCODER = {  # ParlAI's TransformerEncoder -> BertModel
+    "embeddings": "embeddings.word_embeddings",
+    "position_embeddings": "embeddings.position_embeddings",
+    "segment_embeddings": "embeddings.token_type_embeddings",
+    "norm_embeddings": "embeddings.LayerNorm",
+}
+LAYER = {
+    "attention.q_lin": "attention.self.query",
+    "attention.k_lin": "attention.self.key",
+    "attention.v_lin": "attention.self.value",
+    "attention.out_lin": "attention.output.dense",
+    "norm1": "attention.output.LayerNorm",
+    "ffn.lin1": "intermediate.dense",
+    "ffn.lin2": "output.dense",
+    "norm2": "output.LayerNorm",
+}
+ENCODERS = {  # of each architecture; the one that reads contexts is first
+    "BiEncoder": {"context_encoder": "context_encoder.backbone", "cand_encoder": "candidate_encoder.backbone"},
+    "PolyEncoder": {"encoder_ctxt": "context_encoder.backbone", "encoder_cand": "candidate_encoder.backbone"},
+    "CrossEncoder": {"encoder": "encoder.backbone"},
+}
+HEADS = {"BiEncoder": {}, "PolyEncoder": {"codes": "codes"}, "CrossEncoder": {"linear_layer": "linear"}}
+# What ParlAI's bi-encoder stores once more: a module that is held by two others has two names.
+COPIES = {
+    "embeddings": "context_encoder.embeddings",
+    "cand_embeddings": "cand_encoder.embeddings",  # without --share-word-embeddings
+    "memory_transformer": "context_encoder",
+}
+BACKBONES = {  # --backbone; the same transformer lies in the archives of all three architectures
+    "zoo:reddit": "zoo:pretrained_transformers/poly_model_huge_reddit/model",
+    "zoo:wikito": "zoo:pretrained_transformers/poly_model_huge_wikito/model",
+}
+# numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is no tensor or plain value is
+# refused, since it could run code.
+SCALAR = np.float64(0).__reduce__()[0]
+NUMBERS: list[Any] = [(SCALAR, "numpy.core.multiarray.scalar"), (SCALAR, "numpy._core.multiarray.scalar"), np.dtype]
+NUMBERS += [type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64)]
+
+
+@dataclass(frozen=True)
+class ParlaiModel:
+    """A model file of ParlAI's and its options, both with ParlAI's names."""
+
+    architecture: str
+    options: dict[str, Any]
+    weights: dict[str, Tensor]
+
+    @classmethod
+    def read(cls, file: str) -> "ParlaiModel":
+        """Read `file` and `file.opt`; the weights stay on disk until they are used, where the file's format allows it.
+
+        Raises:
+            InputError: damaged, with code in it, or with an option that our agents do not have.
+        """
+        model_options.check(file)
+        options = model_options.read(file)
+        architecture = model_options.architecture_of(options.get("model"))
+        assert architecture is not None, "is_parlai_model was asked before"
+        mapped = zipfile.is_zipfile(file)  # written by torch 1.6 or later
+        try:
+            with torch.serialization.safe_globals(NUMBERS):
+                weights = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)["model"]
+        except pickle.UnpicklingError as error:
+            raise InputError(
+                f"{file} is damaged, or holds more than tensors and plain values, which could run code when it is "
+                f"read; give another model file."
+            ) from error
+        except Exception as error:  # a file that ends too early raises half a dozen kinds
+            raise InputError(f"{file} is damaged, or no model file of ParlAI; give another one.") from error
+        model = cls(architecture, options, weights)
+        if f"{model.encoder}.embeddings.weight" not in weights:
+            raise InputError(f"{file} holds no weights of {options['model']}, which {file}.opt says that it is.")
+        return model
+
+    @property
+    def encoder(self) -> str:
+        """ParlAI's name of the encoder that reads contexts."""
+        return next(iter(ENCODERS[self.architecture]))
+
+    def config(self) -> BertConfig:
+        """The shape of an encoder, as the weights have it, and what the options say of it."""
+        words, positions = (
+            self.weights[f"{self.encoder}.{name}.weight"] for name in ("embeddings", "position_embeddings")
+        )
+        segments = self.weights.get(f"{self.encoder}.segment_embeddings.weight")
+        return BertConfig(
+            vocab_size=words.size(0),
+            hidden_size=words.size(1),
+            num_hidden_layers=layers_of(self.weights, f"{self.encoder}.layers."),
+            num_attention_heads=self.options.get("n_heads", 2),
+            intermediate_size=self.weights[f"{self.encoder}.layers.0.ffn.lin1.weight"].size(0),
+            hidden_act=self.options.get("activation", "relu"),
+            hidden_dropout_prob=self.options.get("dropout", 0.0),
+            attention_probs_dropout_prob=self.options.get("attention_dropout", 0.0),
+            max_position_embeddings=positions.size(0),
+            type_vocab_size=1 if segments is None else segments.size(0),
+            layer_norm_eps=model_options.LAYER_NORM_EPS,
+            pad_token_id=0,
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """The weights under our names, fp32.
+
+        Raises:
+            InputError: weights that ParlAI's encoder with these options does not have.
+        """
+        names = table(self.architecture, layers_of(self.weights, f"{self.encoder}.layers."))
+        copies = COPIES if self.architecture == "BiEncoder" else {}
+        state = {}
+        for name, weight in self.weights.items():
+            module, _, leaf = name.rpartition(".")
+            if not any(module == copy or module.startswith(f"{copy}.") for copy in copies):
+                if name not in names and module not in names:
+                    raise InputError(f"The ParlAI model has weights {name}, which its options do not account for.")
+                state[names[name] if name in names else f"{names[module]}.{leaf}"] = weight.float()
+        for encoder in ENCODERS[self.architecture].values():  # BertModel has always one segment
+            place, like = (f"{encoder}.embeddings.{name}_embeddings.weight" for name in ("token_type", "word"))
+            if place not in state:
+                state[place] = torch.zeros_like(state[like][:1])
+        return state
+
+    def backbone(self) -> dict[str, Tensor]:
+        """The weights of the encoder that reads contexts, as `BertModel` calls them."""
+        prefix = f"{ENCODERS[self.architecture][self.encoder]}."
+        return {name.removeprefix(prefix): w for name, w in self.state().items() if name.startswith(prefix)}
+
+    @classmethod
+    def of(cls, architecture: str, state: dict[str, Tensor], options: dict[str, Any]) -> "ParlaiModel":
+        """The other way: our weights under ParlAI's names.
+
+        Args:
+            architecture: "BiEncoder" and so on.
+            state: the weights of `polyagents.bi.BiEncoder` or its siblings, on a `BertModel`.
+            options: ParlAI's; that the encoders share their word embeddings is believed where it is still so.
+        """
+        context = next(iter(ENCODERS[architecture].values()))
+        names = {
+            ours: theirs for theirs, ours in table(architecture, layers_of(state, f"{context}.encoder.layer.")).items()
+        }
+        weights = {}
+        for name, weight in state.items():
+            module, _, leaf = name.rpartition(".")
+            if not (module.endswith("token_type_embeddings") and len(weight) == 1 and not weight.any()):
+                weights[names[name] if name in names else f"{names[module]}.{leaf}"] = weight
+        encoders = list(ENCODERS[architecture])
+        words = [weights[f"{encoder}.embeddings.weight"] for encoder in encoders]
+        shared = bool(options.get("share_word_embeddings")) and all(torch.equal(words[0], other) for other in words)
+        segments = weights.get(f"{encoders[0]}.segment_embeddings.weight")
+        options = options | {"share_word_embeddings": shared, "n_segments": 0 if segments is None else len(segments)}
+        copies = dict(COPIES) if architecture == "BiEncoder" else {}
+        if shared:
+            copies.pop("cand_embeddings", None)
+        for copy, original in copies.items():
+            given = [name for name in weights if name.startswith(f"{original}.")]
+            weights |= {copy + name.removeprefix(original): weights[name] for name in given}
+        return cls(architecture, options, weights)
+
+    def write(self, file: str, dictionary: dict[str, Any]) -> None:
+        """Write `file`, and before it `file.opt`, `file.dict` and `file.dict.codecs`.
+
+        Args:
+            file: the model file.
+            dictionary: `TextDictionary.content()`.
+
+        Raises:
+            InputError: the dictionary is not one of ParlAI's; nothing is written.
+        """
+        if dictionary["parlai"] is None:
+            raise InputError(
+                "ParlAI's agents cannot hold this model: its tokenizer is none of ParlAI's; only a model that started "
+                "from one of ParlAI's (--init-model, --backbone zoo:reddit) can go back."
+            )
+        tokens, rows = dictionary["parlai"]["tokens"], self.config().vocab_size
+        options = self.options | bpe_dictionary.write(dictionary, f"{file}.dict") | {"force_fp16_tokens": rows > tokens}
+        with atomic_write(f"{file}.opt") as temporary:
+            # All flags of the agent, since create_agent_from_model_file fills none in.
+            flags = ParlaiParser(True, True).parse_args(["--model", model_options.AGENTS[self.architecture]])
+            Opt(flags | options).save(temporary)
+        with atomic_write(file) as temporary:
+            torch.save({"model": self.weights}, temporary)
+
+
+def table(architecture: str, layers: int) -> dict[str, str]:
+    """ParlAI's names of modules (and of the codes) -> ours."""
+    encoder = ENCODER | {
+        f"layers.{i}.{theirs}": f"encoder.layer.{i}.{ours}" for i in range(layers) for theirs, ours in LAYER.items()
+    }
+    names = {
+        f"{their_encoder}.{theirs}": f"{our_encoder}.{ours}"
+        for their_encoder, our_encoder in ENCODERS[architecture].items()
+        for theirs, ours in encoder.items()
+    }
+    return names | HEADS[architecture]
+
+
+def layers_of(weights: dict[str, Tensor], prefix: str) -> int:
+    """How many layers there are under a name."""
+    return len({name.removeprefix(prefix).split(".")[0] for name in weights if name.startswith(prefix)})
+
+
+def is_parlai_model(file: str | None) -> bool:
+    """Whether this is a model file of one of ParlAI's agents that ours stand in for."""
+    if file is None or not os.path.isfile(file):
+        return False
+    return model_options.architecture_of(model_options.read(file).get("model")) is not None
+
+
+def backbone_file(backbone: str, datapath: str) -> str | None:
+    """The ParlAI model file that `--backbone` names: its path, or its name in the zoo; None for other backbones."""
+    try:
+        file = modelzoo_path(datapath, BACKBONES.get(backbone, backbone))
+    except ImportError as error:
+        raise InputError(f"--backbone {backbone}: there is no such model; `polyagents zoo list` shows all.") from error
+    return file if is_parlai_model(file) else None

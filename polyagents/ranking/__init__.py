@@ -1,0 +1,1 @@
+"""A model with its tokenizer and its options: what ranks, whoever asks."""

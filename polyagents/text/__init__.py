@@ -1,0 +1,1 @@
+"""Texts and token ids: tokenizers, special tokens, vocabularies."""

@@ -1,0 +1,63 @@
+"""The tokenizer of a Hugging Face model, completed with the special tokens that it lacks."""
+
+import copy
+import os
+from dataclasses import asdict
+
+from tokenizers import AddedToken, Tokenizer
+from transformers import AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from polyagents.errors import InputError
+from polyagents.text.special_tokens import SpecialTokens
+
+PLACES = {  # where a tokenizer may be, beside the hub
+    "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
+    "--vocabulary": "or a folder with tokenizer.json, such as polyagents build_vocabulary makes",
+}
+
+
+def load_tokenizer(backbone: str, flag: str = "--backbone") -> tuple[Tokenizer, SpecialTokens]:
+    """The fast tokenizer of a hub name or folder, which `flag` gave, completed with the special tokens it lacks."""
+    has_own = not os.path.isdir(backbone) or any(
+        os.path.exists(os.path.join(backbone, name))
+        for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+    )
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        if not has_own:
+            raise OSError("no tokenizer file")
+        loaded = AutoTokenizer.from_pretrained(backbone, use_fast=True)
+        tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
+    except Exception as error:  # transformers raises a dozen kinds, by version
+        raise InputError(
+            f"{flag} {backbone}: no fast tokenizer found there ({first_line(error)}). Give the hub name of a "
+            f"model, {PLACES[flag]}."
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(level)
+    start = loaded.cls_token or loaded.bos_token
+    end = loaded.sep_token or loaded.eos_token
+    taken = (start, end, loaded.unk_token)  # GPT-2 is often given its end of text as padding, which masks it
+    special = SpecialTokens(
+        pad="[PAD]" if loaded.pad_token in (None, *taken) else loaded.pad_token,
+        start=start or end or "[S]",
+        end=end or start or "[S]",
+        newline=native_newline(tokenizer) or "[NEWLINE]",
+    )
+    new = [token for token in asdict(special).values() if tokenizer.token_to_id(token) is None]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
+    return tokenizer, special
+
+
+def native_newline(tokenizer: Tokenizer) -> str | None:
+    """The tokenizer's own token for a line end, if it has one (byte-level vocabularies do, BERT's does not)."""
+    encoded = tokenizer.encode("\n", add_special_tokens=False)
+    lossless = len(encoded.ids) == 1 and tokenizer.decode(encoded.ids, skip_special_tokens=False) == "\n"
+    return encoded.tokens[0] if lossless else None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for a sentence of ours."""
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__

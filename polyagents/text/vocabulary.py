@@ -1,0 +1,67 @@
+"""The vocabulary of a model that is trained from scratch: BPE, lower-cased (paper v1 4.5), the same for the same text.
+
+Of bytes, not of letters: any text can be written in it, whatever the emoji, and the library numbers bytes in order,
+where it numbers letters by a hash table, another one in each run.
+"""
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_folder
+from polyagents.files.hashing import utf8
+
+# [S] stands around every text (4.1), [NEWLINE] between utterances (v1 4.5); the others are BERT's.
+SPECIAL = ("[PAD]", "[UNK]", "[S]", "[MASK]", "[NEWLINE]")
+SMALLEST = 256 + len(SPECIAL)
+
+
+def learnt(texts: Iterable[str], size: int) -> Tokenizer:
+    """The tokenizer of at most `size` entries; of a small text fewer, as no pair is merged that is there only once.
+
+    Memory grows with the number of different words, not with the text.
+
+    Raises:
+        InputError: there is no text.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    # BERT's: lower case, no accents (as XLM's, which the paper used), Chinese characters apart.
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    some = False
+
+    def watched() -> Iterable[str]:
+        nonlocal some
+        for text in texts:
+            some = some or bool(text.strip())
+            yield utf8(text).decode()
+
+    tokenizer.train_from_iterator(watched(), trainer)
+    if not some:
+        raise InputError("There is no text to learn a vocabulary from; give a task or files that hold some.")
+    return tokenizer
+
+
+def save(tokenizer: Tokenizer, folder: str) -> None:
+    """Write a Hugging Face tokenizer, whole or not at all.
+
+    Raises:
+        InputError: the disk is full, or not ours to write to.
+    """
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
+    try:
+        with atomic_folder(folder) as temporary:
+            fast.save_pretrained(temporary)
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be written ({error.strerror or error}).") from error

@@ -1,0 +1,210 @@
+"""Hard negatives: the candidates that a trained bi- or poly-encoder ranks just below the label.
+
+Of those that it ranks highest, some answer the context as well as the label does. Left out are what reads as the
+label, what the training set answers to the same context elsewhere, and what scores about as high as the label or
+higher: a part of the label's score, the margin, must lie between (NV-Retriever, arXiv 2407.15831; sentence-transformers
+has it as relative_margin, pull request 3321).
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from polyagents.errors import InputError
+from polyagents.files.hashing import fingerprint, text_key, utf8
+from polyagents.files.locks import exclusive_folder
+from polyagents.index.builder import BLOCK, Worker, write_shards
+from polyagents.index.exact import score_all, search
+from polyagents.index.manifest import Manifest
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import Texts
+from polyagents.index.top_k import TopCandidates
+from polyagents.models.cross import CrossEncoder
+from polyagents.models.query import Query
+from polyagents.ranker import CONTEXTS_AT_ONCE, Ranker
+from polyagents.ranking.candidate_set import normalised
+
+SLACK = 100  # chosen here: how many more candidates than negatives are searched before all of them are scored
+SEED = 0  # of the random negatives
+
+
+class Pair(NamedTuple):
+    """A context and one of its labels."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Mined:
+    """A pair and its negatives.
+
+    Attributes:
+        pair: the context and the label.
+        negatives: texts, highest score first; random ones after these.
+        gap: how far below the label they score, on average; 0 where there are none.
+        dropped: how many candidates the margin left out.
+        random: how many of the negatives were drawn.
+    """
+
+    pair: Pair
+    negatives: list[str]
+    gap: float
+    dropped: int
+    random: int
+
+
+@dataclass
+class Counts:
+    """Sums over all pairs; `short` counts those with fewer negatives than were wanted."""
+
+    examples: int = 0
+    negatives: int = 0
+    gap: float = 0.0
+    dropped: int = 0
+    random: int = 0
+    short: int = 0
+
+    def add(self, mined: Mined, wanted: int) -> None:
+        """Count one more."""
+        self.examples += 1
+        self.negatives += len(mined.negatives)
+        self.gap += mined.gap
+        self.dropped += mined.dropped
+        self.random += mined.random
+        self.short += len(mined.negatives) < wanted
+
+
+def pairs_of(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[Pair], int]:
+    """A pair for every label of every example, and how many examples have no text or no label."""
+    pairs, skipped = [], 0
+    for text, labels in examples:
+        own = [Pair(text, label) for label in labels if text.strip() and label.strip()]
+        pairs += own
+        skipped += not own
+    return pairs, skipped
+
+
+def check_can_search(ranker: Ranker) -> None:
+    """Refuse a cross-encoder."""
+    if isinstance(ranker.agent.module, CrossEncoder):
+        raise InputError(
+            "A cross-encoder cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
+            "cross-encoder on what it finds."
+        )
+
+
+def pool_in(folder: str, texts: Texts, ranker: Ranker) -> CandidateStore:
+    """The candidates that negatives come from, encoded in fp32; what a run before has encoded is used again.
+
+    Args:
+        folder: made where it is missing.
+        texts: C candidates.
+        ranker: a bi- or poly-encoder.
+
+    Raises:
+        InputError: the disk is full, or not ours to write to.
+    """
+    maker = ranker.agent.maker("fp32")
+    with exclusive_folder(folder):
+        # Not Ranker.index, which reads lines: a label may have several.
+        shards = write_shards(folder, texts, maker, Worker())
+        Manifest(maker.model, fingerprint([texts.keys.tobytes()]), maker.stored_as, shards).commit(folder)
+        return CandidateStore.open(folder, maker.model)
+
+
+def mine(pairs: Sequence[Pair], ranker: Ranker, pool: CandidateStore, wanted: int, margin: float) -> Iterator[Mined]:
+    """Every pair with its hardest negatives, in order.
+
+    Where a label scores so low that too few candidates lie below it, the rest is drawn from those above.
+
+    Args:
+        pairs: all of the training set: they say what else answers the same context.
+        ranker: the model that encoded the pool.
+        pool: C candidates, none of them deleted.
+        wanted: negatives of each pair; fewer where the pool has no more.
+        margin: a negative scores at most s - margin * |s|, where s is the label's score.
+    """
+    miner = Miner(pairs, ranker, pool, wanted, margin)
+    with tqdm(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
+        for start in range(0, len(pairs), CONTEXTS_AT_ONCE):
+            block = pairs[start : start + CONTEXTS_AT_ONCE]
+            yield from miner.mine(block)
+            bar.update(len(block))
+
+
+class Split(NamedTuple):
+    """What may be a negative of a pair, highest score first.
+
+    Attributes:
+        below: [K], indices of candidates that lie below the limit; `scores` are theirs.
+        above: [A], indices of those that the margin leaves out; `scores_above` are theirs.
+    """
+
+    below: np.ndarray
+    scores: np.ndarray
+    above: np.ndarray
+    scores_above: np.ndarray
+
+
+class Miner:
+    """What `mine` needs to know of the training set and of the pool."""
+
+    def __init__(self, pairs: Sequence[Pair], ranker: Ranker, pool: CandidateStore, wanted: int, margin: float):
+        self.ranker, self.pool, self.wanted, self.margin = ranker, pool, wanted, margin
+        self.reads_as = np.fromiter((reading(text) for text in pool.texts()), np.int64, len(pool))
+        self.draw = random.Random(SEED)
+        self.answers: defaultdict[bytes, list[int]] = defaultdict(list)
+        for pair in pairs:
+            self.answers[context_key(pair.text)].append(reading(pair.label))
+
+    def mine(self, pairs: Sequence[Pair]) -> Iterator[Mined]:
+        """Some of the pairs with their negatives."""
+        query = self.ranker.query([pair.text for pair in pairs])
+        labels = label_scores(self.ranker, query, [pair.label for pair in pairs])
+        found = search(query, self.pool, self.wanted + SLACK)
+        for i, (pair, label) in enumerate(zip(pairs, labels, strict=True)):
+            split = self.split(pair, label, found, i)
+            if len(split.below) < self.wanted and found.indices.shape[1] < len(self.pool):
+                scores = score_all(query.one(i), self.pool).cpu().numpy()
+                split = self.split(pair, label, TopCandidates.of(scores, len(self.pool)), 0)
+            yield self.chosen(pair, label, split)
+
+    def split(self, pair: Pair, label: float, found: TopCandidates, row: int) -> Split:
+        """What was found for a pair, without its answers, divided at the limit under its label's score."""
+        indices, scores = found.indices[row], found.scores[row]
+        other = ~np.isin(self.reads_as[indices], self.answers[context_key(pair.text)])
+        low = scores <= label - self.margin * abs(label)
+        below, above = other & low, other & ~low
+        return Split(indices[below], scores[below], indices[above], scores[above])
+
+    def chosen(self, pair: Pair, label: float, split: Split) -> Mined:
+        """The hardest negatives, filled up with random ones."""
+        indices, scores = split.below[: self.wanted], split.scores[: self.wanted]
+        missing = min(self.wanted - len(indices), len(split.above))
+        drawn = self.draw.sample(range(len(split.above)), missing)
+        indices, scores = np.append(indices, split.above[drawn]), np.append(scores, split.scores_above[drawn])
+        gap = label - float(scores.mean()) if len(scores) else 0.0
+        return Mined(pair, [self.pool[int(index)] for index in indices], gap, len(split.above), missing)
+
+
+def reading(text: str) -> int:
+    """The same for texts that read the same: 8 bytes, where millions of texts need not fit into memory."""
+    return hash(normalised(text))
+
+
+def context_key(text: str) -> bytes:
+    """The same for contexts that read the same."""
+    return text_key(utf8(normalised.__wrapped__(text)))  # not cached: contexts are long, and seldom come again
+
+
+def label_scores(ranker: Ranker, query: Query, labels: Sequence[str]) -> list[float]:
+    """The score of each of B contexts with its own label."""
+    vectors = ranker.agent.encode_texts(labels).to(query.vectors.device)
+    scores: list[float] = query.scores(vectors).diagonal().tolist()
+    return scores
