@@ -16,14 +16,13 @@ from polyagents.parlai_agents import compat
 compat.apply()
 
 from polyagents.index.store import CandidateStore  # noqa: E402
-from polyagents.parlai_agents.agent import BiEncoderAgent as BiEncoder  # noqa: E402
-from polyagents.parlai_agents.agent import CrossEncoderAgent as CrossEncoder  # noqa: E402
-from polyagents.parlai_agents.agent import PolyEncoderAgent as PolyEncoder  # noqa: E402
+from polyagents.parlai_agents.ranker_agent import agent_class  # noqa: E402
 from polyagents.parlai_agents.train_loop import patch_for_all_agents  # noqa: E402
 from polyagents.pretraining.agent import PretrainAgent as Pretrain  # noqa: E402
 from polyagents.ranker import Match, Ranker  # noqa: E402
 
 patch_for_all_agents()
 
+BiEncoder, PolyEncoder, CrossEncoder = map(agent_class, ("BiEncoder", "PolyEncoder", "CrossEncoder"))
 __version__ = "0.1.0"
 __all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Pretrain", "Ranker"]

@@ -97,11 +97,11 @@ def test_an_index_of_other_weights_is_refused(poly, trained, tmp_path):
     other = Ranker.load(trained("bi"))
     with pytest.raises(InputError, match="encoded by another model"):
         other.open_index(folder)
-    before = poly.agent.fingerprint()
-    parameter = next(poly.agent.module.candidate_encoder.parameters())
+    before = poly.model.fingerprint()
+    parameter = next(poly.model.module.candidate_encoder.parameters())
     with torch.no_grad():
         parameter[0, 0] += 1
-        changed = poly.agent.fingerprint()
+        changed = poly.model.fingerprint()
         parameter[0, 0] -= 1
     assert changed != before
 
@@ -123,16 +123,16 @@ CAUSES = {
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_fingerprint_changes_with_all_that_decides_a_vector(trained, cause):
-    agent = Ranker.load(trained("poly")).agent
+    agent = Ranker.load(trained("poly")).model
     before = agent.fingerprint()
     CAUSES[cause](agent)
     assert agent.fingerprint() != before
 
 
 def test_a_fingerprint_changes_with_nothing_else(trained):
-    before = Ranker.load(trained("poly")).agent.fingerprint()
-    assert Ranker.load(trained("poly"), precision="bf16", text_truncate=100).agent.fingerprint() == before
-    agent = Ranker.load(trained("poly")).agent
+    before = Ranker.load(trained("poly")).model.fingerprint()
+    assert Ranker.load(trained("poly"), precision="bf16", text_truncate=100).model.fingerprint() == before
+    agent = Ranker.load(trained("poly")).model
     with torch.no_grad():
         agent.module.codes += 1  # a context's business
     agent.encode_texts(REPLIES)

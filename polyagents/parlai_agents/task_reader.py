@@ -4,7 +4,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from parlai.core.opt import Opt
@@ -12,7 +12,14 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
-from polyagents.pretraining.examples import Pair
+
+
+class TextPair(NamedTuple):
+    """What was said, an utterance a line, what came next, and which of several tasks it is from."""
+
+    context: str
+    label: str
+    task: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Position:
         return self.windows + (self.updates / self.of if self.of else 0.0)
 
 
-class Reader:
+class TaskReader:
     """One teacher, read one message after the other.
 
     ParlAI's teachers draw from Python's own generator. They get a state of it that is theirs alone, so that what they
@@ -74,13 +81,13 @@ class Reader:
             np.random.set_state(everybodys[1])
 
     def skip(self, messages: int) -> None:
-        """Go on behind so many messages; a teacher that knows its order jumps, of others they are read."""
+        """Skip the first `messages` messages: seek if the teacher can, otherwise read and discard them."""
         if hasattr(self.teacher, "skip"):
             self.teacher.skip(messages)
         else:
             self.read(messages)
 
-    def read(self, messages: int) -> list[Pair]:
+    def read(self, messages: int) -> list[TextPair]:
         """The pairs of so many messages, fewer at the end of an evaluation.
 
         The context is all that was said in the dialogue, labels included, an utterance a line; the label is empty
@@ -96,7 +103,7 @@ class Reader:
                 self.turns += [message["text"]] if message.get("text") else []
                 if self.turns:
                     task = getattr(self.teacher, "task_idx", 0)  # MultiTaskTeacher's
-                    pairs.append(Pair("\n".join(self.turns), label, task))
+                    pairs.append(TextPair("\n".join(self.turns), label, task))
                 self.turns = [] if message.get("episode_done") else [*self.turns, *filter(None, [label])]
         return pairs
 
