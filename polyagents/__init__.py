@@ -1,29 +1,55 @@
-r"""Bi-, Cross- and Poly-encoder (Humeau et al., arXiv 1905.01969) as ParlAI agents.
+"""Bi-, Cross- and Poly-encoder rankers (Humeau et al., arXiv 1905.01969), as a library and as ParlAI agents.
 
-    text -> text.py -> token ids -> encoder.py -> states + mask
-                                         |-> context vectors     bi [B,D]      poly [B,M,D]
-                                         |-> candidate vectors   [C,D] shared, or [B,C,D] per example
-                                         \-> bi / poly / cross -> scores [B,C] -> agent.py -> ParlAI reply
-    candidate vectors -> candidates.py (store) -> search.py -> top k
-
-`-m polyagents:PolyEncoder` names an agent in any ParlAI command; `Ranker` is the Python API. The tensors' modules are
-`polyagents.bi.BiEncoder`, `polyagents.poly.PolyEncoder` and `polyagents.cross.CrossEncoder`.
+`Ranker` is the Python API; it needs no ParlAI. `-m polyagents:PolyEncoder` names an agent in any ParlAI command: the
+agents `BiEncoder`, `CrossEncoder`, `PolyEncoder` and `Pretrain` are imported, with ParlAI, when they are first asked
+for. Importing `polyagents` itself imports neither torch nor ParlAI, so that a command starts at once.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from polyagents.errors import InputError
-from polyagents.parlai_agents import compat
 
-compat.apply()
-
-from polyagents.index.store import CandidateStore  # noqa: E402
-from polyagents.parlai_agents.agent import BiEncoderAgent as BiEncoder  # noqa: E402
-from polyagents.parlai_agents.agent import CrossEncoderAgent as CrossEncoder  # noqa: E402
-from polyagents.parlai_agents.agent import PolyEncoderAgent as PolyEncoder  # noqa: E402
-from polyagents.parlai_agents.train_loop import patch_for_all_agents  # noqa: E402
-from polyagents.pretraining.agent import PretrainAgent as Pretrain  # noqa: E402
-from polyagents.ranker import Match, Ranker  # noqa: E402
-
-patch_for_all_agents()
+if TYPE_CHECKING:
+    from polyagents.index.store import CandidateStore
+    from polyagents.parlai_agents.agent import BiEncoderAgent as BiEncoder
+    from polyagents.parlai_agents.agent import CrossEncoderAgent as CrossEncoder
+    from polyagents.parlai_agents.agent import PolyEncoderAgent as PolyEncoder
+    from polyagents.pretraining.agent import PretrainAgent as Pretrain
+    from polyagents.ranker import Match, Ranker
 
 __version__ = "0.1.0"
 __all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Pretrain", "Ranker"]
+
+# Public name -> where it is defined.
+LIBRARY = {
+    "CandidateStore": ("polyagents.index.store", "CandidateStore"),
+    "Match": ("polyagents.ranker", "Match"),
+    "Ranker": ("polyagents.ranker", "Ranker"),
+}
+AGENTS = {  # ParlAI resolves -m polyagents:NAME by this name
+    "BiEncoder": ("polyagents.parlai_agents.agent", "BiEncoderAgent"),
+    "CrossEncoder": ("polyagents.parlai_agents.agent", "CrossEncoderAgent"),
+    "PolyEncoder": ("polyagents.parlai_agents.agent", "PolyEncoderAgent"),
+    "Pretrain": ("polyagents.pretraining.agent", "PretrainAgent"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for.
+
+    Raises:
+        ImportError: it is an agent, and ParlAI is not installed; the error says how to install it.
+    """
+    if name in AGENTS:
+        patches = importlib.import_module("polyagents.parlai_agents.patches")
+        patches.apply()  # an agent cannot run on an unpatched ParlAI
+    elif name not in LIBRARY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = (AGENTS | LIBRARY)[name]
+    value = globals()[name] = getattr(importlib.import_module(module), attribute)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from commands import SAMPLE, colour_dialogues, evaluate, train, write_task
+from commands import SAMPLE, colour_dialogues, evaluate, own, train, write_task
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.misc import msg_to_str
 
 from polyagents import InputError, Ranker
-from polyagents.commands.mine_negatives import MineNegatives, read_examples
+from polyagents.commands.mine_negatives import read_examples
 from polyagents.index.texts import ListedTexts
 from polyagents.ranking.candidate_set import normalised
 from polyagents.tasks.sample.generate import dialogues
@@ -42,7 +42,7 @@ def command(trained, tmp_path, capsys):
 
     def run(*task, kind="bi"):
         capsys.readouterr()
-        MineNegatives.main(*map(str, ("-mf", trained(kind), "--outfile", tmp_path / "F", *task)))
+        own("mine_negatives", "-mf", trained(kind), "--outfile", tmp_path / "F", *task)
         said = capsys.readouterr()
         (line,) = said.out.splitlines()
         return json.loads(line), said.err, messages(tmp_path / "F")
@@ -227,7 +227,7 @@ def refused(ends_with_2):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--outfile", ""), "needs --model-file, --task and --outfile"),
+        (("--outfile", ""), "--outfile is empty"),
         (("-mf", "{folder}/nothing"), "There is no trained model at {folder}/nothing"),
         (("--outfile", "{folder}"), "--outfile {folder} cannot be written"),
         (("--outfile", "{folder}/no/F"), "--outfile {folder}/no/F cannot be written"),
