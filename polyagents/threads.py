@@ -2,7 +2,7 @@
 
 OpenMP counts the cores that this process may run on, but not the quota of a container; and its threads wait for each
 other by spinning, which on a core that somebody else uses as well costs more than the work
-(`benchmarks/threads.py`, docs/performance.md). It reads its settings once, when torch is imported, so they are put into
+(`benchmarks/threads.py`, docs/speed.md). It reads its settings once, when torch is imported, so they are put into
 the environment before; processes that a command starts inherit them.
 """
 
