@@ -1,28 +1,62 @@
-r"""Bi-, Cross- and Poly-encoder (Humeau et al., arXiv 1905.01969) as ParlAI agents.
+"""Bi-, Cross- and Poly-encoder rankers (Humeau et al., arXiv 1905.01969), as a library and as ParlAI agents.
 
-    text -> text.py -> token ids -> encoder.py -> states + mask
-                                         |-> context vectors     bi [B,D]      poly [B,M,D]
-                                         |-> candidate vectors   [C,D] shared, or [B,C,D] per example
-                                         \-> bi / poly / cross -> scores [B,C] -> agent.py -> ParlAI reply
-    candidate vectors -> candidates.py (store) -> search.py -> top k
-
-`-m polyagents:PolyEncoder` names an agent in any ParlAI command; `Ranker` is the Python API. The tensors' modules are
-`polyagents.bi.BiEncoder`, `polyagents.poly.PolyEncoder` and `polyagents.cross.CrossEncoder`.
+`Ranker` is the Python API; it needs no ParlAI. `-m polyagents:PolyEncoder` names an agent in any ParlAI command: the
+agents `BiEncoder`, `CrossEncoder`, `PolyEncoder` and `Pretrain` are imported, with ParlAI, when they are first asked
+for. Importing `polyagents` itself imports neither torch nor ParlAI, so that a command starts at once.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from polyagents.errors import InputError
-from polyagents.parlai_agents import compat
 
-compat.apply()
+if TYPE_CHECKING:
+    from polyagents.index.store import CandidateStore
+    from polyagents.pretraining.agent import PretrainAgent as Pretrain
+    from polyagents.ranker import Match, Ranker
 
-from polyagents.index.store import CandidateStore  # noqa: E402
-from polyagents.parlai_agents.ranker_agent import agent_class  # noqa: E402
-from polyagents.parlai_agents.train_loop import patch_for_all_agents  # noqa: E402
-from polyagents.pretraining.agent import PretrainAgent as Pretrain  # noqa: E402
-from polyagents.ranker import Match, Ranker  # noqa: E402
-
-patch_for_all_agents()
-
-BiEncoder, PolyEncoder, CrossEncoder = map(agent_class, ("BiEncoder", "PolyEncoder", "CrossEncoder"))
 __version__ = "0.1.0"
 __all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Pretrain", "Ranker"]
+
+# Public name -> the module that defines it, and its name there.
+LIBRARY = {
+    "CandidateStore": ("polyagents.index.store", "CandidateStore"),
+    "Match": ("polyagents.ranker", "Match"),
+    "Ranker": ("polyagents.ranker", "Ranker"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for; that of an architecture is its agent.
+
+    Raises:
+        ImportError: it is an agent, and ParlAI is not installed; the error says how to install it.
+    """
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in LIBRARY:
+        module, attribute = LIBRARY[name]
+        value = getattr(importlib.import_module(module), attribute)
+    else:
+        value = agent(name)
+    globals()[name] = value
+    return value
+
+
+def agent(name: str) -> Any:
+    """The agent of a name, which ParlAI resolves `-m polyagents:NAME` by.
+
+    Raises:
+        AttributeError: there is neither an architecture of that name nor another agent.
+        ImportError: ParlAI is not installed.
+    """
+    if name != "Pretrain" and not importlib.import_module("polyagents.models.architecture").is_known(name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module("polyagents.parlai_agents.patches").apply()  # no agent runs on an unpatched ParlAI
+    if name == "Pretrain":
+        return importlib.import_module("polyagents.pretraining.agent").PretrainAgent
+    return importlib.import_module("polyagents.parlai_agents.ranker_agent").agent_class(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

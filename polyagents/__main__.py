@@ -1,125 +1,68 @@
-"""The `polyagents` command: all of ParlAI's commands with our agents' short names, and our own commands."""
+"""The `polyagents` command: all of ParlAI's commands with our agents' short names, and our own commands.
 
-import itertools
-import os
+A name is enough to start a command; the command imports what it needs.
+"""
+
+import importlib
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from parlai.core.script import SCRIPT_REGISTRY, setup_script_registry, superscript_main
-from torch import distributed
-
-from polyagents.commands import (  # noqa: F401  registers them
-    bench_inference,
-    bench_training,
-    build_index,
-    build_pairs,
-    build_vocabulary,
-    build_wiki_search,
-    convert_weights,
-    demo,
-    human_eval,
-    mine_negatives,
-    rank,
-    recipe,
-    serve,
-    zoo,
-)
+from polyagents import __version__, threads
+from polyagents.commands import parlai_command, recipe
+from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, TRAIN_COMMANDS, listing, no_such_command
+from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.parlai_agents import launching
-from polyagents.parlai_agents.compat import users_fault
-from polyagents.zoo.models import GROUP, find, our_agent
-
-OWN_COMMANDS = (
-    "bench_inference",
-    "bench_training",
-    "build_index",
-    "build_pairs",
-    "build_vocabulary",
-    "build_wiki_search",
-    "convert_weights",
-    "demo",
-    "human_eval",
-    "mine_negatives",
-    "rank",
-    "recipe",
-    "serve",
-    "zoo",
-)
-TRAIN_COMMANDS = ("train_model", "tm", "train")
-SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
-
-
-def with_full_names(arguments: list[str]) -> list[str]:
-    """`-m poly` -> `-m polyagents:PolyEncoder`, so that M.opt loads in plain `parlai` too."""
-    result = []
-    for argument in arguments:  # --model=poly in two parts
-        result += argument.split("=", 1) if argument.startswith(("--model=", "--model-file=")) else [argument]
-    for i, (flag, value) in enumerate(itertools.pairwise(list(result))):
-        if flag in ("-m", "--model"):
-            result[i + 1] = SHORT_NAMES.get(value, value)
-    return result
-
-
-def with_our_agent(arguments: list[str]) -> list[str]:
-    """Load a model of ParlAI's own agents with ours, where `--model` does not say which."""
-    given = given_flags(arguments)
-    file = given.get("-mf") or given.get("--model-file")
-    if file is None or any(flag in given for flag in ("-m", "--model", "-o", "--init-opt")):
-        return arguments
-    agent = our_agent(file)
-    return [*arguments, "-m", agent] if agent and takes_a_model(arguments[0]) else arguments
-
-
-def takes_a_model(command: str) -> bool:
-    """Whether a command of ParlAI's has the flag `--model`; `vacuum` has not."""
-    setup_script_registry()
-    named = (script for name, script in SCRIPT_REGISTRY.items() if command in (name, *script.aliases))
-    flags = (action.option_strings for script in named for action in script.klass.setup_args()._actions)
-    return any("--model" in names for names in flags)
-
-
-def given_flags(arguments: list[str]) -> dict[str, str]:
-    """Flags and what follows each of them."""
-    return {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
-
-
-def check_model_file(arguments: list[str]) -> None:
-    """Say that a model file is missing before ParlAI complains about flags that only the model would have known."""
-    given = given_flags(arguments)
-    file = given.get("-mf") or given.get("--model-file")
-    names_a_model = any(flag in given for flag in ("-m", "--model", "-o", "--init-opt"))
-    if file and not names_a_model and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
-        raise InputError(
-            f"There is no trained model at {file} ({file}.opt is missing). Give the path that was --model-file of "
-            f"train_model, or start a new model with --model poly|bi|cross."
-        )
+from polyagents.faults import users_fault
 
 
 def main() -> None:
-    """Entry point of the `polyagents` command."""
-    sys.argv = ["polyagents", *with_full_names(sys.argv[1:])]  # ParlAI looks there for what the user gave
+    """Run the command that the command line names: the entry point of `polyagents`."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "help"
     try:
-        arguments = recipe.as_training(sys.argv[1:])
-        sys.argv = ["polyagents", *arguments]
-        check_model_file(arguments)
-        for argument in arguments:
-            if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):
-                find(argument)  # a wrong name is said before gigabytes are downloaded
-        if arguments and arguments[0] in OWN_COMMANDS:  # these need none of ParlAI's 40 scripts: half the start-up time
-            SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
-        else:
-            launching.apply()
-            arguments = with_our_agent(arguments)
-            sys.argv = ["polyagents", *arguments]
-            if arguments and arguments[0] in TRAIN_COMMANDS and distributed.is_torchelastic_launched():
-                launching.train_under_torchrun(arguments[1:])
-            else:
-                superscript_main(arguments)
+        start(parlai_command.with_full_names(sys.argv[1:]))
     except Exception as error:
-        sentence = users_fault(error)
+        extra = OWN_COMMANDS[name].extra if name in OWN_COMMANDS else "parlai"
+        sentence = users_fault(error, extra)
         if sentence is None:
             raise
         sys.stderr.write(f"polyagents: {sentence}\n")
         sys.exit(2)
+
+
+def start(arguments: Sequence[str]) -> None:
+    """Run a command of ours or of ParlAI's.
+
+    Raises:
+        InputError: there is no such command, or what it was given cannot work.
+    """
+    arguments = recipe.as_training(arguments)
+    name = arguments[0] if arguments else "help"
+    if name in ("help", "h", "-h", "--help", "helpall", "--helpall"):
+        print(listing(with_hidden=name.endswith("helpall")))
+    elif name == "--version":
+        print(f"polyagents {__version__}")
+    elif name in OWN_COMMANDS:
+        parlai_command.check_model_file(arguments)
+        run_own(name, arguments[1:])
+    elif name in BY_EVERY_NAME:
+        parlai_command.check_model_file(arguments)
+        told = threads.choose()
+        if told and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
+            say(told)
+        parlai_command.run(arguments)
+    else:
+        raise InputError(no_such_command(name))
+
+
+def run_own(name: str, arguments: Sequence[str]) -> Any:
+    """Run one of our commands; the result is what its `run` returns."""
+    command, told = OWN_COMMANDS[name], threads.choose()
+    module = importlib.import_module(command.module(name))
+    opt = module.parser().parse_args(list(arguments))
+    if told and command.computes:
+        say(told)
+    return module.run(opt if isinstance(opt, Mapping) else vars(opt))
 
 
 if __name__ == "__main__":

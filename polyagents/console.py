@@ -1,12 +1,13 @@
-"""What commands say on standard error; standard output is for results."""
+"""How commands talk in a terminal: sentences go to standard error, results to standard output."""
 
 import sys
+from collections.abc import Sequence
 
 from tqdm import tqdm
 
 
 def duration(seconds: float) -> str:
-    """41 s, 12 min, 3 h 20 min."""
+    """A time in words: 41 s, 12 min, 3 h 20 min."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
@@ -14,5 +15,11 @@ def duration(seconds: float) -> str:
 
 
 def say(sentence: str) -> None:
-    """To standard error, where progress goes: standard output is for results."""
+    """Print to standard error, where progress goes: standard output is for results."""
     tqdm.write(sentence, file=sys.stderr)
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines whose columns stand below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

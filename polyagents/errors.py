@@ -5,12 +5,12 @@ class InputError(ValueError):
     """Bad input, said in one sentence: what was given, what is possible, what to change.
 
     Python callers get a traceback as with any ValueError; the commands print the sentence and exit with code 2
-    (`compat.exit_with_one_sentence`).
+    (`polyagents.faults`).
     """
 
 
 class NoTestSplit(InputError):
-    """A task has no test set: wrong in an evaluation of it, and no reason for a training to fail at its end."""
+    """A task has no test set: an error where it is evaluated, and no reason for a training to fail at its end."""
 
 
 def first_line(error: BaseException) -> str:

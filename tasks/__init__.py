@@ -1,1 +1,11 @@
-"""ParlAI tasks, one folder each; installed as `polyagents.tasks`. They import ParlAI only."""
+"""Tasks to train and evaluate on, named `-t polyagents.tasks.NAME` in ParlAI's commands.
+
+Where ParlAI loads one of them, it is patched as our agents need it. The builders of data beside them need no ParlAI.
+"""
+
+import sys
+
+if "parlai.core.params" in sys.modules:
+    from polyagents.parlai_agents import patches  # which imports ParlAI
+
+    patches.apply()

@@ -13,8 +13,11 @@ from pathlib import Path
 import torch
 from parlai.core.script import SCRIPT_REGISTRY
 
-import polyagents  # noqa: F401  here, since ParlAI's logger keeps the first stdout that it sees: not one test's
+from polyagents.__main__ import run_own
 from polyagents.files.model_file import read
+from polyagents.parlai_agents import patches
+
+patches.apply()  # tests call ParlAI's scripts themselves
 
 KINDS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
 SAMPLE = "polyagents.tasks.sample"
@@ -33,6 +36,11 @@ def run(command, *arguments):
     random.seed(0)
     torch.manual_seed(0)
     return SCRIPT_REGISTRY[command].klass.main("--loglevel", "error", *map(str, arguments))
+
+
+def own(command, *arguments):
+    """`polyagents COMMAND ARGUMENTS`, a command of ours, in this process; returns what it returns."""
+    return run_own(command, [*map(str, arguments)])
 
 
 def train(kind, model_file, *arguments):

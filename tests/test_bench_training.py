@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from backbones import save, word_piece
-from commands import SAMPLE, colour_dialogues, write_task
+from commands import SAMPLE, colour_dialogues, own, write_task
 from parlai.core.params import ParlaiParser
 from transformers import BertConfig, BertModel
 
 from polyagents.benchmarks import training
-from polyagents.commands.bench_training import BenchTraining
 from polyagents.errors import InputError
 
 
@@ -26,7 +25,7 @@ def test_every_way_trains_and_is_measured(backbone, tmp_path, capsys):
     """Within, the losses of ours and of sentence-transformers are compared."""
     task = write_task(tmp_path, colour_dialogues(56))
     flags = ("--batch-sizes", "2,4", "--steps", 1, "--chunk-tokens", 32, "--out", tmp_path / "out")
-    BenchTraining.main(*map(str, ("--backbone", backbone, *task, *flags)))
+    own("bench_training", "--backbone", backbone, *task, *flags)
     out = capsys.readouterr().out
     tables = json.loads((tmp_path / "out" / "training.json").read_text())
     assert [(row["way"], row["batch"], row["parts"]) for row in tables["training"]] == [
@@ -73,22 +72,16 @@ def test_ratios_leave_out_what_memory_was_too_small_for():
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_backbone_or_task(backbone):
-    for flags in (("-t", SAMPLE), ("--backbone", str(backbone))):
-        with pytest.raises(InputError, match="needs --backbone and --task"):
-            BenchTraining.main(*flags)
-
-
 @pytest.mark.parametrize("sizes", ["8", "1,8"])
 def test_too_few_or_too_small_batches(backbone, sizes):
     with pytest.raises(InputError, match=f"--batch-sizes {sizes}: give two sizes or more, none below 2"):
-        BenchTraining.main("--backbone", str(backbone), "-t", SAMPLE, "--batch-sizes", sizes)
+        own("bench_training", "--backbone", str(backbone), "-t", SAMPLE, "--batch-sizes", sizes)
 
 
 def test_more_examples_than_the_task_has(backbone, tmp_path):
     task = write_task(tmp_path, colour_dialogues(30))
     with pytest.raises(InputError, match="has 30 training examples, and --batch-sizes and --steps want 32"):
-        BenchTraining.main("--backbone", str(backbone), *task, "--batch-sizes", "2,8")
+        own("bench_training", "--backbone", str(backbone), *task, "--batch-sizes", "2,8")
 
 
 def test_a_backbone_without_weights_or_without_positions(tmp_path):
@@ -97,15 +90,15 @@ def test_a_backbone_without_weights_or_without_positions(tmp_path):
     word_piece().save_pretrained(tmp_path)
     flags = ("-t", SAMPLE, "--batch-sizes", "2,4")
     with pytest.raises(InputError, match="has positions for 128 tokens, and contexts here have up to 360"):
-        BenchTraining.main("--backbone", str(tmp_path), *flags)
+        own("bench_training", "--backbone", str(tmp_path), *flags)
     with pytest.raises(InputError, match="scratch:tiny has no weights before training"):
-        BenchTraining.main("--backbone", "scratch:tiny", *flags)
+        own("bench_training", "--backbone", "scratch:tiny", *flags)
     with pytest.raises(InputError, match="no fast tokenizer found there"):
-        BenchTraining.main("--backbone", str(tmp_path / "nothing"), *flags)
+        own("bench_training", "--backbone", str(tmp_path / "nothing"), *flags)
 
 
 @pytest.mark.parametrize("flags", [("--precision", "fp16"), ("--steps", "0"), ("--chunk-tokens", "-1")])
 def test_wrong_values_end_with_code_2(backbone, flags):
     with pytest.raises(SystemExit) as end:
-        BenchTraining.main("--backbone", str(backbone), "-t", SAMPLE, *flags)
+        own("bench_training", "--backbone", str(backbone), "-t", SAMPLE, *flags)
     assert end.value.code == 2

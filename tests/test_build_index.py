@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import own
 
 from polyagents import Ranker
-from polyagents.commands.bench_inference import BenchInference
-from polyagents.commands.build_index import BuildIndex
-from polyagents.commands.rank import Rank
 from polyagents.errors import InputError
 
 REPLIES = [
@@ -33,7 +31,7 @@ def build(trained, file, tmp_path, capsys):
     def run(*arguments, kind="poly", candidates=file):
         flags = ("-mf", trained(kind), "--candidates-file", candidates, "--index-dir", tmp_path / "index")
         capsys.readouterr()
-        BuildIndex.main(*map(str, (*flags, *arguments)))
+        own("build_index", *flags, *arguments)
         return json.loads(capsys.readouterr().out)
 
     return run
@@ -46,7 +44,7 @@ def rank(trained, tmp_path, monkeypatch, capsys):
     def run(*arguments, kind="poly"):
         monkeypatch.setattr("sys.stdin", io.StringIO("i would like tea\n"))
         capsys.readouterr()
-        Rank.main("-mf", trained(kind), "--index-dir", str(tmp_path / "index"), *map(str, arguments))
+        own("rank", "-mf", trained(kind), "--index-dir", tmp_path / "index", *arguments)
         return json.loads(capsys.readouterr().out)
 
     return run
@@ -99,8 +97,6 @@ def test_a_second_model_reorders_the_shortlist(build, rank, trained):
 
 
 def test_what_build_index_cannot_do(build, file, tmp_path):
-    with pytest.raises(InputError, match="needs --model-file, --candidates-file and --index-dir"):
-        BuildIndex.main("-mf", "M")
     with pytest.raises(InputError, match="cannot encode candidates ahead"):
         build(kind="cross")
     with pytest.raises(InputError, match="holds no finished candidate index"):
@@ -123,7 +119,7 @@ def test_several_processes_build_one_index(trained, file, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["candidates"] == 20_000
     assert "(1/2)" in done.stderr and "(2/2)" in done.stderr
-    BuildIndex.main(*map(str, (*flags, tmp_path / "alone")))
+    own("build_index", *flags, tmp_path / "alone")
     both, alone = (sorted((tmp_path / name).glob("*.safetensors")) for name in ("both", "alone"))
     assert [path.name for path in both] == [path.name for path in alone] and len(both) == 2
     ranker = Ranker.load(trained("poly"))
@@ -137,7 +133,7 @@ def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
     (tmp_path / "contexts.txt").write_text("i would like tea\nhello\n")
     flags = ("-mf", trained("poly"), "--candidates-file", file, "--contexts-file", tmp_path / "contexts.txt")
     more = ("--index-dir", tmp_path / "index", "--out", tmp_path / "out", "--rounds", 1, "--sizes", "12,20")
-    BenchInference.main(*map(str, (*flags, *more, "--parts", "scoring,encoding,index")))
+    own("bench_inference", *flags, *more, "--parts", "scoring,encoding,index")
     out = capsys.readouterr().out
     assert "| 256 | poly 64, learnt codes | 20 |" in out and f"| exact | {len(REPLIES)} |" in out
     tables = json.loads((tmp_path / "out" / "inference.json").read_text())
@@ -145,6 +141,6 @@ def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
     assert tables["index"][0]["equal to brute force"] == "2/2"
     assert (tmp_path / "out" / "scoring.png").stat().st_size > 10_000
     with pytest.raises(InputError, match="there are scoring, reply"):
-        BenchInference.main(*map(str, (*flags, "--parts", "speed")))
+        own("bench_inference", *flags, "--parts", "speed")
     with pytest.raises(InputError, match="need --index-dir"):
-        BenchInference.main(*map(str, flags))
+        own("bench_inference", *flags)

@@ -6,19 +6,19 @@ import subprocess
 import sys
 
 import pytest
-from commands import KINDS, SAMPLE, TINY, evaluate, options, run
+from commands import KINDS, SAMPLE, TINY, evaluate, options, own, run
 from transformers import AutoTokenizer
 
 from polyagents import InputError
-from polyagents.commands.build_vocabulary import BuildVocabulary
 from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.text import vocabulary
 
 WORDS = "the cat sat on the mat and the dog sat on the cat; what does Été mean, and 😀 or 猫?\n"
 
 
 def build(folder, *arguments):
     """Run the command; name and content of each file."""
-    BuildVocabulary.main(*map(str, arguments), "--out", str(folder))
+    own("build_vocabulary", *arguments, "--out", folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -81,11 +81,9 @@ def test_a_small_text_says_how_many_there_are(text, tmp_path, capsys):
 
 def test_a_task_gives_its_texts_and_labels(tmp_path, monkeypatch):
     seen = []
-    from polyagents.commands import build_vocabulary
-
-    learnt = build_vocabulary.learnt
+    learnt = vocabulary.learnt
     monkeypatch.setattr(
-        build_vocabulary, "learnt", lambda texts, size: learnt((seen.append(text) or text for text in texts), size)
+        vocabulary, "learnt", lambda texts, size: learnt((seen.append(text) or text for text in texts), size)
     )
     build(tmp_path / "V", "-t", "polyagents.tasks.pairs:sample")
     assert len(seen) == 48 and "There is the reason, yeast dies in a year." in seen
@@ -122,7 +120,7 @@ def test_bad_input(text, tmp_path, refused):
     out = ("--out", tmp_path / "V")
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
-    assert "needs --out, and text files or --task" in refused(text)
+    assert "arguments are required: --out" in refused(text)
     assert "needs --out, and text files or --task" in refused(text, "-t", SAMPLE, *out)
     assert "needs --out, and text files or --task" in refused(*out)
     assert "260 is too small: 261 entries are the 256 bytes and [PAD]" in refused(text, *out, "--vocabulary-size", 260)

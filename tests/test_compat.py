@@ -1,4 +1,4 @@
-"""What importing polyagents does to, and says about, the ParlAI beside it."""
+"""What our agents and tasks do to the ParlAI beside them, and what is said where there is none."""
 
 import subprocess
 import sys
@@ -7,17 +7,36 @@ import pytest
 import torch
 from parlai.nn.lr_scheduler import ReduceOnPlateauLRScheduler
 
+from polyagents.parlai_agents import patches
 
-def test_without_parlai_the_missing_command_is_named():
-    blocked = "import sys; sys.modules['parlai'] = None; import polyagents"
-    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True)
+
+def python(code):
+    """Run some Python in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_without_parlai_an_agent_names_the_missing_command():
+    done = python("import sys; sys.modules['parlai'] = None; import polyagents; polyagents.PolyEncoder")
     assert done.returncode == 1
     assert "pip install --no-deps parlai==1.7.2" in done.stderr.strip().split("\n")[-1]
 
 
-def test_parlais_default_scheduler_decays_on_a_plateau():
-    import polyagents  # noqa: F401
+PATCHED = "print(ParlaiParser.error.__module__)"
 
+
+@pytest.mark.parametrize("asked", ["import polyagents; polyagents.BiEncoder", "import polyagents.tasks"])
+def test_parlai_is_patched_as_soon_as_it_has_one_of_our_agents_or_tasks(asked):
+    done = python(f"from parlai.core.params import ParlaiParser; {asked}; {PATCHED}")
+    assert done.stdout.strip() == "polyagents.parlai_agents.compat"
+
+
+def test_the_package_alone_patches_nothing():
+    done = python(f"from parlai.core.params import ParlaiParser; import polyagents; {PATCHED}")
+    assert done.stdout.strip() == "parlai.core.params"
+
+
+def test_parlais_default_scheduler_decays_on_a_plateau():
+    patches.apply()
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = ReduceOnPlateauLRScheduler(optimizer, patience=0, decay=0.4, warmup_updates=-1, warmup_rate=1e-4)
     for loss in (1.0, 1.0):

@@ -6,18 +6,18 @@ import subprocess
 import sys
 
 import pytest
-from commands import SAMPLE, colour_dialogues, evaluate, train, write_task
+from commands import SAMPLE, colour_dialogues, evaluate, own, train, write_task
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.misc import msg_to_str
 
 from polyagents import InputError, Ranker
-from polyagents.commands.mine_negatives import MineNegatives, read_examples
+from polyagents.commands.mine_negatives import read_examples
 from polyagents.index.texts import ListedTexts
 from polyagents.tasks.sample.generate import dialogues
 from polyagents.text.normalize import normalized
 from polyagents.training import hard_negatives
-from polyagents.training.hard_negatives import LabelledContext, mine, pairs_of, pool_in
+from polyagents.training.hard_negatives import LabelledContext, mine, pairs_of, pool_in, searchable
 
 FIRST_TURNS = {turn.label: turn.text for turn, *_ in dialogues("train")[:24]}
 PAIRS = [LabelledContext(text, label) for label, text in FIRST_TURNS.items()]
@@ -42,7 +42,7 @@ def command(trained, tmp_path, capsys):
 
     def run(*task, kind="bi"):
         capsys.readouterr()
-        MineNegatives.main(*map(str, ("-mf", trained(kind), "--outfile", tmp_path / "F", *task)))
+        own("mine_negatives", "-mf", trained(kind), "--outfile", tmp_path / "F", *task)
         said = capsys.readouterr()
         (line,) = said.out.splitlines()
         return json.loads(line), said.err, messages(tmp_path / "F")
@@ -231,7 +231,7 @@ def refused(ends_with_2):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--outfile", ""), "needs --model-file, --task and --outfile"),
+        (("--outfile", ""), "--outfile is empty"),
         (("-mf", "{folder}/nothing"), "There is no trained model at {folder}/nothing"),
         (("--outfile", "{folder}"), "--outfile {folder} cannot be written"),
         (("--outfile", "{folder}/no/F"), "--outfile {folder}/no/F cannot be written"),
@@ -257,7 +257,7 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
     said = refused("-mf", trained("cross"), "--outfile", tmp_path / "F", *colours)
     assert "A cross-encoder cannot search a pool of candidates; mine with a bi- or poly-encoder" in said
     with pytest.raises(InputError, match="cannot search"):
-        check_can_search(Ranker.load(trained("cross")))
+        searchable(Ranker.load(trained("cross")).model)
 
 
 KILLED = """

@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import KINDS, TINY, run
+from commands import KINDS, TINY, own, run
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 
 from polyagents import InputError
-from polyagents.commands.build_pairs import BuildPairs
 from polyagents.errors import NoTestSplit
 from polyagents.tasks.pairs import build as building
 from polyagents.tasks.pairs import portions
@@ -40,7 +39,7 @@ def small(monkeypatch):
 
 def build(given, folder, *arguments):
     """Run the command; the manifest."""
-    BuildPairs.main("--source", str(given), "--outdir", str(folder), *map(str, arguments))
+    own("build_pairs", "--source", given, "--outdir", folder, *arguments)
     return json.loads((folder / "manifest.json").read_text())
 
 

@@ -10,15 +10,14 @@ import numpy as np
 import parlai_models
 import pytest
 import torch
-from commands import KINDS, SAMPLE, evaluate, options, parlai, run, weights
+from commands import KINDS, SAMPLE, evaluate, options, own, parlai, run, weights
 from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 from parlai_models import AGENTS, VARIANTS
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from polyagents import InputError, Ranker
-from polyagents.__main__ import with_our_agent
-from polyagents.commands.convert_weights import ConvertWeights
+from polyagents.commands.parlai_command import with_our_agent
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.ranking.saving import save_model
 from polyagents.text.pretrained import load_tokenizer
@@ -56,7 +55,7 @@ def ours(variant):
 
 
 def convert(file, target, out):
-    ConvertWeights._run_args(["-mf", str(file), "--to", target, "--out", str(out)])
+    own("convert_weights", "-mf", file, "--to", target, "--out", out)
 
 
 def change(file, **changes):

@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 import torch
 from backbones import save
-from commands import SAMPLE, evaluate, run, train, updates_in_checkpoint, weights, write_task
+from commands import SAMPLE, evaluate, own, run, train, updates_in_checkpoint, weights, write_task
 from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
 from test_distributed import workers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import polyagents
-from polyagents.commands.build_vocabulary import BuildVocabulary
 from polyagents.errors import InputError
 from polyagents.files.hugging_face import write_folder
 from polyagents.models.tokens import Tokens
@@ -490,7 +489,7 @@ def test_two_processes_share_the_work_and_keep_the_same_weights(tmp_path):
 
 def test_the_papers_vocabulary(tmp_path):
     """`build_vocabulary`, then pre-training with it: [S] on both sides of both texts."""
-    BuildVocabulary.main(*map(str, ("-t", SAMPLE, "--vocabulary-size", "400", "--out", tmp_path / "V")))
+    own("build_vocabulary", "-t", SAMPLE, "--vocabulary-size", 400, "--out", tmp_path / "V")
     pretrain(tmp_path / "P", "--vocabulary", tmp_path / "V", "--max-train-steps", "2")
     agent = make(tmp_path / "P.backbone", datatype="valid")
     (update,) = agent.plan_evaluation([Pair("hi\nhello", "hi")])[:1]

@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from commands import own
 
 from polyagents import InputError, Match, Ranker
-from polyagents.__main__ import check_model_file, with_full_names
-from polyagents.commands.rank import Rank, read_contexts
+from polyagents.commands.parlai_command import check_model_file, with_full_names
+from polyagents.commands.rank import read_contexts
 
 REPLIES = ["i am here", "canada is in north america", "fruits are still very nice", "i am here"]
 CONTEXTS = ["where is canada", "hi", "your persona: i ski .\nhello\nhow are you ?"]
@@ -162,7 +163,7 @@ def test_rank_command_reads_lines_and_json(trained, tmp_path, monkeypatch, capsy
     (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
     lines = ["hi", "", '{"context": ["your persona: i ski .", "hello"]}', '{"context": "déjà vu"}']
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
-    Rank.main("-mf", trained("poly"), "--candidates-file", str(tmp_path / "replies.txt"), "--top-k", "2")
+    own("rank", "-mf", trained("poly"), "--candidates-file", tmp_path / "replies.txt", "--top-k", 2)
     found = [json.loads(line) for line in capsys.readouterr().out.strip().split("\n")]
     assert [row["context"] for row in found] == ["hi", "your persona: i ski .\nhello", "déjà vu"]
     assert all(len(row["candidates"]) == 2 and set(row["candidates"][0]) == {"index", "text", "score"} for row in found)
@@ -172,11 +173,6 @@ def test_rank_command_reads_lines_and_json(trained, tmp_path, monkeypatch, capsy
 def test_a_wrong_line_is_counted(line):
     with pytest.raises(InputError, match="Line 2 of the input"):
         list(read_contexts(io.StringIO(f"fine\n{line}\n")))
-
-
-def test_rank_needs_a_model_and_candidates():
-    with pytest.raises(InputError, match="either --candidates-file or --index-dir"):
-        Rank.main("-mf", "M")
 
 
 def test_short_names_and_missing_model_files():

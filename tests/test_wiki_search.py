@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 import wiki_dump
-from commands import KINDS, TINY, evaluate, run
+from commands import KINDS, TINY, evaluate, own, run
 from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.core.worlds import create_task
 
 from polyagents import InputError
-from polyagents.commands.build_wiki_search import BuildWikiSearch
 from polyagents.tasks import wiki_search
 from polyagents.tasks.streaming import source
 from polyagents.tasks.streaming.order import Order, some_others
@@ -59,13 +58,13 @@ def data(tmp_path_factory):
     """Finished data of a small dump."""
     folder = tmp_path_factory.mktemp("wiki")
     (folder / "dump.xml").write_bytes(wiki_dump.dump(PLAIN))
-    BuildWikiSearch.main("--source", str(folder / "dump.xml"), "--outdir", str(folder / "data"), "--workers", "1")
+    own("build_wiki_search", "--source", folder / "dump.xml", "--outdir", folder / "data", "--workers", 1)
     return folder / "data"
 
 
 def build(given, folder, *arguments, workers=1):
     """Run the command; all that is in its folder, but for where the source is."""
-    BuildWikiSearch.main("--source", str(given), "--outdir", str(folder), "--workers", str(workers), *arguments)
+    own("build_wiki_search", "--source", given, "--outdir", folder, "--workers", workers, *arguments)
     return contents(folder)
 
 

@@ -4,23 +4,29 @@ import errno
 import gzip
 import json
 import lzma
+import os
 import random
 import socket
+import sys
 import tarfile
 import threading
 
 import pytest
 from archive_server import Handler, tgz
-from parlai.core.build_data import built, mark_done
+from commands import own
+from parlai.core.build_data import built, get_model_dir, mark_done, modelzoo_path
+from parlai.core.params import ParlaiParser
 
 from polyagents.commands import zoo as command
-from polyagents.commands.zoo import Zoo
 from polyagents.errors import InputError
 from polyagents.zoo import archive as archives
 from polyagents.zoo import download as downloads
+from polyagents.zoo import resolve
 from polyagents.zoo.archive import fetch
+from polyagents.zoo.datapath import datapath, default_datapath, is_built, mark_built, models_folder
 from polyagents.zoo.models import ARCHIVE, MODELS, Archive, find
 from polyagents.zoo.pretrained_transformers.build import download
+from polyagents.zoo.resolve import zoo_file
 
 GROUP = "pretrained_transformers"
 FILES = {
@@ -340,6 +346,49 @@ def test_an_archive_that_is_not_unpacked(content, message, get, server, models, 
     assert is_complete(models)
 
 
+# ---- ParlAI's data folder, without ParlAI ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "variable"), [(None, None), ("mine", None), (None, "set"), ("mine", "set"), (None, "")]
+)
+def test_the_data_lie_where_parlai_has_them(given, variable, monkeypatch):
+    found = []
+    for look in (datapath, lambda given: ParlaiParser(False)._infer_datapath({"datapath": given})["datapath"]):
+        if variable is None:
+            monkeypatch.delenv("PARLAI_DATAPATH", raising=False)
+        else:
+            monkeypatch.setenv("PARLAI_DATAPATH", variable)
+        found.append((look(given), os.environ["PARLAI_DATAPATH"]))
+    assert found[0] == found[1]
+
+
+def test_without_parlai_the_data_lie_in_the_home_folder(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "parlai", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_datapath() == str(tmp_path / ".parlai" / "data")
+
+
+def test_what_is_marked_as_built_is_so_for_parlai_and_the_other_way(tmp_path):
+    assert not is_built(str(tmp_path)) and not is_built(str(tmp_path / "nothing"), "v1")
+    for mark in (mark_built, mark_done):
+        mark(str(tmp_path), "v3.0")
+        for ask in (is_built, built):
+            assert ask(str(tmp_path)) and ask(str(tmp_path), "v3.0") and not ask(str(tmp_path), "v2.0")
+    assert models_folder(str(tmp_path)) == get_model_dir(str(tmp_path))
+
+
+def test_a_name_of_the_zoo_is_the_path_that_parlai_gives(server, models, monkeypatch):
+    monkeypatch.setattr(resolve, "ARCHIVE", Archive(server.url, GROUP, "v3.0"))
+    name = f"zoo:{GROUP}/model_poly/model"
+    file = zoo_file(name, str(models.parent))
+    assert is_complete(models) and file == modelzoo_path(str(models.parent), name)
+    reddit = zoo_file("zoo:reddit", str(models.parent))
+    assert reddit == str(models / GROUP / "poly_model_huge_reddit" / "model") and server.asked == [None]
+    with pytest.raises(InputError, match="zoo holds no 'zoo:blender/model'"):
+        zoo_file("zoo:blender/model", str(models.parent))
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -351,7 +400,7 @@ def zoo(models, server, monkeypatch, capsys):
 
     def run(*arguments):
         capsys.readouterr()
-        Zoo._run_args([*arguments, "--datapath", str(models.parent)])
+        own("zoo", *arguments, "--datapath", models.parent)
         return capsys.readouterr().out
 
     return run

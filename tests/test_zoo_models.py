@@ -12,7 +12,7 @@ from commands import KINDS, SAMPLE, options, run
 from parlai.core.build_data import modelzoo_path
 
 from polyagents import InputError, Ranker
-from polyagents.__main__ import with_our_agent
+from polyagents.commands.parlai_command import with_our_agent
 from polyagents.zoo.models import ARCHIVE, find
 
 ZOO = "zoo:pretrained_transformers"

@@ -20,11 +20,10 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from parlai.core.build_data import built, get_model_dir, mark_done
-
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.locks import lock_file
+from polyagents.zoo.datapath import is_built, mark_built, models_folder
 from polyagents.zoo.download import download, write_json
 from polyagents.zoo.models import MODELS, Archive
 
@@ -41,11 +40,11 @@ def fetch(archive: Archive, datapath: str) -> str:
     Raises:
         InputError: it cannot be had, or is not what it should be. Only what a later call resumes is left on the disk.
     """
-    folder = os.path.join(get_model_dir(datapath), archive.folder)
-    if not built(folder, archive.version):
+    folder = os.path.join(models_folder(datapath), archive.folder)
+    if not is_built(folder, archive.version):
         try:
             with alone(folder):
-                if not built(folder, archive.version):
+                if not is_built(folder, archive.version):
                     obtain(archive, folder)
         except OSError as error:
             raise InputError(
@@ -83,7 +82,7 @@ def obtain(archive: Archive, folder: str) -> None:
         unpack(path, temporary)
         if archive.sha256 is None:  # not before: the sum of a damaged archive would refuse every good one
             record_sum(archive, models, found)
-        mark_done(temporary, archive.version)
+        mark_built(temporary, archive.version)
         replace_folder(temporary, folder)
     except WrongArchiveError:
         os.remove(path)
@@ -105,7 +104,7 @@ def replace_folder(new: str, folder: str) -> None:
     if there:
         os.rename(folder, old)
     os.rename(new, folder)
-    if there and built(old):
+    if there and is_built(old):
         shutil.rmtree(old, ignore_errors=True)
     elif there:
         say(f"{folder} was there, but not as a finished download; it is now {old}.")

@@ -11,6 +11,13 @@ from polyagents.parlai_files.model_options import architecture_of
 GROUP = "pretrained_transformers"
 
 
+# --backbone; the same transformer lies in the archives of all three architectures
+BACKBONES = {
+    "zoo:reddit": f"zoo:{GROUP}/poly_model_huge_reddit/model",
+    "zoo:wikito": f"zoo:{GROUP}/poly_model_huge_wikito/model",
+}
+
+
 @dataclass(frozen=True)
 class Archive:
     """A file to download, and what becomes of it.

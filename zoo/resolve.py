@@ -1,22 +1,26 @@
-"""temporary stand-in until branch cmd is merged"""
+"""From a name that begins with `zoo:` to a model file on this machine, without ParlAI."""
+
+import os
+
+from polyagents.zoo.archive import fetch
+from polyagents.zoo.datapath import datapath, models_folder
+from polyagents.zoo.models import ARCHIVE, BACKBONES, find
 
 
-def zoo_file(name: str, datapath: str | None = None) -> str:
-    """The path of a model file."""
-    if name.startswith("zoo:"):
-        from parlai.core.build_data import modelzoo_path
-        from parlai.core.params import ParlaiParser
+def zoo_file(name: str, data: str | None = None) -> str:
+    """Have a model of the zoo on the disk: the path of its model file; any other name is a path already.
 
-        p = ParlaiParser(add_parlai_args=False, add_model_args=False)
-        p.add_parlai_data_path()
-        import polyagents.parlai_agents.compat as c
+    Its archive is downloaded at the first call; `model_file.opt` and `model_file.dict` lie beside the model file.
 
-        c.apply()
-        return modelzoo_path(
-            datapath or p.parse_args([])["datapath"],
-            {
-                "zoo:reddit": "zoo:pretrained_transformers/poly_model_huge_reddit/model",
-                "zoo:wikito": "zoo:pretrained_transformers/poly_model_huge_wikito/model",
-            }.get(name, name),
-        )
-    return name
+    Args:
+        name: such as "zoo:pretrained_transformers/model_poly/model", or the short "zoo:reddit" and "zoo:wikito".
+        data: the folder that data and models are kept in; by default ParlAI's (`polyagents.zoo.datapath`).
+
+    Raises:
+        InputError: the zoo holds no such model, or it cannot be downloaded.
+    """
+    if not name.startswith("zoo:"):
+        return name
+    model, data = find(BACKBONES.get(name, name)), datapath(data)
+    fetch(ARCHIVE, data)
+    return os.path.join(models_folder(data), *model.name.split("/"))

@@ -1,79 +1,80 @@
 """`polyagents bench_inference`: our speed and memory beside ParlAI's and others', in one run on this machine."""
 
+import argparse
 import os
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-from parlai.core.params import ParlaiParser
-from parlai.core.script import ParlaiScript, register_script
-
-from polyagents.arguments import positive_int
+from polyagents.arguments import CommandParser, positive_int, positive_ints
 from polyagents.errors import InputError
-from polyagents.index.texts import FileTexts
-from polyagents.ranker import Ranker
 
 PARTS = ("scoring", "reply", "encoding", "index", "rerank")
 
 
-@register_script("bench_inference")
-class BenchInference(ParlaiScript):
-    """Measure scoring, replies, encoding, a large index and re-ranking against peers."""
+def parser() -> argparse.ArgumentParser:
+    """The flags: a model, texts, and what to measure."""
+    parser = CommandParser("polyagents bench_inference", "Measure speed and memory against peers, in one run.")
+    parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
+    parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
+    parser.add_argument(
+        "--contexts-file", required=True, help="JSON lines or plain text, one context per line, as rank takes them"
+    )
+    parser.add_argument("--parts", default="scoring,reply,encoding", help=f"of {','.join(PARTS)}")
+    parser.add_argument("--sizes", type=positive_ints, default="1000,100000", help="numbers of candidates to score")
+    parser.add_argument("--index-dir", help="an index of the candidates file; built where it is missing")
+    parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many")
+    parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
+    return parser
 
-    @classmethod
-    def setup_args(cls) -> ParlaiParser:
-        """A model, texts, and what to measure."""
-        parser = ParlaiParser(False, False, "Measure speed and memory against peers, in one run (polyagents)")
-        parser.add_argument("-mf", "--model-file", help="a trained bi- or poly-encoder")
-        parser.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
-        parser.add_argument(
-            "--contexts-file", help="JSON lines or plain text, one context per line, as rank takes them"
-        )
-        parser.add_argument("--parts", default="scoring,reply,encoding", help=f"of {','.join(PARTS)}")
-        parser.add_argument("--sizes", default="1000,100000", help="numbers of candidates to score")
-        parser.add_argument("--index-dir", help="an index of the candidates file; built where it is missing")
-        parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
-        parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many")
-        parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
-        return parser
 
-    def run(self) -> None:
-        """Measure, print tables, write files."""
-        from polyagents.benchmarks import inference, report  # peers take seconds to import
-        from polyagents.commands.rank import read_contexts
+def run(opt: Mapping[str, Any]) -> None:
+    """Measure, print tables, write files."""
+    parts = check_parts(opt)
 
-        opt = self.opt
-        parts = opt["parts"].split(",")
-        if not all(opt.get(name) for name in ("model_file", "candidates_file", "contexts_file")):
-            raise InputError("bench_inference needs --model-file, --candidates-file and --contexts-file.")
-        if unknown := set(parts) - set(PARTS):
-            raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
-        if {"scoring", "reply", "index"} & set(parts) and not opt.get("index_dir"):
-            raise InputError(
-                "--parts scoring, reply and index need --index-dir; the index is built where it is missing."
-            )
-        if "rerank" in parts and not opt.get("cross_model_file"):
-            raise InputError("--parts rerank needs --cross-model-file.")
-        ranker, rounds = Ranker.load(opt["model_file"], no_cuda=True), opt["rounds"]
-        texts = FileTexts(opt["candidates_file"])
-        with open(opt["contexts_file"], encoding="utf-8") as file:
-            contexts = list(read_contexts(file))
-        sizes = [positive_int(size) for size in opt["sizes"].split(",")]
-        tables: dict[str, list[dict[str, Any]]] = {}
-        first = texts.part(0, min(len(texts), 100_000))
-        vectors = torch.empty(0)
-        if {"scoring", "reply", "index"} & set(parts):
-            vectors = ranker.index(opt["candidates_file"], opt["index_dir"]).rows(range(len(first)))
-        if "scoring" in parts:
-            tables["scoring"] = inference.scoring(ranker, vectors, contexts[0], sizes, rounds)
-        if "reply" in parts:
-            tables["reply"] = inference.replies(ranker, first, vectors, contexts, rounds)
-        if "encoding" in parts:
-            tables["encoding"] = inference.encoding(ranker, first[:: max(len(first) // 4096, 1)], min(rounds, 3))
-        if "index" in parts:
-            tables["index"] = inference.large_index(ranker, opt["index_dir"], contexts, rounds)
-        if "rerank" in parts:
-            cross = Ranker.load(opt["cross_model_file"], no_cuda=True)
-            tables["rerank"] = inference.reranking(cross, contexts[0], first[:100], rounds)
-        report.publish(tables, os.path.join(opt["out"], "inference.json"))
-        if "scoring" in tables:
-            report.scoring_picture(tables["scoring"], os.path.join(opt["out"], "scoring.png"))
+    import torch  # which a wrong flag should not wait for, nor for the peers
+
+    from polyagents.benchmarks import inference, report
+    from polyagents.commands.rank import read_contexts
+    from polyagents.index.texts import FileTexts
+    from polyagents.ranker import Ranker
+
+    ranker, rounds = Ranker.load(opt["model_file"], no_cuda=True), opt["rounds"]
+    texts = FileTexts(opt["candidates_file"])
+    with open(opt["contexts_file"], encoding="utf-8") as file:
+        contexts = list(read_contexts(file))
+    tables: dict[str, list[dict[str, Any]]] = {}
+    first = texts.part(0, min(len(texts), 100_000))
+    vectors = torch.empty(0)
+    if {"scoring", "reply", "index"} & parts:
+        vectors = ranker.index(opt["candidates_file"], opt["index_dir"]).rows(range(len(first)))
+    if "scoring" in parts:
+        tables["scoring"] = inference.scoring(ranker, vectors, contexts[0], list(opt["sizes"]), rounds)
+    if "reply" in parts:
+        tables["reply"] = inference.replies(ranker, first, vectors, contexts, rounds)
+    if "encoding" in parts:
+        tables["encoding"] = inference.encoding(ranker, first[:: max(len(first) // 4096, 1)], min(rounds, 3))
+    if "index" in parts:
+        tables["index"] = inference.large_index(ranker, opt["index_dir"], contexts, rounds)
+    if "rerank" in parts:
+        cross = Ranker.load(opt["cross_model_file"], no_cuda=True)
+        tables["rerank"] = inference.reranking(cross, contexts[0], first[:100], rounds)
+    report.publish(tables, os.path.join(opt["out"], "inference.json"))
+    if "scoring" in tables:
+        report.scoring_picture(tables["scoring"], os.path.join(opt["out"], "scoring.png"))
+
+
+def check_parts(opt: Mapping[str, Any]) -> set[str]:
+    """The parts to measure.
+
+    Raises:
+        InputError: one of them does not exist, or needs a flag that is missing.
+    """
+    parts = set(opt["parts"].split(","))
+    if unknown := parts - set(PARTS):
+        raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
+    if {"scoring", "reply", "index"} & parts and not opt["index_dir"]:
+        raise InputError("--parts scoring, reply and index need --index-dir; the index is built where it is missing.")
+    if "rerank" in parts and not opt["cross_model_file"]:
+        raise InputError("--parts rerank needs --cross-model-file.")
+    return parts

@@ -1,64 +1,62 @@
 """`polyagents build_vocabulary`: the BPE vocabulary of a task or of text files, as a Hugging Face tokenizer."""
 
+import argparse
 import json
 import os
-from collections.abc import Iterator, Sequence
-
-from parlai.core.opt import Opt
-from parlai.core.params import ParlaiParser
-from parlai.core.script import ParlaiScript, register_script
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from polyagents.arguments import positive_int
+from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.parlai_agents.task_messages import task_messages
-from polyagents.text.vocabulary import SMALLEST, SPECIAL, learnt, save
 
 PAPER = 54_940  # entries (v1 4.5)
 
 
-@register_script("build_vocabulary")
-class BuildVocabulary(ParlaiScript):
-    """Learn a vocabulary."""
+def parser() -> argparse.ArgumentParser:
+    """The flags: files or a task, a size, a folder."""
+    parser = TaskCommandParser(
+        "polyagents build_vocabulary",
+        "Learn a lower-cased BPE vocabulary from a task or from text files, for --backbone scratch:mini --vocabulary "
+        "FOLDER.",
+        task_required=False,
+    )
+    parser.add_argument("files", nargs="*", help="UTF-8 text files; or give --task")
+    parser.add_argument(
+        "--vocabulary-size",
+        type=positive_int,
+        default=PAPER,
+        help="entries, special tokens included; by default the paper's. A small text has fewer",
+    )
+    parser.add_argument("--out", required=True, help="folder of the tokenizer; made where it is missing")
+    return parser
 
-    @classmethod
-    def setup_args(cls) -> ParlaiParser:
-        """Files or a task, a size, a folder."""
-        parser = ParlaiParser(
-            True,
-            False,
-            "Learn a lower-cased BPE vocabulary from a task or from text files, for --backbone scratch:mini "
-            "--vocabulary FOLDER (polyagents)",
-        )
-        parser.add_argument("files", nargs="*", help="UTF-8 text files; or give --task")
-        parser.add_argument(
-            "--vocabulary-size",
-            type=positive_int,
-            default=PAPER,
-            help="entries, special tokens included; by default the paper's. A small text has fewer",
-        )
-        # Not `required`: ParlAI parses every command's flags with an empty line to write its list of commands.
-        parser.add_argument("--out", help="folder of the tokenizer; made where it is missing")
-        return parser
 
-    def run(self) -> None:
-        """Read, learn, write; then say what there is."""
-        opt = self.opt
-        files, size, folder = opt.get("files") or [], opt["vocabulary_size"], opt.get("out")
-        if not folder or bool(files) == bool(opt.get("task")):
-            raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
-        if size < SMALLEST:
-            raise InputError(
-                f"--vocabulary-size {size} is too small: {SMALLEST} entries are the 256 bytes and {' '.join(SPECIAL)}."
-            )
-        check_folder(folder)
-        tokenizer = learnt(lines_of(files) if files else texts_of(opt), size)
-        found = tokenizer.get_vocab_size()
-        if found < size:
-            say(f"The text has {found:,} entries to offer instead of {size:,}: no further pair is in it twice.")
-        save(tokenizer, folder)
-        say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
-        print(json.dumps({"entries": found}))
+def run(opt: Mapping[str, Any]) -> None:
+    """Read, learn, write; then say what there is."""
+    files, size, folder = opt["files"], opt["vocabulary_size"], opt["out"]
+    if bool(files) == bool(opt["task"]):
+        raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
+    from polyagents.text.vocabulary import (  # imports what a wrong flag need not wait for
+        SMALLEST,
+        SPECIAL,
+        learnt,
+        save,
+    )
+
+    if size < SMALLEST:
+        raise InputError(
+            f"--vocabulary-size {size} is too small: {SMALLEST} entries are the 256 bytes and {' '.join(SPECIAL)}."
+        )
+    check_folder(folder)
+    tokenizer = learnt(lines_of(files) if files else texts_of(opt), size)
+    found = tokenizer.get_vocab_size()
+    if found < size:
+        say(f"The text has {found:,} entries to offer instead of {size:,}: no further pair is in it twice.")
+    save(tokenizer, folder)
+    say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
+    print(json.dumps({"entries": found}))
 
 
 def check_folder(folder: str) -> None:
@@ -87,12 +85,16 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
             raise InputError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start:,}).") from error
 
 
-def texts_of(opt: Opt) -> Iterator[str]:
+def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:
     """Texts and labels of a task's training set.
 
     Raises:
         InputError: the task cannot be read.
     """
-    for act in task_messages(Opt(opt | {"datatype": "train:evalmode"})):
+    from parlai.core.opt import Opt  # files need no ParlAI
+
+    from polyagents.parlai_agents.task_messages import task_messages
+
+    for act in task_messages(Opt({**opt, "datatype": "train:evalmode"})):
         yield act.get("text") or ""
         yield from act.get("labels") or act.get("eval_labels") or ()

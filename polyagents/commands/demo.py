@@ -1,20 +1,21 @@
 """`polyagents demo`: train the three architectures on the built-in task, compare them, and chat."""
 
+import argparse
 import contextlib
 import io
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from parlai.core.params import ParlaiParser
-from parlai.core.script import ParlaiScript, register_script
-from parlai.scripts.eval_model import EvalModel
-from parlai.scripts.train_model import TrainLoop, TrainModel
 from tqdm import tqdm
 
-from polyagents.arguments import positive_int
-from polyagents.ranker import Ranker, quiet, reply_seconds
+from polyagents.arguments import CommandParser, positive_int
+
+if TYPE_CHECKING:
+    from polyagents.ranker import Ranker
 
 TASK = "polyagents.tasks.sample"
 TIMED_CONTEXTS = 25
@@ -49,6 +50,10 @@ class Result:
 
 def train(name: str, model_file: str, percent: int) -> None:
     """What `parlai train_model` does, with a progress bar in place of its log."""
+    from parlai.scripts.train_model import TrainLoop, TrainModel  # ParlAI: not to be waited for by --help
+
+    from polyagents.parlai_agents.quiet import quiet
+
     steps = max(STEPS[name] * percent // 100, 1)
     opt = TrainModel.setup_args().parse_kwargs(
         **COMMON,
@@ -72,6 +77,11 @@ def train(name: str, model_file: str, percent: int) -> None:
 
 def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]) -> Result:
     """The task's metrics from ParlAI's report, and the time of a reply."""
+    from parlai.scripts.eval_model import EvalModel  # ParlAI: not to be waited for by --help
+
+    from polyagents.parlai_agents.quiet import quiet
+    from polyagents.ranker import Ranker, reply_seconds
+
     print(f"evaluating {name} ...", flush=True)
     with quiet(), contextlib.redirect_stdout(io.StringIO()):  # ParlAI prints the whole report, twice
         report = EvalModel.main(model_file=model_file, task=TASK, datatype="test", batchsize=32, metrics="loss")
@@ -112,7 +122,7 @@ def draw(results: list[Result], path: str) -> None:
     pyplot.close(figure)
 
 
-def converse(ranker: Ranker, dialogue: list[tuple[str, str]], replies: list[str]) -> None:
+def converse(ranker: "Ranker", dialogue: list[tuple[str, str]], replies: list[str]) -> None:
     """One test dialogue: the partner's turns are given, the model chooses among all replies of the task."""
     index = ranker.prepare(replies)
     history: list[str] = []
@@ -125,46 +135,43 @@ def converse(ranker: Ranker, dialogue: list[tuple[str, str]], replies: list[str]
         history.append(label)
 
 
-@register_script("demo")
-class Demo(ParlaiScript):
+def parser() -> argparse.ArgumentParser:
+    """The flags: a folder, and how long to train."""
+    parser = CommandParser("polyagents demo", "Train bi, poly and cross on a built-in task and compare them.")
+    parser.add_argument("--output", default="demo-output", help="folder for models, table and picture")
+    parser.add_argument("--percent", type=positive_int, default=100, help="of the training steps, for a quick look")
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> list[Result]:
     """Train, compare, chat: the whole library in a few minutes."""
+    from polyagents.parlai_agents import patches  # ParlAI: not to be waited for by --help
+    from polyagents.ranker import Ranker
+    from polyagents.tasks.sample.generate import dialogues, replies
 
-    @classmethod
-    def setup_args(cls) -> ParlaiParser:
-        """Two flags."""
-        parser = ParlaiParser(False, False, "Train bi, poly and cross on a built-in task and compare them (polyagents)")
-        parser.add_argument("--output", default="demo-output", help="folder for models, table and picture")
-        parser.add_argument("--percent", type=positive_int, default=100, help="of the training steps, for a quick look")
-        return parser
-
-    def run(self) -> list[Result]:
-        """All of it."""
-        from polyagents.tasks.sample.generate import dialogues, replies
-
-        warnings.filterwarnings("ignore")
-        output, everything = self.opt["output"], replies()
-        for name in FLAGS:  # nothing else in that folder is ours to remove
-            shutil.rmtree(os.path.join(output, name), ignore_errors=True)
-        os.makedirs(output, exist_ok=True)
-        test = dialogues("test")
-        results = []
-        for name in FLAGS:
-            model_file = os.path.join(output, name, "M")
-            train(name, model_file, self.opt["percent"])
-            results.append(evaluate(name, model_file, everything, [dialogue[0].text for dialogue in test]))
-        comparison = table(results, len(everything))
-        print(f"\n{comparison}\n")
-        with open(os.path.join(output, "table.txt"), "w", encoding="utf-8") as file:
-            file.write(f"{comparison}\n")
-        print("A cross-encoder learns little from random weights: it needs a pretrained backbone (docs/results.md).")
-        draw(results, os.path.join(output, "quality_speed.png"))
-        print(f"The picture is in {output}/quality_speed.png, the models are in {output}/*/M.\n")
-        print("A test dialogue, answered by the poly-encoder from all replies of the task:\n")
-        longest = max(test, key=len)
-        ranker = Ranker.load(os.path.join(output, "poly", "M"))
-        converse(ranker, [(turn.text, turn.label) for turn in longest], everything)
-        chat = f"polyagents interactive -mf {output}/poly/M"
-        print(
-            f"\nTalk to it yourself (first line: a persona, such as 'your persona: i own a dog .'):\n  .venv/bin/{chat}"
-        )
-        return results
+    patches.apply()
+    warnings.filterwarnings("ignore")
+    output, everything = opt["output"], replies()
+    for name in FLAGS:  # nothing else in that folder is ours to remove
+        shutil.rmtree(os.path.join(output, name), ignore_errors=True)
+    os.makedirs(output, exist_ok=True)
+    test = dialogues("test")
+    results = []
+    for name in FLAGS:
+        model_file = os.path.join(output, name, "M")
+        train(name, model_file, opt["percent"])
+        results.append(evaluate(name, model_file, everything, [dialogue[0].text for dialogue in test]))
+    comparison = table(results, len(everything))
+    print(f"\n{comparison}\n")
+    with open(os.path.join(output, "table.txt"), "w", encoding="utf-8") as file:
+        file.write(f"{comparison}\n")
+    print("A cross-encoder learns little from random weights: it needs a pretrained backbone (docs/results.md).")
+    draw(results, os.path.join(output, "quality_speed.png"))
+    print(f"The picture is in {output}/quality_speed.png, the models are in {output}/*/M.\n")
+    print("A test dialogue, answered by the poly-encoder from all replies of the task:\n")
+    longest = max(test, key=len)
+    ranker = Ranker.load(os.path.join(output, "poly", "M"))
+    converse(ranker, [(turn.text, turn.label) for turn in longest], everything)
+    chat = f"polyagents interactive -mf {output}/poly/M"
+    print(f"\nTalk to it yourself (first line: a persona, such as 'your persona: i own a dog .'):\n  .venv/bin/{chat}")
+    return results

@@ -3,22 +3,16 @@
 import argparse
 import json
 import os
-from collections.abc import Iterator
-
-from parlai.core.opt import Opt
-from parlai.core.params import ParlaiParser
-from parlai.core.script import ParlaiScript, register_script
-from parlai.utils.misc import msg_to_str
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import number, positive_int
+from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write
-from polyagents.files.hashing import utf8
-from polyagents.index.texts import FileTexts, ListedTexts, Texts
-from polyagents.parlai_agents.task_messages import task_messages
-from polyagents.ranker import Ranker
-from polyagents.training.hard_negatives import Counts, Mined, Pair, check_can_search, mine, pairs_of, pool_in
+
+if TYPE_CHECKING:
+    from polyagents.training.hard_negatives import Counts, Mined
 
 
 def margin(text: str) -> float:
@@ -29,68 +23,69 @@ def margin(text: str) -> float:
     return value
 
 
-@register_script("mine_negatives")
-class MineNegatives(ParlaiScript):
-    """Write a training set with hard negatives."""
+def parser() -> argparse.ArgumentParser:
+    """The flags: a model, a task with its own flags, a file to write."""
+    parser = TaskCommandParser(
+        "polyagents mine_negatives",
+        "Write the training examples of a task, each with the candidates that a trained model ranks just below the "
+        "label, to train on with --candidates inline.",
+        task_required=True,
+    )
+    # Under another name than model_file, which would bring all flags of the model.
+    parser.add_argument("-mf", "--model-file", dest="miner", required=True, help="a trained bi- or poly-encoder")
+    parser.add_argument(
+        "--outfile", required=True, help="the file to write; the candidates' vectors go to OUTFILE.index"
+    )
+    parser.add_argument("--negatives", type=positive_int, default=15, help="how many each example gets")
+    parser.add_argument(
+        "--margin",
+        type=margin,
+        default=0.05,
+        help="how far a negative must score below the label, as a part of the label's score: what scores higher may "
+        "well be another good answer",
+    )
+    parser.add_argument(
+        "--candidates-file",
+        help="UTF-8 text, one candidate per line, to take negatives from; by default the labels of the task",
+    )
+    return parser
 
-    @classmethod
-    def setup_args(cls) -> ParlaiParser:
-        """A model, a task, a file to write."""
-        parser = ParlaiParser(
-            True,
-            False,
-            "Write the training examples of a task, each with the candidates that a trained model ranks just below "
-            "the label, to train on with --candidates inline (polyagents)",
-        )
-        # Not `required`: ParlAI parses every command's flags with an empty line to write its list of commands. Under
-        # another name than model_file, which would bring all flags of the model.
-        parser.add_argument("-mf", "--model-file", dest="miner", help="a trained bi- or poly-encoder")
-        parser.add_argument("--outfile", help="the file to write; the candidates' vectors go to OUTFILE.index")
-        parser.add_argument("--negatives", type=positive_int, default=15, help="how many each example gets")
-        parser.add_argument(
-            "--margin",
-            type=margin,
-            default=0.05,
-            help="how far a negative must score below the label, as a part of the label's score: what scores higher "
-            "may well be another good answer",
-        )
-        parser.add_argument(
-            "--candidates-file",
-            help="UTF-8 text, one candidate per line, to take negatives from; by default the labels of the task",
-        )
-        return parser
 
-    def run(self) -> None:
-        """Read, search, write; then say what was found."""
-        opt = self.opt
-        if not all(opt.get(name) for name in ("miner", "task", "outfile")):
-            raise InputError("mine_negatives needs --model-file, --task and --outfile.")
-        check_outfile(opt["outfile"])
-        ranker = Ranker.load(opt["miner"])
-        check_can_search(ranker)
-        file = opt.get("candidates_file")
-        given = FileTexts(file) if file else None  # what is wrong with it is said before the task is read
-        pairs, skipped = pairs_of(read_examples(opt))
-        if not pairs:
-            raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
-        texts: Texts = given or ListedTexts([pair.label for pair in pairs])
-        pool = pool_in(f"{opt['outfile']}.index", texts, ranker)
-        counts = Counts()
-        with atomic_write(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
-            for mined in mine(pairs, ranker, pool, opt["negatives"], opt["margin"]):
-                out.write(line_of(mined))
-                counts.add(mined, opt["negatives"])
-        report(opt, counts, skipped, len(pool))
+def run(opt: Mapping[str, Any]) -> None:
+    """Read, search, write; then say what was found."""
+    check_outfile(opt["outfile"])
+
+    from polyagents.files.atomic import atomic_write  # these import torch, which a wrong flag should not wait for
+    from polyagents.index.texts import FileTexts, ListedTexts, Texts
+    from polyagents.ranker import Ranker
+    from polyagents.training.hard_negatives import Counts, mine, pairs_of, pool_in, searchable
+
+    model = searchable(Ranker.load(opt["miner"]).model)
+    file = opt["candidates_file"]
+    given = FileTexts(file) if file else None  # what is wrong with it is said before the task is read
+    pairs, skipped = pairs_of(read_examples(opt))
+    if not pairs:
+        raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
+    texts: Texts = given or ListedTexts([pair.label for pair in pairs])
+    pool = pool_in(f"{opt['outfile']}.index", texts, model)
+    counts = Counts()
+    with atomic_write(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
+        for mined in mine(pairs, model, pool, opt["negatives"], opt["margin"]):
+            out.write(line_of(mined))
+            counts.add(mined, opt["negatives"])
+    report(opt, counts, skipped, len(pool))
 
 
 def check_outfile(path: str) -> None:
     """Say that a file cannot be written before hours are spent on what it would hold."""
+    if not path:
+        raise InputError("--outfile is empty; give the name of a file in a folder of your own.")
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise InputError(f"--outfile {path} cannot be written; give the name of a file in a folder of your own.")
 
 
-def read_examples(opt: Opt) -> Iterator[tuple[str, list[str]]]:
+def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Text, with all turns before, and labels of every training example, once and in order.
 
     The turns are joined as ParlAI's `--mutators flatten` does; it stops at a turn without text or label.
@@ -98,8 +93,12 @@ def read_examples(opt: Opt) -> Iterator[tuple[str, list[str]]]:
     Raises:
         InputError: the task cannot be read.
     """
+    from parlai.core.opt import Opt  # ParlAI: not to be waited for by a wrong flag
+
+    from polyagents.parlai_agents.task_messages import task_messages
+
     turns: list[str] = []
-    for act in task_messages(Opt(opt | {"datatype": "train:evalmode"})):
+    for act in task_messages(Opt({**opt, "datatype": "train:evalmode"})):
         text, labels = act.get("text") or "", list(act.get("labels") or act.get("eval_labels") or ())
         turns += [text] if text else []
         yield "\n".join(turns) if text else "", labels
@@ -108,17 +107,21 @@ def read_examples(opt: Opt) -> Iterator[tuple[str, list[str]]]:
             turns = []
 
 
-def line_of(mined: Mined) -> str:
+def line_of(mined: "Mined") -> str:
     """One line of ParlAI's text format."""
-    pair: Pair = mined.pair
+    from parlai.utils.misc import msg_to_str  # ParlAI: not to be waited for by a wrong flag
+
+    from polyagents.files.hashing import utf8
+
+    pair = mined.pair
     candidates = [pair.label, *mined.negatives]
     message = {"text": pair.text, "labels": [pair.label], "label_candidates": candidates, "episode_done": True}
     line: str = msg_to_str(message)
     return utf8(f"{line}\n").decode()
 
 
-def report(opt: Opt, counts: Counts, skipped: int, candidates: int) -> None:
-    """A JSON line with the counts; in words, and what to do next, on standard error."""
+def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: int) -> None:
+    """Print a JSON line with the counts; in words, and what to do next, on standard error."""
     means = {name: getattr(counts, name) / counts.examples for name in ("negatives", "gap", "dropped")}
     line = {"examples": counts.examples, "skipped": skipped, "candidates": candidates}
     line |= {name: round(mean, 4) for name, mean in means.items()} | {"random": counts.random, "short": counts.short}

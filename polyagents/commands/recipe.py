@@ -1,8 +1,10 @@
 """`polyagents recipe`: the paper's numbers, the flags that should reach each of them, and what was reached."""
 
-from parlai.core.params import ParlaiParser
-from parlai.core.script import ParlaiScript, register_script
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
 from polyagents.zoo.recipes import describe
 from polyagents.zoo.recipes.recipe import SMOKE, find
@@ -13,42 +15,36 @@ USAGE = (
 )
 
 
-@register_script("recipe")
-class RecipeCommand(ParlaiScript):
-    """List, show or run the recipes of the paper's numbers, or report what trained models reach."""
-
-    @classmethod
-    def setup_args(cls) -> ParlaiParser:
-        """What to do, and with what."""
-        parser = ParlaiParser(
-            False,
-            False,
-            "One recipe for each number of the paper: list, show NAME, run NAME -mf M [--smoke] [flags of "
-            "train_model], report FOLDER (polyagents)",
-        )
-        # Neither required nor with `choices`: ParlAI parses every command's flags with an empty line to write its list
-        # of commands.
-        parser.add_argument("what", nargs="?", help="list, show, run or report")
-        parser.add_argument("name", nargs="?", help="a name that list shows; of report, a folder of trained models")
-        return parser
-
-    def run(self) -> None:
-        """Three of them; `run` is `train_model` (as_training)."""
-        what, name = self.opt.get("what"), self.opt.get("name")
-        if what not in ("list", "show", "report") or (what == "list") != (name is None):
-            raise InputError(f"Give one of: {USAGE}.")
-        if what == "list":
-            print(describe.text_table())
-        elif what == "show":
-            print(describe.in_full(find(name)))
-        else:
-            from polyagents.zoo.recipes.report import report  # loads what only it needs
-
-            report(name)
+def parser() -> argparse.ArgumentParser:
+    """The arguments: what to do, and with what."""
+    parser = CommandParser(
+        "polyagents recipe",
+        "One recipe for each number of the paper: list, show NAME, run NAME -mf M [--smoke] [flags of train_model], "
+        "report FOLDER.",
+    )
+    parser.add_argument("what", nargs="?", help="list, show, run or report")
+    parser.add_argument("name", nargs="?", help="a name that list shows; of report, a folder of trained models")
+    return parser
 
 
-def as_training(arguments: list[str]) -> list[str]:
+def run(opt: Mapping[str, Any]) -> None:
+    """List, show or report; `run` is `train_model` (as_training)."""
+    what, name = opt["what"], opt["name"]
+    if what not in ("list", "show", "report") or (what == "list") != (name is None):
+        raise InputError(f"Give one of: {USAGE}.")
+    if what == "list":
+        print(describe.text_table())
+    elif what == "show":
+        print(describe.in_full(find(name)))
+    else:
+        from polyagents.commands.recipe_report import report  # imports torch
+
+        report(name)
+
+
+def as_training(arguments: Sequence[str]) -> list[str]:
     """`recipe run NAME ...` -> `train_model -o NAME ...`; anything else stays."""
+    arguments = list(arguments)
     if arguments[:2] != ["recipe", "run"] or {"-h", "--help"} & set(arguments):
         return arguments
     if not arguments[2:] or arguments[2].startswith("-"):

@@ -1,14 +1,11 @@
 """What ParlAI 1.7.2 needs on today's libraries, and nothing else.
 
-Each item says why, and does nothing where it is not needed any more. Importing polyagents applies them, which
-`-m polyagents:...` does in every ParlAI command.
+Each item says why, and does nothing where it is not needed any more.
 """
 
-import difflib
-import importlib.util
+import functools
 import inspect
 import os
-import re
 import sys
 import warnings
 from types import TracebackType
@@ -17,6 +14,8 @@ from typing import Any, NoReturn
 # ParlAI's opt.py imports pkg_resources, which announces its end at every start; setup.py pins what still has it.
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", category=UserWarning)
 
+from polyagents.faults import INSTALL_PARLAI, users_fault  # noqa: E402  after the filter
+
 try:
     import parlai.nn.lr_scheduler as parlai_schedulers
     import parlai.zoo
@@ -24,62 +23,36 @@ try:
     from parlai.core.params import ParlaiParser
 except ImportError as error:
     raise ImportError(
-        "polyagents runs on ParlAI, which is not installed. ParlAI's own pins cannot be met any more, so install it "
-        "without them: pip install --no-deps parlai==1.7.2"
+        f"The agents of polyagents run on ParlAI, which cannot be imported ({error}). ParlAI's own pins cannot be met "
+        f"any more, so install it without them: {INSTALL_PARLAI}",
+        name=error.name,
     ) from error
 
 from torch.optim import lr_scheduler as torch_schedulers  # noqa: E402  after the check that explains itself
 
+import polyagents.zoo  # noqa: E402
+from polyagents.arguments import exit_with_one_line  # noqa: E402
 from polyagents.errors import InputError  # noqa: E402
+from polyagents.zoo.recipes import recipe  # noqa: E402
 
 
+@functools.cache
 def apply() -> None:
-    """All of them; twice is once."""
+    """Apply all of them (idempotent)."""
     accept_reduce_on_plateau()
     say_parse_errors_in_one_line()
     exit_with_one_sentence()
     name_damaged_options()
-    patch_multiprocessing()
     use_our_zoo()
     find_our_recipes()
 
 
-def users_fault(error: BaseException) -> str | None:
-    """The sentence of an error that the user can mend; None for all others."""
-    if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
-        return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
-    missing = re.match(r"(?:parlai|polyagents)\.tasks\.([^.]+)", getattr(error, "name", None) or "")
-    if isinstance(error, ModuleNotFoundError) and missing:
-        return (
-            f"There is no task {missing.group(1)}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for your "
-            f"own text fromfile:parlaiformat with --fromfile-datapath."
-        )
-    return str(error) if isinstance(error, InputError) else None
-
-
-def patch_multiprocessing() -> None:
-    """`parlai multiprocessing_train` wants CUDA, and hangs when a process dies: launching.py mends it.
-
-    Where ParlAI's command has loaded it, whose names are replaced; the `polyagents` command does it by itself.
-    """
-    if "parlai.scripts.multiprocessing_train" in sys.modules:
-        from polyagents.parlai_agents import launching  # imports what imports this module
-
-        launching.apply()
-
-
 def use_our_zoo() -> None:
-    """`zoo:pretrained_transformers/...` by our download, which resumes and checks; ParlAI's takes half a file for all.
+    """Serve `zoo:pretrained_transformers/...` by our download, which resumes and checks; ParlAI's does neither.
 
     ParlAI looks for parlai.zoo.<group>.build, and finds ours first (zoo/pretrained_transformers/build.py).
     """
-    parlai.zoo.__path__[:0] = [folder for folder in zoo_folders() if folder not in parlai.zoo.__path__]
-
-
-def zoo_folders() -> list[str]:
-    """Where polyagents.zoo lies. It is not imported: it imports what imports this module."""
-    spec = importlib.util.find_spec("polyagents.zoo")
-    return list(spec.submodule_search_locations or ()) if spec else []
+    parlai.zoo.__path__[:0] = [folder for folder in polyagents.zoo.__path__ if folder not in parlai.zoo.__path__]
 
 
 class NoSuchPreset(InputError, FileNotFoundError):
@@ -91,8 +64,6 @@ def find_our_recipes() -> None:
     load_init = Opt.load_init.__func__
 
     def load_recipe(cls: Any, optfile: str) -> Any:
-        from polyagents.zoo.recipes import recipe  # which imports what imports this module
-
         own = os.path.expanduser(f"~/.parlai/opt_presets/{optfile}.opt")
         flags = recipe.flags_of(optfile)
         if flags is not None and not os.path.isfile(optfile) and not os.path.isfile(own):
@@ -146,13 +117,7 @@ def say_parse_errors_in_one_line() -> None:
     """ParlAI prints hundreds of lines of help before the one that says which flag is wrong."""
 
     def error(self: Any, message: str) -> NoReturn:
-        command = getattr(self, "_help_subparser", None) or self  # `parlai train_model`, not `parlai`
-        flags = [flag for action in command._actions for flag in action.option_strings]
-        wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
-        close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        sys.stderr.write(f"{command.prog}: {message}{hint}. All flags: {command.prog} --help\n")
-        sys.exit(2)
+        exit_with_one_line(getattr(self, "_help_subparser", None) or self, message)  # of `parlai train_model`
 
     ParlaiParser.error = error
 

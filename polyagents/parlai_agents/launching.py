@@ -24,13 +24,14 @@ from torch import distributed
 from torch.multiprocessing.spawn import ProcessException, spawn
 
 from polyagents.errors import InputError
+from polyagents.parlai_agents import compat, train_loop
 from polyagents.training.distributed import gathered
 
 USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # how a traceback that was sent over begins its end
 
 
 def apply() -> None:
-    """Mend ParlAI's command."""
+    """Patch `parlai multiprocessing_train` (idempotent)."""
     multiprocessing_train.launch_and_train = launch_and_train
 
 
@@ -79,7 +80,9 @@ def learn_vocabulary(opt: Opt) -> None:
 
 
 def worker(rank: int, opt: Opt, port: int) -> None:
-    """One of the processes."""
+    """Train in one of the processes, which starts with ParlAI as it was shipped."""
+    compat.apply()
+    train_loop.patch_for_all_agents()
     choose_device(opt)
     multiprocessing_train.multiprocess_train(rank, opt, port)
 

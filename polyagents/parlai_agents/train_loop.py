@@ -33,9 +33,9 @@ def patch() -> None:
 
 
 def patch_for_all_agents() -> None:
-    """What any training needs, with our agents, which are not loaded when it begins, or ParlAI's; twice is once.
+    """Patch ParlAI's train_model for all agents (idempotent).
 
-    One ends well whose task has no test set, and a dictionary is read with `--num-workers`, too.
+    A training whose task has no test set then ends well, and a dictionary is also built with `--num-workers`.
     """
     if getattr(train_model.load_eval_worlds, "of_polyagents", False):
         return

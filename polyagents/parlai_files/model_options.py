@@ -2,11 +2,12 @@
 
 import json
 import os
-from typing import Any
-
-from transformers import PretrainedConfig
+from typing import TYPE_CHECKING, Any
 
 from polyagents.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 AGENTS = {
     "BiEncoder": "transformer/biencoder",
@@ -140,7 +141,7 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     }
 
 
-def for_parlai(opt: dict[str, Any], architecture: str, config: PretrainedConfig) -> dict[str, Any]:
+def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig") -> dict[str, Any]:
     """ParlAI's options for a model of ours.
 
     Raises:

@@ -75,7 +75,7 @@ class ParlaiModel:
         model_options.check(file)
         options = model_options.read(file)
         architecture = model_options.architecture_of(options.get("model"))
-        assert architecture is not None, "is_parlai_model was asked before"
+        assert architecture is not None, "is_parlais was asked before"
         mapped = zipfile.is_zipfile(file)  # written by torch 1.6 or later
         try:
             with torch.serialization.safe_globals(NUMBERS):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, text_key, utf8
 from polyagents.files.locks import exclusive_folder
 from polyagents.index.builder import BLOCK, CandidateEncoder, Worker, write_shards
@@ -24,6 +25,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.query import Query
+from polyagents.ranking.model import RankingModel
 from polyagents.ranking.two_towers import TwoTowerModel
 from polyagents.text.normalize import normalize, normalized
 
@@ -87,6 +89,20 @@ def pairs_of(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[Labell
         pairs += own
         skipped += not own
     return pairs, skipped
+
+
+def searchable(model: RankingModel) -> TwoTowerModel:
+    """The model, if it can search a pool of candidates.
+
+    Raises:
+        InputError: it reads context and candidate together.
+    """
+    if not isinstance(model, TwoTowerModel):
+        raise InputError(
+            f"A {model.label} cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
+            f"{model.label} on what it finds."
+        )
+    return model
 
 
 def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:

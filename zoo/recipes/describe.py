@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from polyagents.commands.columns import in_columns
+from polyagents.console import in_columns
 
 from .paper import Value
 from .recipe import GPUS, PAPERS_MACHINE, RECIPES, SMOKE, Recipe

@@ -6,12 +6,12 @@ Every flag has its source in docs/recipes.md.
 """
 
 import difflib
+import importlib.util
 import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import polyagents.tasks
 from polyagents.errors import InputError
 
 from .paper import HOURS, Value, expected
@@ -81,7 +81,7 @@ class Recipe:
         flags = {name: value for name, value in self.flags.items() if name not in NOT_FOR_SMOKE} | FOR_SMOKE
         flags["task"] = f"{flags['task']}:sample"
         if self.task == "wikipedia":
-            flags["fixed_candidates_path"] = os.path.join(*polyagents.tasks.__path__, "wiki_search", "sample", POOL)
+            flags["fixed_candidates_path"] = os.path.join(tasks_folder(), "wiki_search", "sample", POOL)
         return flags
 
 
@@ -138,6 +138,13 @@ FOR_SMOKE: Flags = {
     "validation_max_exs": 8,
     "short_final_eval": True,
 }
+
+
+def tasks_folder() -> str:
+    """Where polyagents.tasks lies; it is not imported."""
+    spec = importlib.util.find_spec("polyagents.tasks")
+    assert spec is not None and spec.origin is not None, "setup.py installs it with us"
+    return os.path.dirname(spec.origin)
 
 
 def of_pretraining(recipe: Recipe) -> Flags:

@@ -17,12 +17,12 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.parlai_agents.fixed_candidates import located
+from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_files import model_options
-from polyagents.ranker import Ranker, quiet, reply_seconds
+from polyagents.ranker import Ranker, reply_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
-
-from .describe import CANDIDATES, together
-from .recipe import SMOKE, Recipe, find, flags_of
+from polyagents.zoo.recipes.describe import CANDIDATES, together
+from polyagents.zoo.recipes.recipe import SMOKE, Recipe, find, flags_of
 
 TIMED_CANDIDATES = 1_000  # paper Table 5
 MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # that the median is of; a cross-encoder reads 1,000 pairs for each

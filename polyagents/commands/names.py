@@ -1,0 +1,141 @@
+"""Which commands there are: ours and ParlAI's, from tables, so that nothing is imported to list them."""
+
+import difflib
+from dataclasses import dataclass
+
+from polyagents.console import in_columns
+
+
+@dataclass(frozen=True)
+class OwnCommand:
+    """A command of ours.
+
+    Its module has `parser() -> argparse.ArgumentParser` and `run(opt: Mapping[str, Any])`.
+
+    Attributes:
+        summary: one line for the list of commands.
+        extra: the extra of setup.py that it needs; None where the core is enough.
+        computes: whether it trains, builds or serves for long, so that its number of threads is worth a line in the
+            log.
+    """
+
+    summary: str
+    extra: str | None = None
+    computes: bool = False
+
+    @staticmethod
+    def module(name: str) -> str:
+        """The module of a command, imported when the command is called."""
+        return f"polyagents.commands.{name}"
+
+
+@dataclass(frozen=True)
+class ParlaiCommand:
+    """A command of ParlAI 1.7.2.
+
+    Attributes:
+        summary: one line for the list of commands.
+        aliases: its other names.
+        hidden: ParlAI shows it only in `helpall`.
+        takes_a_model: whether it has the flag `--model`.
+        script: the module in parlai.scripts, where it is not called as the command is.
+    """
+
+    summary: str
+    aliases: tuple[str, ...] = ()
+    hidden: bool = False
+    takes_a_model: bool = True
+    script: str | None = None
+
+
+OWN_COMMANDS = {
+    "bench_inference": OwnCommand("Measure speed and memory against peers, in one run", "dev", computes=True),
+    "bench_training": OwnCommand("Measure training speed and memory against peers, in one run", "dev", computes=True),
+    "build_index": OwnCommand("Encode candidates into an index, which rank --index-dir searches", computes=True),
+    "build_pairs": OwnCommand("Make pairs of what was said and what came next, to pre-train on", "data"),
+    "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
+    "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
+    "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own"),
+    "demo": OwnCommand("Train bi, poly and cross on a built-in task and compare them", "parlai", computes=True),
+    "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
+    "mine_negatives": OwnCommand(
+        "Write a training set with the candidates that a model finds hard", "parlai", computes=True
+    ),
+    "rank": OwnCommand("Rank candidates for contexts on standard input; JSON lines out"),
+    "recipe": OwnCommand("List, show or run the recipes of the paper's numbers"),
+    "serve": OwnCommand("A chat page for one model, and JSON endpoints", "serve", computes=True),
+    "zoo": OwnCommand("List, show or download ParlAI's pretrained rankers"),
+}
+
+PARLAI_COMMANDS = {
+    "build_candidates": ParlaiCommand("Build the candidate responses for a retrieval model", (), True, False),
+    "build_dict": ParlaiCommand("Build a dictionary", (), True),
+    "convert_to_json": ParlaiCommand("Convert data to JSON", (), True, script="convert_data_to_json_format"),
+    "convert_to_parlai": ParlaiCommand(
+        "Dump a task in ParlAI's text format", (), True, False, "convert_data_to_parlai_format"
+    ),
+    "convo_render": ParlaiCommand("Render data as HTML", (), True, False),
+    "data_stats": ParlaiCommand("Compute data statistics", (), True, False),
+    "detect_offensive": ParlaiCommand(
+        "Check a task for offensive language", (), True, script="detect_offensive_language"
+    ),
+    "display_data": ParlaiCommand("Display data from a task", ("dd",)),
+    "display_model": ParlaiCommand("Display a model's predictions", ("dm",)),
+    "eval_model": ParlaiCommand("Evaluate a model", ("em", "eval")),
+    "eval_wordstat": ParlaiCommand("Compute statistics from a model's predictions", (), True),
+    "extract_image_feature": ParlaiCommand("Load or extract image features", (), True, False),
+    "flask": ParlaiCommand("Serve a model through Flask", (), True),
+    "generate_model_card": ParlaiCommand("Write a model card", ("gmc",)),
+    "interactive": ParlaiCommand("Chat with a model on the command line", ("i",)),
+    "interactive_web": ParlaiCommand("Chat with a model in a web browser", ("iweb",), True),
+    "multiprocessing_eval": ParlaiCommand("Evaluate a model in several processes", ("mp_eval",), True),
+    "multiprocessing_train": ParlaiCommand("Train a model in several processes", ("mp_train",), True),
+    "party": ParlaiCommand("Throw a party", ("parrot",), True, False),
+    "profile_interactive": ParlaiCommand("Profile a chat with a model", (), True),
+    "profile_train": ParlaiCommand("Profile a training", (), True),
+    "safe_interactive": ParlaiCommand("Like interactive, with a filter for safety"),
+    "self_chat": ParlaiCommand("Let a model chat with itself"),
+    "tod_world_script": ParlaiCommand("Chat about a task, in ParlAI's structure for such dialogues", (), False, False),
+    "token_stats": ParlaiCommand("Compute statistics of tokens", (), True),
+    "torchscript": ParlaiCommand("Export a model to TorchScript", (), True),
+    "train_model": ParlaiCommand("Train a model", ("tm", "train")),
+    "vacuum": ParlaiCommand("Shrink a model file for release", (), True, False),
+    "verify_data": ParlaiCommand("Check tasks for common errors", (), True),
+}
+
+TRAIN_COMMANDS = ("train_model", "multiprocessing_train")
+
+# ParlAI's commands by name and by alias.
+BY_EVERY_NAME = {alias: name for name, command in PARLAI_COMMANDS.items() for alias in (name, *command.aliases)}
+
+
+def listing(with_hidden: bool) -> str:
+    """All commands as text, one line each; ParlAI's rarer ones only on request."""
+    ours = [(f"  {name}", command.summary) for name, command in OWN_COMMANDS.items()]
+    theirs = [
+        (f"  {', '.join((name, *command.aliases))}", command.summary)
+        for name, command in PARLAI_COMMANDS.items()
+        if with_hidden or not command.hidden
+    ]
+    lines = in_columns([*ours, *theirs])
+    return "\n".join(
+        [
+            "usage: polyagents COMMAND [flags]",
+            "",
+            "Our commands:",
+            *lines[: len(ours)],
+            "",
+            "ParlAI's commands, which take our agents as --model bi, poly or cross:",
+            *lines[len(ours) :],
+            "",
+            "Flags of a command: polyagents COMMAND --help",
+            *([] if with_hidden else ["ParlAI's other commands: polyagents helpall"]),
+        ]
+    )
+
+
+def no_such_command(name: str) -> str:
+    """The sentence for a command that does not exist, with those that may have been meant."""
+    close = difflib.get_close_matches(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    return f"There is no command {name}{hint}; polyagents --help lists all commands."

@@ -1,0 +1,52 @@
+"""The parser of a command that reads a task of ParlAI's, which brings flags of its own."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from polyagents.arguments import CommandParser
+
+
+class TaskCommandParser(CommandParser):
+    """Parses a command's own flags at once, and all of them by ParlAI's parser where a task is given.
+
+    ParlAI takes seconds to import. So a missing flag is said before, and a command that was given no task needs none
+    of it. Its result is then ParlAI's `Opt`, a dict, in place of a namespace.
+    """
+
+    def __init__(self, prog: str, description: str, task_required: bool):
+        self.own_flags: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+        super().__init__(prog, description)
+        task_help = "a task of ParlAI's, or polyagents.tasks.NAME"
+        argparse.ArgumentParser.add_argument(self, "-t", "--task", required=task_required, help=task_help)
+
+    def add_argument(self, *names: Any, **settings: Any) -> Any:
+        """Add a flag of the command's own to this parser and to ParlAI's."""
+        if "-h" not in names:
+            self.own_flags.append((names, settings))
+        return super().add_argument(*names, **settings)
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse a command line; the result is a namespace without a task, and ParlAI's `Opt` with one."""
+        arguments = list(args or ())
+        if not {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
+            known, _ = self.parse_known_args(arguments)
+            if known.task is None:
+                return super().parse_args(arguments, namespace)
+        return self.parse_with_task(arguments)
+
+    def parse_with_task(self, arguments: list[str]) -> dict[str, Any]:
+        """Parse by ParlAI's parser, which adds the flags of the task."""
+        from parlai.core.params import ParlaiParser  # takes seconds
+        from parlai.utils import logging
+
+        from polyagents.parlai_agents import patches
+
+        patches.apply()
+        parser = ParlaiParser(True, False, self.description, prog=self.prog)
+        for names, settings in self.own_flags:
+            # Those that are missing have been refused, and ParlAI parses a request for help without it.
+            parser.add_argument(*names, **{key: value for key, value in settings.items() if key != "required"})
+        opt: dict[str, Any] = parser.parse_args(arguments)
+        logging.set_log_level(opt["loglevel"].upper())
+        return opt

@@ -1,0 +1,64 @@
+"""Which exceptions are the user's to correct, and the sentence that says how."""
+
+import importlib.util
+import re
+
+from polyagents.errors import InputError
+
+# ParlAI's own pins cannot be met beside today's libraries, so it is no dependency that pip could resolve.
+INSTALL_PARLAI = "pip install 'polyagents[parlai]' && pip install --no-deps parlai==1.7.2"
+
+# Extra of setup.py -> the modules that it brings and the core does not, by the names that Python imports.
+EXTRAS: dict[str, frozenset[str]] = {
+    "serve": frozenset({"fastapi", "starlette", "pydantic", "uvicorn", "jinja2"}),
+    "human-eval": frozenset(
+        {"sqlalchemy", "scipy", "choix", "matplotlib", "fastapi", "starlette", "pydantic", "uvicorn", "jinja2"}
+    ),
+    "postgres": frozenset({"psycopg"}),
+    "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson"}),
+    "parlai": frozenset(
+        {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
+        | {"nltk", "pandas", "tensorboardX", "matplotlib"}
+    ),
+}
+
+
+def users_fault(error: BaseException, extra: str | None = None) -> str | None:
+    """The sentence of an error that the user can correct; None for all others.
+
+    Args:
+        error: what a command raised.
+        extra: the extra of setup.py that the command needs. A module that several extras bring is then said to be
+            missing from this one.
+    """
+    if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
+        return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
+    if isinstance(error, ModuleNotFoundError):
+        return missing_module(error.name or "", extra)
+    return str(error) if isinstance(error, InputError) else None
+
+
+def missing_module(name: str, extra: str | None) -> str | None:
+    """What to install for a module that could not be imported, or which name was wrong; None where neither is known."""
+    task = re.match(r"(?:parlai|polyagents)\.tasks\.([^.]+)", name)
+    if task:
+        return (
+            f"There is no task {task.group(1)}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for your "
+            f"own text fromfile:parlaiformat with --fromfile-datapath."
+        )
+    module = name.split(".")[0]
+    if module == "parlai" and not parlai_is_installed():
+        return f"This needs ParlAI, which is not installed: {INSTALL_PARLAI}"
+    brought_by = [known for known, modules in EXTRAS.items() if module in modules]
+    if not brought_by:
+        return None
+    chosen = extra if extra in brought_by else brought_by[0]
+    return f"This needs {module}, which is not installed: pip install 'polyagents[{chosen}]'"
+
+
+def parlai_is_installed() -> bool:
+    """Whether ParlAI can be imported; this does not import it."""
+    try:
+        return importlib.util.find_spec("parlai") is not None
+    except ValueError:  # somebody has forbidden the import: sys.modules["parlai"] is None
+        return False

@@ -1,0 +1,19 @@
+"""Every patch of ParlAI that our agents and tasks rely on, applied together."""
+
+import sys
+
+from polyagents.parlai_agents import compat, train_loop
+
+
+def apply() -> None:
+    """Patch ParlAI in this process (idempotent).
+
+    `parlai multiprocessing_train` wants CUDA and hangs when a process dies; `launching` replaces what it calls. That
+    imports ParlAI's script, so it is done only where ParlAI's command has imported it.
+    """
+    compat.apply()
+    train_loop.patch_for_all_agents()
+    if "parlai.scripts.multiprocessing_train" in sys.modules:
+        from polyagents.parlai_agents import launching  # saves every other command the import of that script
+
+        launching.apply()

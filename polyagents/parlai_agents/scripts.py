@@ -1,0 +1,28 @@
+"""Runs one of ParlAI's scripts, patched, without importing all the others."""
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import parlai.core.script
+from torch import distributed
+
+from polyagents.parlai_agents import patches
+
+
+def run(script: str, arguments: Sequence[str]) -> Any:
+    """Run a script of ParlAI's with a command line.
+
+    Args:
+        script: its module in parlai.scripts.
+        arguments: the command line of `parlai`, which begins with the name of the command.
+    """
+    # superscript_main would import all scripts to build one parser, which takes seconds.
+    parlai.core.script.setup_script_registry = lambda: None
+    importlib.import_module(f"parlai.scripts.{script}")
+    patches.apply()
+    if script == "train_model" and distributed.is_torchelastic_launched():
+        from polyagents.parlai_agents import launching  # saves every other command the import of ParlAI's launcher
+
+        return launching.train_under_torchrun([*arguments[1:]])
+    return parlai.core.script.superscript_main([*arguments])

@@ -1,0 +1,98 @@
+"""How many threads torch uses in our commands, and how they wait for each other.
+
+OpenMP counts the cores that this process may run on, but not the quota of a container; and its threads wait for each
+other by spinning, which on a core that somebody else uses as well costs more than the work
+(`benchmarks/threads.py`, docs/speed.md). It reads its settings once, when torch is imported, so they are put into
+the environment before; processes that a command starts inherit them.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Iterator, MutableMapping
+
+THREADS = "OMP_NUM_THREADS"
+# Any of these says how threads wait: the standard's variable, libgomp's and libomp's own.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+POLICY = {"OMP_WAIT_POLICY": "PASSIVE"}  # chosen by benchmarks/threads.py
+
+
+def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
+    """Set the number of threads and how they wait, except where the user has done so.
+
+    Args:
+        environment: the variables of this process.
+
+    Returns:
+        What was chosen, as a line for the log; None where the user had decided all of it, or torch is imported already
+        and nothing would change.
+    """
+    if "torch" in sys.modules:
+        return None
+    chosen = []
+    if THREADS not in environment:
+        environment[THREADS] = str(available_cores())
+        chosen.append(f"{environment[THREADS]} of {os.cpu_count()} cores ({THREADS} sets the number)")
+    if environment[THREADS] != "1" and not any(name in environment for name in WAITING):
+        environment.update(POLICY)
+        chosen.append(f"threads that wait without spinning ({WAITING[0]}=ACTIVE: quicker where nobody else computes)")
+    return f"Computing on {', '.join(chosen)}." if chosen else None
+
+
+def available_cores(root: str = "/") -> int:
+    """How many cores this process may use at once: those of its affinity, or fewer where it has a smaller quota.
+
+    Args:
+        root: the folder that holds `proc` and `sys`.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([cores, *(math.ceil(quota) for quota in quotas(root))]))
+
+
+def quotas(root: str) -> Iterator[float]:
+    """The cores that each control group above this process grants it; nothing where none is limited.
+
+    A group limits all groups within it. In a container the path of the own group may be one of the host's, of which
+    only the upper part, or nothing but the container's own group at the top, can be seen.
+    """
+    for controllers, path in groups(os.path.join(root, "proc", "self", "cgroup")):
+        mounted = os.path.join(root, "sys", "fs", "cgroup", controllers)
+        parts = [part for part in path.split("/") if part]
+        for depth in range(len(parts) + 1):
+            folder = os.path.join(mounted, *parts[:depth])
+            if controllers:  # version 1
+                quota = first_words(os.path.join(folder, "cpu.cfs_quota_us"))
+                period = first_words(os.path.join(folder, "cpu.cfs_period_us"))
+                yield from share([*quota, *period])
+            else:
+                yield from share(first_words(os.path.join(folder, "cpu.max")))
+
+
+def groups(path: str) -> Iterator[tuple[str, str]]:
+    """Control groups of a process that can limit its cores: the folder of their controllers ("" in version 2), path."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, group = line.split(":", 2)
+        if number == "0" and not controllers:
+            yield "", group
+        elif "cpu" in controllers.split(","):
+            yield controllers, group
+
+
+def first_words(path: str) -> list[str]:
+    """The words of a small file; none where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
+def share(words: list[str]) -> Iterator[float]:
+    """["150000", "100000"], microseconds in each period -> 1.5 cores; nothing for "max" or "-1", which is no limit."""
+    if len(words) == 2 and words[0].isdigit() and int(words[0]) > 0 and int(words[1]) > 0:
+        yield int(words[0]) / int(words[1])

@@ -1,0 +1,66 @@
+"""ParlAI's data folder, without ParlAI: where it lies, and the `.built` files that say what is complete there."""
+
+import argparse
+import datetime
+import importlib.util
+import os
+
+
+def add_datapath_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ParlAI's flag `--datapath`."""
+    parser.add_argument(
+        "-dp", "--datapath", help="folder of data and models; by default ParlAI's, which PARLAI_DATAPATH names as well"
+    )
+
+
+def datapath(given: str | None = None) -> str:
+    """The folder that data and models are kept in, as ParlAI decides it.
+
+    It is, in this order: what `--datapath` gives, the environment variable PARLAI_DATAPATH, the folder `data` beside
+    the installed package `parlai`, and `~/.parlai/data` where ParlAI is not installed.
+
+    Args:
+        given: the value of `--datapath`; it becomes PARLAI_DATAPATH, as with ParlAI, so that all later calls agree.
+    """
+    if given:
+        os.environ["PARLAI_DATAPATH"] = given
+    elif os.environ.get("PARLAI_DATAPATH") is None:
+        os.environ["PARLAI_DATAPATH"] = default_datapath()
+    return os.environ["PARLAI_DATAPATH"]
+
+
+def default_datapath() -> str:
+    """Where data and models are kept unless the user says otherwise; ParlAI is looked for and not imported."""
+    try:
+        spec = importlib.util.find_spec("parlai")
+    except ValueError:  # somebody has forbidden the import: sys.modules["parlai"] is None
+        spec = None
+    if spec is None or spec.origin is None:
+        return os.path.join(os.path.expanduser("~"), ".parlai", "data")
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(spec.origin))), "data")
+
+
+def models_folder(data: str) -> str:
+    """The folder of all models below a data folder."""
+    return os.path.join(data, "models")
+
+
+def is_built(folder: str, version: str | None = None) -> bool:
+    """Whether a folder is marked as complete.
+
+    Args:
+        folder: what was downloaded.
+        version: what must be complete; any version where it is None.
+    """
+    try:
+        with open(os.path.join(folder, ".built"), encoding="utf-8") as file:
+            lines = file.read().split("\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return version is None or (len(lines) > 1 and lines[1] == version)
+
+
+def mark_built(folder: str, version: str) -> None:
+    """Mark a folder as complete: the time in the first line of `.built`, the version in the second."""
+    with open(os.path.join(folder, ".built"), "w", encoding="utf-8") as file:
+        file.write(f"{datetime.datetime.today()}\n{version}")
