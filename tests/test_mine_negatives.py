@@ -31,7 +31,7 @@ def pool(trained, tmp_path):
 
     def of(kind, texts=TEXTS):
         ranker = Ranker.load(trained(kind))
-        return ranker, pool_in(str(tmp_path / "pool"), ListedTexts(texts), ranker)
+        return ranker, pool_in(str(tmp_path / "pool"), ListedTexts(texts), ranker.model)
 
     return of
 
@@ -86,7 +86,7 @@ def test_the_negatives_are_those_of_the_slow_way(kind, margin, slack, pool, monk
     """With no slack, all that a short search lacks comes from scoring the whole pool."""
     monkeypatch.setattr(hard_negatives, "SLACK", slack)
     ranker, store = pool(kind)
-    mined = list(mine(PAIRS, ranker, store, 3, margin))
+    mined = list(mine(PAIRS, ranker.model, store, 3, margin))
     expected = list(obvious(ranker, TEXTS, PAIRS, 3, margin))
     assert [one.negatives[: len(one.negatives) - one.random] for one in mined] == expected
     assert [one.pair for one in mined] == PAIRS
@@ -100,7 +100,7 @@ def test_what_the_margin_leaves_out_comes_last(kind, margin, pool):
     """All of the pool is wanted, so that what is missing below the limit comes from above it."""
     ranker, store = pool(kind)
     wanted = len(TEXTS) - 1
-    for one in mine(PAIRS, ranker, store, wanted, margin):
+    for one in mine(PAIRS, ranker.model, store, wanted, margin):
         scores, (label,) = ranker.score(one.pair.text, one.negatives), ranker.score(one.pair.text, [one.pair.label])
         hard, limit = wanted - one.random, label - margin * abs(label)
         assert sorted([*one.negatives, one.pair.label]) == sorted(TEXTS)
@@ -118,7 +118,7 @@ def test_no_answer_is_a_negative(pool):
         LabelledContext("Hello there!", "i sell fish"),
         LabelledContext("who", "sell fish?"),
     ]
-    mined = [one.negatives for one in mine(pairs, ranker, store, 9, 0.05)]
+    mined = [one.negatives for one in mine(pairs, ranker.model, store, 9, 0.05)]
     assert [sorted(negatives) for negatives in mined] == [
         ["Sell fish", "i paint cars"],
         ["Sell fish", "i paint cars"],
@@ -129,13 +129,13 @@ def test_no_answer_is_a_negative(pool):
 def test_a_label_that_the_pool_lacks(pool):
     ranker, store = pool("poly")
     pairs = [LabelledContext(PAIRS[0].text, "i paint tables"), LabelledContext("hi", "i like trains")]
-    mined = [one.negatives[: len(one.negatives) - one.random] for one in mine(pairs, ranker, store, 4, SMALL)]
+    mined = [one.negatives[: len(one.negatives) - one.random] for one in mine(pairs, ranker.model, store, 4, SMALL)]
     assert mined == list(obvious(ranker, TEXTS, pairs, 4, SMALL))
 
 
 def test_the_random_ones_are_the_same_each_time(pool):
     ranker, store = pool("bi")
-    first, again = (list(mine(PAIRS, ranker, store, 5, 0.9)) for _ in range(2))
+    first, again = (list(mine(PAIRS, ranker.model, store, 5, 0.9)) for _ in range(2))
     assert first == again
     drawn = [tuple(one.negatives[5 - one.random :]) for one in first if one.random == 5]
     assert len(set(drawn)) > 1

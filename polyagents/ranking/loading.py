@@ -13,10 +13,10 @@ from transformers import PretrainedConfig
 from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.models.architecture import ARCHITECTURES, is_known
-from polyagents.models.backbone import config_of
+from polyagents.models.backbone import config_of, scratch_config
 from polyagents.parlai_files import bpe_dictionary, model_options
 from polyagents.parlai_files.model_weights import ParlaiModel
-from polyagents.ranking.building import build_encoder, build_model, settings_of
+from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.ranking.model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
@@ -118,11 +118,13 @@ def own_parts(file: str) -> Parts:
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
     held = DictionaryFile.read(dictionary)
-    if held.backbone_config is None:
-        raise InputError(f"{dictionary} belongs to a training that wrote no model; give another --model-file.")
     if tokens := added_tokens(saved):
         held.tokenizer.add_tokens(tokens)
-    return Parts(saved, held.tokenizer, config_of(held.backbone_config), read_weights(file)["model"])
+    if held.backbone_config is None:  # a vocabulary that was learnt before there was a backbone
+        config = scratch_config(str(saved.get("backbone")), vocabulary_of(held.tokenizer))
+    else:
+        config = config_of(held.backbone_config)
+    return Parts(saved, held.tokenizer, config, read_weights(file)["model"])
 
 
 def added_tokens(saved: Mapping[str, Any]) -> list[str]:
