@@ -20,6 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from polyagents.benchmarks import measure
+from polyagents.console import markdown
 
 EXAMPLES = 3072  # of a bi- or poly-encoder's training
 CROSS_EXAMPLES = 160  # cost about as much: each example is 20 pairs, a context in each of them

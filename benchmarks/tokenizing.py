@@ -14,6 +14,7 @@ from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 
 from polyagents.benchmarks import measure
+from polyagents.console import markdown
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_files import model_options
 
