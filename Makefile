@@ -2,7 +2,7 @@
 #
 #   make demo       train, compare and talk to the three rankers, on a small built-in task
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
-#   make lint       ruff and mypy
+#   make lint       ruff, mypy, and which room imports which
 #   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
 #   make clean      remove what tests, builds and the demo left behind; .venv stays
 
@@ -30,6 +30,7 @@ lint: $(stamp)
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
+	$(python) scripts/lint_imports.py
 
 clean:
 	rm -rf build dist *.egg-info demo-output .pytest_cache .mypy_cache .ruff_cache

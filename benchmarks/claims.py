@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from polyagents.benchmarks import measure, report
+from polyagents.benchmarks import measure
+from polyagents.console import markdown
 
 EXAMPLES = 3072  # of a bi- or poly-encoder's training
 CROSS_EXAMPLES = 160  # cost about as much: each example is 20 pairs, a context in each of them
@@ -155,7 +156,7 @@ def main() -> None:
             pool.shutdown(cancel_futures=True)
             raise
     print(measure.machine())
-    print(report.markdown(table(opt.folder)))
+    print(markdown(table(opt.folder)))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from random import Random
 from tqdm import tqdm
 
 from polyagents.benchmarks.measure import machine
-from polyagents.benchmarks.report import markdown
 from polyagents.benchmarks.wiki_search import measured, words
+from polyagents.console import markdown
 from polyagents.tasks.streaming.zstandard import zstd
 
 OPEN = 3_000  # threads that are answered at the same time

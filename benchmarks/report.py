@@ -11,6 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from polyagents.benchmarks import measure
+from polyagents.console import markdown
 
 COLOURS = {"bi": "#0072b2", "poly 16": "#009e73", "poly 64": "#d55e00", "poly 360": "#cc79a7"}
 
@@ -23,22 +24,6 @@ def publish(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as out:
         json.dump({"machine": measure.machine()} | tables, out, indent=1)
-
-
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """A table with every column that a row has."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [columns, ["---"] * len(columns), *[[cell(row.get(name)) for name in columns] for row in rows]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def cell(value: Any) -> str:
-    """Three digits that count."""
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "" if value is None else str(value)
 
 
 def scoring_picture(rows: Sequence[dict[str, Any]], path: str) -> None:

@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 from parlai.core.params import ParlaiParser
 
 from polyagents.benchmarks.measure import machine
-from polyagents.commands.rank import read_contexts
 from polyagents.commands.serve import address, listening, server_of
+from polyagents.files.context_lines import read_contexts
 from polyagents.serving.app import create_app
 from polyagents.serving.limits import TOGETHER
 from polyagents.serving.served import Served

@@ -13,7 +13,8 @@ from typing import Any
 from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 
-from polyagents.benchmarks import measure, report
+from polyagents.benchmarks import measure
+from polyagents.console import markdown
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_files import model_options
 
@@ -50,7 +51,7 @@ def main() -> None:
         with open(path, encoding="utf-8", errors="replace") as text:
             lines.update(dict.fromkeys(line.rstrip("\n") for line in text))
     print(measure.machine())
-    print(report.markdown([compare(file, list(lines))]))
+    print(markdown([compare(file, list(lines))]))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 from tqdm import tqdm
 
 from polyagents.benchmarks.measure import machine
-from polyagents.benchmarks.report import markdown
+from polyagents.console import markdown
 
 PARAGRAPHS = 6  # of 4 sentences: 3,000 characters, as the articles of English Wikipedia have on average
 STREAM = 100  # pages in each bz2 stream of a multistream dump

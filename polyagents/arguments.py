@@ -55,7 +55,7 @@ def with_hyphens(argument: str) -> str:
 
 
 def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Print what is wrong with a command line, and the flag that may have been meant, to standard error; exit with 2."""
+    """Print to standard error what is wrong with a command line, and which flag may be meant; exit with code 2."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
     wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
     close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []

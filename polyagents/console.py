@@ -1,7 +1,8 @@
-"""How commands talk in a terminal: sentences go to standard error, results to standard output."""
+"""What commands print: sentences to standard error, and results, such as tables, to standard output."""
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from tqdm import tqdm
 
@@ -23,3 +24,19 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of cells as lines whose columns stand below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as a table in Markdown, with every column that a row has."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [columns, ["---"] * len(columns), *[[cell(row.get(name)) for name in columns] for row in rows]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell(value: Any) -> str:
+    """A value with the three digits that count."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else str(value)

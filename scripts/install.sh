@@ -53,7 +53,7 @@ explain() {
     if grep -qi 'no space left\|disk quota' "$log"; then
         fail "the disk is full; free about 10 GB for $(pwd)/.venv and the temporary folder (TMPDIR moves that), then run again"
     elif grep -qi 'connection broken\|connection error\|timed out\|HTTP error\|client error\|server error' "$log"; then
-        fail "the package registry did not answer; check the network and pip's settings (pip config list), then run again: it goes on from here"
+        fail "the package registry did not answer; check the network and pip's settings (pip config list), then run again, which resumes the set-up"
     elif grep -qi 'no matching distribution\|ResolutionImpossible' "$log"; then
         fail "the package registry has nothing for $(.venv/bin/python --version) on this machine that fits; remove .venv (rm -r .venv) and try another Python: make install PYTHON=python3.12"
     fi

@@ -401,7 +401,7 @@ def test_sources_and_folders_that_cannot_be_used(tmp_path, refused):
     (tmp_path / "model.txt").write_bytes(b"\0\1\2")
     (tmp_path / "fine.txt").write_text("one\ntwo\n")
     out = tmp_path / "out"
-    assert "needs --source and --outdir" in refused("--source", tmp_path / "fine.txt")
+    assert "arguments are required: --outdir" in refused("--source", tmp_path / "fine.txt")
     assert "is neither a file nor a folder" in refused("--source", tmp_path / "nothing", "--outdir", out)
     assert "holds no file *.jsonl" in refused("--source", tmp_path / "empty", "--outdir", out)
     assert "no pair that can be used (2 malformed lines)" in refused("--source", tmp_path / "no.jsonl", "--outdir", out)

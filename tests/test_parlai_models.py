@@ -321,7 +321,7 @@ def test_conversion_overwrites_nothing(copy, tmp_path, capsys):
             convert(copy("bi"), target, tmp_path / "there")
     with pytest.raises(SystemExit):
         convert(copy("bi"), "onnx", tmp_path / "new")
-    assert "--to" in capsys.readouterr().err
+    assert "argument --to: invalid choice: 'onnx'" in capsys.readouterr().err
 
 
 # ---- what a start decides --------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def drawn(whole_words):
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 1_000, (500, 64), generator=draw)
     real = torch.arange(64) < torch.randint(1, 65, (500, 1), generator=draw)
-    vocabulary = Vocabulary(4, torch.arange(1_000) >= 5, torch.arange(1_000) < 600)
+    vocabulary = MaskingVocabulary(4, torch.arange(1_000) >= 5, torch.arange(1_000) < 600)
     hidden, chosen = mask(Tokens(ids, real), vocabulary, draw, whole_words)
     return ids, real, vocabulary, hidden.ids, chosen
 

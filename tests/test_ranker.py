@@ -11,7 +11,7 @@ from commands import own
 
 from polyagents import InputError, Match, Ranker
 from polyagents.commands.parlai_command import check_model_file, with_full_names
-from polyagents.commands.rank import read_contexts
+from polyagents.files.context_lines import read_contexts
 
 REPLIES = ["i am here", "canada is in north america", "fruits are still very nice", "i am here"]
 CONTEXTS = ["where is canada", "hi", "your persona: i ski .\nhello\nhow are you ?"]

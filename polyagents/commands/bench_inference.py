@@ -35,7 +35,7 @@ def run(opt: Mapping[str, Any]) -> None:
     import torch  # which a wrong flag should not wait for, nor for the peers
 
     from polyagents.benchmarks import inference, report
-    from polyagents.commands.rank import read_contexts
+    from polyagents.files.context_lines import read_contexts
     from polyagents.index.texts import FileTexts
     from polyagents.ranker import Ranker
 

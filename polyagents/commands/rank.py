@@ -4,11 +4,11 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser, positive_int
-from polyagents.errors import InputError
+from polyagents.files.context_lines import read_contexts
 from polyagents.models.options import PRECISIONS
 
 if TYPE_CHECKING:
@@ -32,27 +32,6 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--precision", choices=PRECISIONS, default=None, help="by default as in training")
     return parser
-
-
-def read_contexts(lines: TextIO) -> Iterator[str]:
-    r"""The contexts of a stream, one per line; blank lines are skipped.
-
-    A line is plain text, or JSON: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for turns.
-    """
-    for number, line in enumerate(lines, 1):
-        line = line.strip()
-        if not line.startswith("{"):
-            if line:
-                yield line
-            continue
-        try:
-            context = json.loads(line)["context"]
-            yield context if isinstance(context, str) else "\n".join(context)
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f'Line {number} of the input is no context: give plain text, or JSON such as {{"context": "hi"}} or '
-                f'{{"context": ["first turn", "second turn"]}}.'
-            ) from error
 
 
 def run(opt: Mapping[str, Any]) -> None:

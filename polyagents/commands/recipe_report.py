@@ -12,8 +12,7 @@ import torch
 from tqdm import tqdm
 
 from polyagents.benchmarks import measure
-from polyagents.benchmarks.report import markdown
-from polyagents.console import say
+from polyagents.console import markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.parlai_agents.fixed_candidates import located

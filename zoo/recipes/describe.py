@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from polyagents.console import in_columns
+from polyagents.console import in_columns, markdown
 
 from .paper import Value
 from .recipe import GPUS, PAPERS_MACHINE, RECIPES, SMOKE, Recipe
@@ -44,8 +44,6 @@ def text_table() -> str:
 
 def markdown_table() -> str:
     """All recipes, for docs/recipes.md."""
-    from polyagents.benchmarks.report import markdown  # which loads what draws pictures: not to list recipes
-
     rows = [dict(zip(HEAD, cells(recipe), strict=True)) for recipe in RECIPES.values()]
     return markdown([row | {"recipe": f"`{row['recipe']}`"} for row in rows])
 

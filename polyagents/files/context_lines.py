@@ -1,0 +1,31 @@
+"""Contexts in a stream of lines, as `polyagents rank` takes them."""
+
+import json
+from collections.abc import Iterator
+from typing import TextIO
+
+from polyagents.errors import InputError
+
+
+def read_contexts(lines: TextIO) -> Iterator[str]:
+    r"""The contexts of a stream, one per line; blank lines are skipped.
+
+    A line is plain text, or JSON: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for turns.
+
+    Raises:
+        InputError: a line is JSON and no context; its number is said.
+    """
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        if not line.startswith("{"):
+            if line:
+                yield line
+            continue
+        try:
+            context = json.loads(line)["context"]
+            yield context if isinstance(context, str) else "\n".join(context)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f'Line {number} of the input is no context: give plain text, or JSON such as {{"context": "hi"}} or '
+                f'{{"context": ["first turn", "second turn"]}}.'
+            ) from error
