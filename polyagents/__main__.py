@@ -105,7 +105,11 @@ def main() -> None:
             if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):
                 find(argument)  # a wrong name is said before gigabytes are downloaded
         if arguments and arguments[0] in OWN_COMMANDS:  # these need none of ParlAI's 40 scripts: half the start-up time
-            SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
+            own = {"human_eval": human_eval, "serve": serve}.get(arguments[0])
+            if own is not None:
+                own.run(vars(own.parser().parse_args(arguments[1:])))
+            else:
+                SCRIPT_REGISTRY[arguments[0]].klass._run_args(arguments[1:])
         else:
             launching.apply()
             arguments = with_our_agent(arguments)

@@ -1,11 +1,70 @@
-"""Values of command-line flags: argparse turns what they raise into one line and exit code 2."""
+"""Command lines of our own commands: the parser, and the types of its flags."""
 
 import argparse
+import difflib
 import math
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 AUTO = "auto"  # of --output-scaling
 
 
+# ---- the parser ------------------------------------------------------------------------------------------------------
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Parses the flags of one command as ParlAI's parser does, without ParlAI.
+
+    `--model_file` is `--model-file`, flags are not abbreviated, and what is wrong is said in one line with exit code 2.
+    """
+
+    def __init__(self, prog: str, description: str):
+        super().__init__(prog=prog, description=description, allow_abbrev=False, formatter_class=HelpFormatter)
+
+    def parse_known_args(  # type: ignore[override]  # argparse's type is overloaded for other namespaces
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, with hyphens for the underscores in names of flags; values stay as they are."""
+        given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
+        return super().parse_known_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong."""
+        exit_with_one_line(self, message)
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Adds to the help of each flag its default, where it has one."""
+
+    def __init__(self, prog: str, **kwargs: Any):
+        super().__init__(prog, max_help_position=8, **kwargs)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        shown = action.option_strings and action.default not in (None, False, argparse.SUPPRESS)
+        return f"{action.help} (default: %(default)s)" if shown else action.help
+
+
+def with_hyphens(argument: str) -> str:
+    """`--model_file=a_b` -> `--model-file=a_b`; anything but a flag stays as it is."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}"
+
+
+def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Print what is wrong with a command line to standard error, with the flag that may have been meant; exit code 2."""
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+    close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    sys.stderr.write(f"{parser.prog}: {message}{hint}. All flags: {parser.prog} --help\n")
+    sys.exit(2)
+
+
+# ---- types of flags --------------------------------------------------------------------------------------------------
 # argparse turns an ArgumentTypeError into one line and exit code 2.
 
 
