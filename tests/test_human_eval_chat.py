@@ -338,10 +338,32 @@ def test_other_agents_and_flags_of_parlai_go_through_parlai(trained):
         opt = vars(chat_step.parser().parse_args([trained("bi"), "-t", SAMPLE, *flags]))
         return load_partner(opt, trained("bi"))
 
-    partner = load("-tr", "40", "--inference", "topk", "--topk", "2")
+    partner = load("-histsz", "3", "--inference", "topk", "--topk", "2")
     assert isinstance(partner, ParlaiPartner)
-    assert (partner.agent.opt["truncate"], partner.agent.opt["inference"]) == (40, "topk")
-    assert partner.agent.opt["task"] == SAMPLE
+    opt = partner.agent.opt
+    assert (opt["history_size"], opt["inference"], opt["task"], opt["seed"]) == (3, "topk", SAMPLE, 0)
+
+
+def test_flags_that_the_step_does_not_know_are_kept_for_parlai():
+    given = [
+        "M",
+        "N",
+        "-tr",
+        "72",
+        "-t",
+        "x",
+        "-histsz",
+        "-1",
+        "--history_size",
+        "3",
+        "--seed",
+        "5",
+        "-m",
+        "ir_baseline",
+    ]
+    opt = chat_step.parser().parse_args(given)
+    assert opt.model_flags == ["-tr", "72", "-histsz", "-1", "--history-size", "3", "--model", "ir_baseline"]
+    assert (opt.files, opt.task, opt.seed) == (["M", "N"], "x", 5)
 
 
 def test_agents_that_draw_draw_the_same_after_a_restart():

@@ -93,7 +93,8 @@ def agreeing(counts: Counts) -> Floats:
         [U], 0 to 1.
     """
     raters = counts.sum(1)
-    return (counts * (counts - 1)).sum(1) / (raters * (raters - 1))
+    shares: Floats = (counts * (counts - 1)).sum(1) / (raters * (raters - 1))
+    return shares
 
 
 def disagreement(counts: Counts, times: Counts) -> Floats:
@@ -110,7 +111,8 @@ def disagreement(counts: Counts, times: Counts) -> Floats:
         [...], 0 to 1.
     """
     raters = counts.sum(1)
-    return times @ (raters * (1 - agreeing(counts))) / (times @ raters)
+    observed: Floats = times @ (raters * (1 - agreeing(counts))) / (times @ raters)
+    return observed
 
 
 def expected_disagreement(counts: Counts, groups: Counts) -> float:
@@ -128,4 +130,4 @@ def expected_disagreement(counts: Counts, groups: Counts) -> float:
         values = counts[groups == group].sum(0)
         total = values.sum()
         expected += (total**2 - (values**2).sum()) / (total - 1)
-    return expected / counts.sum()
+    return float(expected / counts.sum())

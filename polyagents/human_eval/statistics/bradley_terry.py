@@ -86,14 +86,16 @@ def prior(wins: Floats) -> Floats:
     log-odds; in general it is, for balanced comparisons of similar models, Firth's (1993) reduction of bias.
     """
     compared = (wins + wins.T) > 0
-    return compared * (len(wins) - 1) / compared.sum()
+    imaginary: Floats = compared * (len(wins) - 1) / compared.sum()
+    return imaginary
 
 
 def strengths(wins: Floats) -> Floats:
     """Fit the strengths [K] of greatest likelihood, with mean 0, to wins [K, K], the prior among them."""
     # choix gives up after 100 rounds, which some 7 of 1,000 random sparse comparisons need.
-    found = choix.ilsr_pairwise_dense(wins, max_iter=10_000, tol=1e-6)
-    return found - found.mean()
+    found: Floats = choix.ilsr_pairwise_dense(wins, max_iter=10_000, tol=1e-6)
+    centred: Floats = found - found.mean()
+    return centred
 
 
 def refitted(wins: Floats, start: Floats) -> Floats:
@@ -107,7 +109,7 @@ def refitted(wins: Floats, start: Floats) -> Floats:
         [R, K].
     """
     compared = wins + wins.swapaxes(1, 2)
-    found = np.tile(start, (len(wins), 1))
+    found: Floats = np.tile(start, (len(wins), 1))
     for _ in range(MOST_STEPS):
         over = expit(found[:, :, None] - found[:, None, :])
         gradient = (wins - compared * over).sum(2)
@@ -118,13 +120,15 @@ def refitted(wins: Floats, start: Floats) -> Floats:
         found += step
         if np.abs(step).max() < 1e-6:
             break
-    return found - found.mean(1, keepdims=True)
+    centred: Floats = found - found.mean(1, keepdims=True)
+    return centred
 
 
 def win_rates(strengths: Floats) -> Floats:
     """Return how often each model [..., K] would be preferred over one of the others, drawn at random."""
-    over = expit(strengths[..., :, None] - strengths[..., None, :])
-    return (over.sum(-1) - 0.5) / (strengths.shape[-1] - 1)  # without itself, which it would beat half of the time
+    over: Floats = expit(strengths[..., :, None] - strengths[..., None, :])
+    rates: Floats = (over.sum(-1) - 0.5) / (strengths.shape[-1] - 1)  # without itself, beaten half of the time
+    return rates
 
 
 def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:

@@ -51,4 +51,5 @@ def bootstrap_interval(draws: Floats, units: int) -> Floats:
     """
     distance = stats.t.ppf((1 + CONFIDENCE) / 2, units - 1) * np.sqrt(units / (units - 1))
     tail = stats.norm.cdf(-distance)
-    return np.quantile(draws, [tail, 1 - tail], axis=0)
+    ends: Floats = np.quantile(draws, [tail, 1 - tail], axis=0)
+    return ends

@@ -61,7 +61,9 @@ def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
         return load_ranker(opt, file, saved)
     with parlai_for(f"{file} with {' '.join(opt['model_flags'])}" if is_ranker else file):
         from polyagents.parlai_agents.chat_partner import ParlaiPartner, command_options, load_agent
-    return ParlaiPartner(load_agent(command_options(for_parlai(opt, **model_of(opt, file)), {"seed": opt["seed"]})))
+    return ParlaiPartner(
+        load_agent(command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)), {"seed": opt["seed"]}))
+    )
 
 
 def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> "RankerPartner":
@@ -106,7 +108,9 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
         return path
     with parlai_for(f"{path} is not there: finding or writing it"):
         from polyagents.parlai_agents import chat_partner
-    return chat_partner.candidates_file(chat_partner.command_options(for_parlai(opt, **model_of(opt, file)), {}))
+    return chat_partner.candidates_file(
+        chat_partner.command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)), {})
+    )
 
 
 def saved_options(file: str) -> Mapping[str, Any]:
@@ -133,9 +137,8 @@ def architecture(saved: Mapping[str, Any]) -> str | None:
     return agent.removeprefix("polyagents:") if agent.startswith("polyagents:") else architecture_of(agent)
 
 
-def model_of(opt: Mapping[str, Any], file: str) -> dict[str, str | None]:
-    """Return ParlAI's --model-file and --model: ours for what ParlAI's agents wrote, unless a flag names another."""
-    from polyagents.zoo.models import our_agent
+def agent_of(opt: Mapping[str, Any], file: str) -> str | None:
+    """Return our agent for what one of ParlAI's agents wrote; None for other models, and where a flag names one."""
+    from polyagents.zoo.models import our_agent  # loads transformers
 
-    is_named = {"-m", "--model"} & set(opt["model_flags"])
-    return {"model_file": file, "model": None if is_named else our_agent(file)}
+    return None if "--model" in opt["model_flags"] else our_agent(file)

@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.records import Conversation
-from polyagents.human_eval.steps.chat_partners import check_model_file, model_of
+from polyagents.human_eval.steps.chat_partners import agent_of, check_model_file
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run(opt: Mapping[str, Any]) -> None:
     with parlai_for("human_eval self_chat"):
         from polyagents.parlai_agents.chat_partner import command_options, load_agent, load_other_agent, seed_all
         from polyagents.parlai_agents.self_chat import read_openings, self_chat
-    model = opt["model"] or model_of(opt, file)["model"]
+    model = opt["model"] or agent_of(opt, file)
     parlai_opt = command_options(for_parlai(opt, model=model), {"seed": opt["seed"]})
     openings = read_openings(parlai_opt, opt["conversations"], opt["seed"])
     name = file or opt["model"]
@@ -59,7 +59,7 @@ def run(opt: Mapping[str, Any]) -> None:
     spoken = []
     with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
         agent = load_agent(parlai_opt)
-        other = load_other_agent(parlai_opt, **model_of(opt, partner)) if partner else agent.clone()
+        other = load_other_agent(parlai_opt, partner, agent_of(opt, partner)) if partner else agent.clone()
         for number, opening in enumerate(openings):
             # Of two models each speaks first in every second conversation.
             order = slice(None, None, -1 if number % 2 and names[0] != names[1] else None)

@@ -6,6 +6,7 @@ ParlAI's agents have hundreds of flags, which only ParlAI knows. What a step doe
 import argparse
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,11 +26,11 @@ class ModelStepParser(CommandParser):
     ) -> argparse.Namespace:
         """Parse the flags that the step knows.
 
-        ParlAI's short names are translated here: argparse would take `-tr 72` for `-t r`, were -t declared.
+        ParlAI's short names are kept from argparse, which would take -histsz for -h, and -tr for -t, were -t declared.
         """
-        given = [SHORT.get(argument, argument) for argument in args or ()]
+        given = [SHORT.get(argument) or re.sub(r"^(?=-[a-zA-Z]\w)", "--", argument) for argument in args or ()]
         parsed, rest = self.parse_known_args(given, namespace)
-        parsed.model_flags = rest
+        parsed.model_flags = [re.sub(r"^--(?=-)", "", argument) for argument in rest]
         # argparse would also take a value of an unknown flag for a file.
         parsed.files = list(itertools.takewhile(lambda argument: not argument.startswith("-"), given))
         return parsed
