@@ -341,7 +341,7 @@ def test_other_agents_and_flags_of_parlai_go_through_parlai(trained):
     partner = load("-histsz", "3", "--inference", "topk", "--topk", "2")
     assert isinstance(partner, ParlaiPartner)
     opt = partner.agent.opt
-    assert (opt["history_size"], opt["inference"], opt["task"], opt["seed"]) == (3, "topk", SAMPLE, 0)
+    assert (opt["history_size"], opt["inference"], opt["task"]) == (3, "topk", SAMPLE)
 
 
 def test_flags_that_the_step_does_not_know_are_kept_for_parlai():

@@ -413,7 +413,8 @@ def test_the_count_of_the_checkpoint_decides_where_the_stats_are_older(tmp_path)
 
 
 def test_processes_that_start_from_different_places_are_refused(bert, monkeypatch):
-    monkeypatch.setattr(distributed, "gathered", lambda own: [own, Position(total=7)])
+    monkeypatch.setattr(distributed, "is_distributed", lambda: True)
+    monkeypatch.setattr(distributed, "gathered", lambda own: [own, "of another checkpoint"])
     with pytest.raises(InputError, match="a folder that all machines share"):
         make(bert)
 

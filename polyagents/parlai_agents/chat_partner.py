@@ -13,7 +13,7 @@ from parlai.core.params import ParlaiParser
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 
 from polyagents.errors import InputError
-from polyagents.ranker import quiet
+from polyagents.parlai_agents.quiet import quiet
 
 CONTEXT = "context"  # ParlAI's id of who says a persona or topic
 
