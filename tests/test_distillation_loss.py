@@ -37,4 +37,12 @@ def test_the_hardest_negatives_are_taken_and_masked_ones_do_not_count():
     columns, counted = hardest(scores, torch.tensor([1, 3]), mask, 2)
     assert columns[0].tolist() == [1, 0, 2] and counted[0].tolist() == [True] * 3
     assert columns[1, :2].tolist() == [3, 0] and counted[1].tolist() == [True, True, False]
-    assert hardest(scores, torch.tensor([1, 3]), mask, 9)[0].shape == (2, 4)
+    columns, counted = hardest(scores, torch.tensor([1, 3]), mask, 9)
+    assert columns.shape == counted.shape == (2, 4) and counted.dtype == torch.bool
+    assert columns[0].sort().values.tolist() == [0, 1, 2, 3] and columns[1, :2].tolist() == [3, 0]
+    assert counted.tolist() == [[True, True, True, False], [True, True, False, False]]
+
+
+def test_a_label_alone_has_no_negatives():
+    columns, counted = hardest(torch.tensor([[2.0], [3.0]]), torch.tensor([0, 0]), torch.ones(2, 1).bool(), 5)
+    assert columns.tolist() == [[0], [0]] and counted.tolist() == [[True], [True]]

@@ -83,6 +83,77 @@ def test_close_context_vectors_ask_once():
     assert sorted(apart) == [0, 1, 2] and [apart[one] for one in itself] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_lists_are_twice_as_long_as_the_answer_at_least(store, k):
+    complete, asked = Complete(store, 6), []
+
+    class Recording:
+        length = 6
+
+        def nearest(self, vectors, count):
+            asked.append(count)
+            return complete.nearest(vectors, count)
+
+    search_shortlist(query(), Recording(), store, k)
+    assert set(asked) == {max(6, 2 * k)}
+
+
+def test_the_first_candidate_is_found_as_any_other(store):
+    own = store.rows([0, 1, 2])
+    asked = Query(own.unsqueeze(1), torch.ones(3, 1).bool())
+    found, complete = search_shortlist(asked, Complete(store, 6), store, 1)
+    assert found.indices.tolist() == search(asked, store, 1).indices.tolist()
+    assert 0 in found.indices and all(complete)
+
+
+def test_where_all_that_lists_hold_was_deleted_the_search_is_exact(store):
+    asked = query(1)
+    fewer = store.delete({int(index) for index in search(asked, store, 30).indices.flatten()})
+    found, complete = search_shortlist(asked, Complete(fewer, 6), fewer, 10)
+    exact = search(asked, fewer, 10)
+    assert found.indices.tolist() == exact.indices.tolist() and all(complete)
+    np.testing.assert_array_equal(found.scores, exact.scores)
+
+
+class Rounded(Complete):
+    """Lists in the order of rounded dot products, as those of a quantised index."""
+
+    step = 0.5
+
+    def nearest(self, vectors, count):
+        values, indices = ((vectors @ self.vectors.T / self.step).floor() * self.step).topk(count)
+        return values.numpy(), indices.numpy()
+
+
+@pytest.mark.parametrize(("m", "spread"), [(1, 0.0), (9, 0.02), (9, 0.05)])
+@pytest.mark.parametrize("lists", [Complete, Rounded])
+def test_the_stop_rule_sees_rounding_and_context_vectors_that_did_not_ask(store, lists, m, spread):
+    """Where it holds, the answer is exact: also when many context vectors are asked for by one, from rounded lists."""
+    asked = query(m, examples=60, spread=spread)
+    asked = Query(asked.vectors, asked.mask, 5.0)
+    held = 0
+    for length in (20, 120):
+        found, complete = search_shortlist(asked, lists(store, length), store, 3)
+        exact = search(asked, store, 3)
+        for done, ours, best in zip(complete, found.indices, exact.indices, strict=True):
+            assert not done or ours.tolist() == best.tolist()
+        held += sum(complete)
+    assert held > 0
+
+
+def test_which_context_vectors_ask():
+    one, apart = torch.zeros(16), torch.eye(16)
+    one[0] = 1.0
+    # 0.085 from each other, of length 1: one asks for all; 0.17: each for itself.
+    assert len(representatives(one + 0.06 * apart[1:])[0]) == 1
+    assert len(representatives(one + 0.12 * apart[1:])[0]) == 15
+    # The one in the middle asks first, and no other has to: 0.09 from all of them, which are 0.13 from each other.
+    around = one + 0.09 * apart[1:]
+    asking, stand_in = representatives(torch.cat([around[:5], one.unsqueeze(0), around[5:]]))
+    assert asking == [5] and stand_in.tolist() == [0] * 16
+    assert representatives(torch.zeros(3, 4))[0] == [0]
+
+
 def test_lists_of_everything_are_complete(store):
     found, complete = search_shortlist(query(9), Complete(store, COUNT), store, 10)
     assert all(complete) and found.indices.tolist() == search(query(9), store, 10).indices.tolist()
