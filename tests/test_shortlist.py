@@ -1,5 +1,6 @@
 """Approximate search: the stop rule is true for complete lists, and FAISS's are as good as the build says."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -115,30 +116,51 @@ def test_where_all_that_lists_hold_was_deleted_the_search_is_exact(store):
     np.testing.assert_array_equal(found.scores, exact.scores)
 
 
-class Rounded(Complete):
-    """Lists in the order of rounded dot products, as those of a quantised index."""
+def small_store(tmp_path, vectors):
+    """A store of these vectors, and after them some that are far from everything."""
+    vectors = torch.tensor([*vectors, *([-1.0, 0.0] for _ in range(9))])
+    (tmp_path / "few.txt").write_text("\n".join(map(str, range(len(vectors)))))
+    maker = CandidateEncoder("model", lambda texts: vectors[[int(text) for text in texts]], "fp32")
+    return CandidateStore.build(str(tmp_path / "few.txt"), str(tmp_path / "few"), maker)
 
-    step = 0.5
+
+@dataclasses.dataclass
+class Listed:
+    """A shortlist that knows one answer."""
+
+    values: list
+    indices: list
+    length: int = 4
 
     def nearest(self, vectors, count):
-        values, indices = ((vectors @ self.vectors.T / self.step).floor() * self.step).topk(count)
-        return values.numpy(), indices.numpy()
+        assert (len(vectors), count) == (1, len(self.values))
+        return np.array([self.values], np.float32), np.array([self.indices])
 
 
-@pytest.mark.parametrize(("m", "spread"), [(1, 0.0), (9, 0.02), (9, 0.05)])
-@pytest.mark.parametrize("lists", [Complete, Rounded])
-def test_the_stop_rule_sees_rounding_and_context_vectors_that_did_not_ask(store, lists, m, spread):
-    """Where it holds, the answer is exact: also when many context vectors are asked for by one, from rounded lists."""
-    asked = query(m, examples=60, spread=spread)
-    asked = Query(asked.vectors, asked.mask, 5.0)
-    held = 0
-    for length in (20, 120):
-        found, complete = search_shortlist(asked, lists(store, length), store, 3)
-        exact = search(asked, store, 3)
-        for done, ours, best in zip(complete, found.indices, exact.indices, strict=True):
-            assert not done or ours.tolist() == best.tolist()
-        held += sum(complete)
-    assert held > 0
+def test_a_context_vector_that_did_not_ask_may_have_better_ones_outside_of_the_list(tmp_path):
+    """(10, .9) lies so close to (10, 0) that only the latter asks. The fifth is its best, and stands in no list."""
+    store = small_store(tmp_path, [[1.02, 0.0], [1.0, 0.3], [1.005, 0.0], [1.004, 0.0], [0.95, 1.0]])
+    asked = Query(torch.tensor([[[10.0, 0.0], [10.0, 0.9]]]), torch.ones(1, 2).bool(), 100.0)
+    found, complete = search_shortlist(asked, Listed([10.2, 10.05, 10.04, 10.0], [0, 2, 3, 1]), store, 2)
+    assert found.indices.tolist() == [[1, 0]] and complete == [False]
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_where_a_list_is_rounded_a_better_one_may_stand_outside_of_it(tmp_path, rounded):
+    """The first one's product is 6, and listed as 4.5: by as much the last of the list may be wrong."""
+    store = small_store(tmp_path, [[6.0, 0.0], [4.4, 0.0], [4.3, 0.0], [4.2, 0.0], [5.5 if rounded else 4.0, 0.0]])
+    asked = Query(torch.tensor([[[1.0, 0.0]]]), torch.ones(1, 1).bool())
+    values, indices = [4.5 if rounded else 6.0, 4.4, 4.3, 4.2], [0, 1, 2, 3]
+    found, complete = search_shortlist(asked, Listed(values, indices), store, 2)
+    assert found.indices.tolist() == [[0, 1]] and complete == [not rounded]
+
+
+def test_a_list_with_gaps_says_no_more_than_what_it_holds(tmp_path):
+    """-1 where an index has no more: neither a candidate, nor a bound that all others lie below."""
+    store = small_store(tmp_path, [[6.0, 0.0], [4.4, 0.0], [4.3, 0.0], [5.5, 0.0]])
+    asked = Query(torch.tensor([[[1.0, 0.0]]]), torch.ones(1, 1).bool())
+    found, complete = search_shortlist(asked, Listed([4.5, 4.4, 4.3, -9e9], [0, 1, 2, -1]), store, 2)
+    assert found.indices.tolist() == [[0, 1]] and complete == [False]
 
 
 def test_which_context_vectors_ask():
