@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 from backbones import save
-from commands import SAMPLE, evaluate, run, train, updates_in_checkpoint, weights, write_task
+from commands import SAMPLE, evaluate, run, train, updates_in_checkpoint, weights, workers, write_task
 from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
-from test_distributed import workers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import polyagents
