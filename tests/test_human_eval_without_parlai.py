@@ -1,4 +1,4 @@
-"""Human evaluation where importing ParlAI fails: every step works but those that ask for a task or an agent of ParlAI's."""
+"""Human evaluation where importing ParlAI fails: all works but what asks for a task or an agent of ParlAI's."""
 
 import json
 import subprocess

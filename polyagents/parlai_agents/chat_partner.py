@@ -12,6 +12,7 @@ from parlai.core.params import ParlaiParser
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 
 from polyagents.errors import InputError
+from polyagents.parlai_agents import compat
 from polyagents.ranker import quiet
 
 CONTEXT = "context"  # ParlAI's id of who says a persona or topic
@@ -49,6 +50,7 @@ class ParlaiPartner:
 
 def command_options(arguments: Sequence[str]) -> Opt:
     """Parse the flags of ParlAI, of a task and of a model for a chat."""
+    compat.apply()  # the agents of ParlAI are loaded past ours, which would apply it
     parser = ParlaiParser(True, True)
     parser.set_defaults(interactive_mode=True, datatype="valid", batchsize=1)
     return Opt(parser.parse_args(list(arguments)))
