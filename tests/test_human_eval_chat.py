@@ -28,7 +28,7 @@ from polyagents.human_eval.records import HUMAN, ChatMessage, RatedChat
 from polyagents.human_eval.statistics.evaluation_report import write_report
 from polyagents.human_eval.statistics.ratings import mean_of_people, ratings
 from polyagents.human_eval.steps import serve_chats as chat_step
-from polyagents.human_eval.steps.chat_partners import load_partner
+from polyagents.human_eval.steps.load_partners import load_partner
 from polyagents.human_eval.storage.chat_plan import ChatState
 from polyagents.human_eval.storage.chat_results import rated_chats
 from polyagents.human_eval.storage.chat_store import ChatStore
