@@ -86,8 +86,8 @@ def queries(ranker: Ranker, context: str) -> dict[str, Query]:
 
     Where the model's own number of codes is another, codes are drawn as its own are spread.
     """
-    module = ranker.agent.module
-    tokens = ranker.agent.tokens([ranker.agent.context_ids(context)])
+    module = ranker.model.module
+    tokens = ranker.model.tokens([ranker.model.context_ids(context)])
     states = module.context_encoder(tokens)
     mean = context_vectors(states, tokens.mask, "codes", 1, torch.zeros(1, states.size(-1)))
     asked = {"bi": Query(mean.vectors, mean.mask)}
@@ -114,7 +114,7 @@ def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int]
             matrix = stored.matrix() if count <= 100_000 else None
             for name, query in tqdm(queries(ranker, context).items(), desc=f"{count:,} x {width}"):
                 asked = Query(wider(query.vectors), query.mask) if doubled else query
-                row = score_row(name, asked, stored, matrix, ranker.agent.opt["dict_file"], rounds)
+                row = score_row(name, asked, stored, matrix, ranker.model.saved["dict_file"], rounds)
                 rows.append({"width": width} | row | {"bound ms": bound, "of bound": row["ours ms"] / bound})
     return rows
 
@@ -153,7 +153,7 @@ def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Seq
         if len(texts) < count:
             continue
         with fixed_candidates(agent, InMemoryCandidates(texts[:count], vectors[:count].float())):
-            parlai = peers.parlai_agent(kind, *same, m, "codes", dict_file=ranker.agent.opt["dict_file"])
+            parlai = peers.parlai_agent(kind, *same, m, "codes", dict_file=ranker.model.saved["dict_file"])
             peers.set_fixed_candidates(parlai, texts[:count], vectors[:count])
             turn = itertools.cycle(contexts)
             speakers = {"ours": agent, "parlai": parlai}
@@ -190,15 +190,15 @@ def ratio_of(times: dict[str, float]) -> Row:
 
 def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
     """Texts to vectors, candidates a second: ours as build_index does it, ParlAI's as it encodes a fixed set."""
-    same = sizes(ranker.agent.module.context_encoder.backbone)
-    parlai = peers.parlai_agent("poly", *same, 64, "codes", dict_file=ranker.agent.opt["dict_file"])
+    same = sizes(ranker.model.context_encoder.backbone)
+    parlai = peers.parlai_agent("poly", *same, 64, "codes", dict_file=ranker.model.saved["dict_file"])
     ways = {
-        "ours": lambda: ranker.agent.encode_texts(texts, low_precision=True),
+        "ours": lambda: ranker.model.encode_texts(texts, low_precision=True),
         "parlai": lambda: peers.encode_candidates(parlai, texts),
     }
     times = side_by_side(ways, rounds)
     rate = {name: len(texts) / value * 1e3 for name, value in times.items()}
-    tokens = sum(len(candidate.ids) for candidate in ranker.agent.as_candidates(texts)) / len(texts)
+    tokens = sum(len(candidate.ids) for candidate in ranker.model.candidates(texts)) / len(texts)
     return [
         {"way": name, "candidates/s": value, "tokens each": tokens, "ratio": value / rate["parlai"]}
         for name, value in rate.items()
@@ -259,8 +259,8 @@ def approximate(
 def reranking(cross: Ranker, context: str, texts: Sequence[str], rounds: int) -> list[Row]:
     """A cross-encoder over one context and 100 replies, in fp32: ours, sentence-transformers', ParlAI's."""
     theirs = peers.st_cross_encoder(cross)
-    same = sizes(cross.agent.module.encoder.backbone)
-    parlai = peers.parlai_agent("cross", *same, dict_file=cross.agent.opt["dict_file"])
+    same = sizes(cross.model.context_encoder.backbone)
+    parlai = peers.parlai_agent("cross", *same, dict_file=cross.model.saved["dict_file"])
     pairs = [(context, text) for text in texts]
     np.testing.assert_allclose(cross.score(context, texts), theirs.predict(pairs), rtol=1e-3, atol=1e-4)
     times = side_by_side(

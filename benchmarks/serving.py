@@ -19,10 +19,10 @@ from multiprocessing.connection import Connection
 from parlai.core.params import ParlaiParser
 
 from polyagents.benchmarks.measure import machine
-from polyagents.commands.serve import address, listening, server_of
 from polyagents.files.context_lines import read_contexts
-from polyagents.serving.app import create_app
+from polyagents.serving.http_server import address, listening, server_of
 from polyagents.serving.limits import TOGETHER
+from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
 UNLIMITED = 1_000_000_000  # requests per minute: the measurement is one client

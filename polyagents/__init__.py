@@ -12,43 +12,50 @@ from polyagents.errors import InputError
 
 if TYPE_CHECKING:
     from polyagents.index.store import CandidateStore
-    from polyagents.parlai_agents.agent import BiEncoderAgent as BiEncoder
-    from polyagents.parlai_agents.agent import CrossEncoderAgent as CrossEncoder
-    from polyagents.parlai_agents.agent import PolyEncoderAgent as PolyEncoder
     from polyagents.pretraining.agent import PretrainAgent as Pretrain
     from polyagents.ranker import Match, Ranker
 
 __version__ = "0.1.0"
 __all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Pretrain", "Ranker"]
 
-# Public name -> where it is defined.
+# Public name -> the module that defines it, and its name there.
 LIBRARY = {
     "CandidateStore": ("polyagents.index.store", "CandidateStore"),
     "Match": ("polyagents.ranker", "Match"),
     "Ranker": ("polyagents.ranker", "Ranker"),
 }
-AGENTS = {  # ParlAI resolves -m polyagents:NAME by this name
-    "BiEncoder": ("polyagents.parlai_agents.agent", "BiEncoderAgent"),
-    "CrossEncoder": ("polyagents.parlai_agents.agent", "CrossEncoderAgent"),
-    "PolyEncoder": ("polyagents.parlai_agents.agent", "PolyEncoderAgent"),
-    "Pretrain": ("polyagents.pretraining.agent", "PretrainAgent"),
-}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for.
+    """Import a public name when it is first asked for; that of an architecture is its agent.
 
     Raises:
         ImportError: it is an agent, and ParlAI is not installed; the error says how to install it.
     """
-    if name in AGENTS:
-        patches = importlib.import_module("polyagents.parlai_agents.patches")
-        patches.apply()  # an agent cannot run on an unpatched ParlAI
-    elif name not in LIBRARY:
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = (AGENTS | LIBRARY)[name]
-    value = globals()[name] = getattr(importlib.import_module(module), attribute)
+    if name in LIBRARY:
+        module, attribute = LIBRARY[name]
+        value = getattr(importlib.import_module(module), attribute)
+    else:
+        value = agent(name)
+    globals()[name] = value
     return value
+
+
+def agent(name: str) -> Any:
+    """The agent of a name, which ParlAI resolves `-m polyagents:NAME` by.
+
+    Raises:
+        AttributeError: there is neither an architecture of that name nor another agent.
+        ImportError: ParlAI is not installed.
+    """
+    if name != "Pretrain" and not importlib.import_module("polyagents.models.architecture").is_known(name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module("polyagents.parlai_agents.patches").apply()  # no agent runs on an unpatched ParlAI
+    if name == "Pretrain":
+        return importlib.import_module("polyagents.pretraining.agent").PretrainAgent
+    return importlib.import_module("polyagents.parlai_agents.ranker_agent").agent_class(name)
 
 
 def __dir__() -> list[str]:

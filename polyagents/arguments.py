@@ -122,3 +122,13 @@ def probability(text: str) -> float:
     if not 0.0 <= value < 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is no probability between 0 and 1 (excluded)")
     return value
+
+
+def boolean(text: str) -> bool:
+    """A truth value, in the words that ParlAI's flags take."""
+    word = text.lower()
+    if word in ("yes", "true", "t", "1", "y"):
+        return True
+    if word in ("no", "false", "f", "n", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")

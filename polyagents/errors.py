@@ -11,3 +11,8 @@ class InputError(ValueError):
 
 class NoTestSplit(InputError):
     """A task has no test set: an error where it is evaluated, and no reason for a training to fail at its end."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for a sentence of ours."""
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__

@@ -10,26 +10,24 @@ from typing import Any, overload
 
 import numpy as np
 import torch
-from parlai.core.agents import create_agent
-from parlai.core.build_data import modelzoo_path
-from parlai.core.opt import Opt
-from parlai.core.params import ParlaiParser
-from parlai.utils import logging as parlai_logging
 
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
-from polyagents.index.builder import Worker
+from polyagents.index.builder import CandidateEncoder, Worker
 from polyagents.index.exact import search
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts
 from polyagents.index.top_k import top_k as best
-from polyagents.models.cross import CrossEncoder
 from polyagents.models.query import Query, stack_queries
-from polyagents.parlai_agents.agent import RankerAgent
-from polyagents.parlai_files import model_options
+from polyagents.options import fields_of
 from polyagents.ranking.candidate_set import columns_of, shared_set
+from polyagents.ranking.loading import architecture_of, load_model
+from polyagents.ranking.model import RankingModel
+from polyagents.ranking.options import option_groups
+from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.zoo.resolve import zoo_file
 
 Candidates = Sequence[str] | CandidateStore | InMemoryCandidates
 """What can be ranked: texts, or what `index`, `open_index` and `prepare` return."""
@@ -59,53 +57,49 @@ class Ranker:
     >>> ranker.rank("where is canada", ["i am here", "canada is in north america"], top_k=1)
     [Match(index=1, text='canada is in north america', score=...)]
 
-    A context is one string; its turns (persona lines first) are divided by line ends, as in ParlAI.
+    A context is one string; its turns (persona lines first) are divided by line ends, as in ParlAI. The class is long
+    because it is the whole public interface: a few lines of code for each call, and what a user must know of it.
+
+    Attributes:
+        model: the model, with its tokenizer and its options.
     """
 
-    def __init__(self, agent: RankerAgent):
-        self.agent = agent
-        agent.model.eval()
+    def __init__(self, model: RankingModel):
+        self.model = model
+        model.module.eval()
 
     @classmethod
-    def load(cls, model_file: str | os.PathLike[str], **overrides: Any) -> "Ranker":
+    def load(
+        cls,
+        model_file: str | os.PathLike[str],
+        no_cuda: bool = False,
+        gpu: int = -1,
+        datapath: str | None = None,
+        **overrides: Any,
+    ) -> "Ranker":
         """Load a model file that `parlai train_model` wrote, with our agents or with ParlAI's own.
 
         Args:
             model_file: its path; `model_file.opt` and `model_file.dict` lie beside it. Or its name in the zoo, such as
                 "zoo:pretrained_transformers/model_poly/model", which is downloaded at first use.
-            overrides: flags of the agent with other values, such as precision="bf16" or no_cuda=True.
+            no_cuda: use the CPU, also where there is a GPU.
+            gpu: which GPU; -1 is the current one.
+            datapath: where downloads are kept; by default where ParlAI keeps them.
+            overrides: the model's options with other values, such as precision="bf16" or text_truncate=128.
 
         Raises:
             InputError: there is no such file, or it was not trained with polyagents.
         """
-        model_file = zoo_file(os.fspath(model_file), overrides.get("datapath"))
-        if not os.path.exists(model_file) or not os.path.exists(f"{model_file}.opt"):
+        file = zoo_file(os.fspath(model_file), datapath)
+        possible = {field.name for group in option_groups(architecture_of(file)) for field in fields_of(group)}
+        if unknown := overrides.keys() - possible:
             raise InputError(
-                f"There is no trained model at {model_file}: both {model_file} and {model_file}.opt are needed. Give "
-                f"the path that was --model-file of train_model."
+                f"{', '.join(sorted(unknown))}: no option of this model; there are {', '.join(sorted(possible))}."
             )
-        with quiet():
-            parser = ParlaiParser(add_parlai_args=True, add_model_args=True)
-            # Nothing of the training run but the model: no candidates file, no optimiser, no task.
-            neutral = {
-                "eval_candidates": "inline",
-                "candidates": "inline",
-                "interactive_mode": False,
-                "init_model": None,
-            }
-            architecture = model_options.architecture_of(model_options.read(model_file).get("model"))
-            model = ["--model", f"polyagents:{architecture}"] if architecture else []
-            opt = Opt(parser.parse_args(["--model-file", model_file, *model]))
-            overrides |= {"model": opt["model"]} if architecture else {}
-            opt["override"] = neutral | {"datatype": "test"} | overrides
-            agent = create_agent(opt, requireModelExists=True)
-        if not isinstance(agent, RankerAgent):
-            raise InputError(f"{model_file} was trained as {agent.opt['model']}; Ranker loads models of polyagents.")
-        return cls(agent)
+        return cls(load_model(file, device(no_cuda, gpu), overrides))
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def score(self, contexts: str | Sequence[str], candidates: Sequence[str]) -> np.ndarray:
         """Scores of every context with every candidate.
 
@@ -122,10 +116,10 @@ class Ranker:
         if not texts or not candidates:
             empty = np.zeros((len(texts), len(candidates)), np.float32)
             return empty[0] if single else empty
-        given = self.agent.as_candidates(candidates)
+        given = self.model.candidates(candidates)
         shared = shared_set(given, None)  # equal texts are encoded once and keep their place each
         blocks = [
-            self.agent.candidate_scores([self.agent.context_ids(text) for text in block], shared).cpu().numpy()
+            self.model.scores([self.model.context_ids(text) for text in block], shared).cpu().numpy()
             for block in in_blocks(texts)
         ]
         scores = np.concatenate(blocks)[:, columns_of(given, shared)]
@@ -186,10 +180,10 @@ class Ranker:
         ]
         return matches, complete
 
-    @torch.no_grad()
     def query(self, contexts: Sequence[str]) -> Query:
-        """B contexts, encoded, as `search.search` takes them."""
-        return self.agent.query([self.agent.context_ids(text) for text in contexts])
+        """B contexts, encoded, as a search takes them."""
+        model = self._two_towers()
+        return model.query([model.context_ids(text) for text in contexts])
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
         """Matches of another ranker, in the order of this one: a cross-encoder after a bi- or poly-encoder's shortlist.
@@ -208,9 +202,9 @@ class Ranker:
         """Candidates to rank for many contexts: encoded once, in memory; as they are for a cross-encoder."""
         if not candidates:
             raise InputError("There are no candidates to prepare; give at least one text.")
-        if isinstance(self.agent.module, CrossEncoder):
+        if not isinstance(self.model, TwoTowerModel):
             return list(candidates)
-        return InMemoryCandidates.encode(list(candidates), self.agent.encode_texts)
+        return InMemoryCandidates.encode(list(candidates), self.model.encode_texts)
 
     def index(
         self,
@@ -222,7 +216,7 @@ class Ranker:
         """The candidates of a text file, one per line, encoded once.
 
         The index in `index_dir` is reused if this model made it from the same file, else built and written there; a
-        build that was stopped goes on where it was.
+        build that was stopped is resumed.
 
         Args:
             candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
@@ -230,9 +224,8 @@ class Ranker:
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, where several build together.
         """
-        self._refuse_cross()
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
-        store = CandidateStore.build(file, folder, self.agent.maker(stored_as), worker)
+        store = CandidateStore.build(file, folder, CandidateEncoder.of(self._two_towers(), stored_as), worker)
         with contextlib.suppress(InputError):  # a damaged one is named by open_index, and patched by approximate
             store.shortlist = open_shortlist(store)
         return store
@@ -244,15 +237,14 @@ class Ranker:
             index_dir: its folder.
             exact: search exactly, also where an approximate index is there.
         """
-        self._refuse_cross()
-        store = CandidateStore.open(os.fspath(index_dir), self.agent.fingerprint())
+        store = CandidateStore.open(os.fspath(index_dir), self._two_towers().fingerprint())
         store.shortlist = None if exact else open_shortlist(store)
         return store
 
     def append(self, index: CandidateStore, candidates: Sequence[str] | FileTexts) -> CandidateStore:
         """The index with more candidates at its end; those that it has already are left out."""
         texts = candidates if isinstance(candidates, FileTexts) else ListedTexts(candidates)
-        return index.append(texts, self.agent.maker(index.manifest.stored_as).encode)
+        return index.append(texts, CandidateEncoder.of(self._two_towers(), index.manifest.stored_as).encode)
 
     def approximate(self, index: CandidateStore, index_type: str, contexts: Sequence[str] | None = None) -> Description:
         """Build a FAISS index over a candidate index, which `rank` uses from then on; what it finds is told.
@@ -266,21 +258,25 @@ class Ranker:
         parts = [self.query(block) for block in in_blocks(asked)]
         return build_shortlist(index, index_type, stack_queries(parts))
 
-    def _refuse_cross(self) -> None:
-        if isinstance(self.agent.module, CrossEncoder):
+    def _two_towers(self) -> TwoTowerModel:
+        """The model, if candidates can be encoded ahead of the context.
+
+        Raises:
+            InputError: they cannot.
+        """
+        if not isinstance(self.model, TwoTowerModel):
             raise InputError(
-                "A cross-encoder cannot encode candidates ahead of the context; index them with a bi- or poly-encoder."
+                f"A {self.model.label} cannot encode candidates ahead of the context; index them with a bi- or "
+                f"poly-encoder."
             )
+        return self.model
 
 
-def zoo_file(name: str, datapath: str | None = None) -> str:
-    """The path of a model file that is named as ParlAI's commands take it; one of the zoo is downloaded."""
-    if not name.startswith("zoo:"):
-        return name
-    parser = ParlaiParser(add_parlai_args=False, add_model_args=False)
-    parser.add_parlai_data_path()
-    path: str = modelzoo_path(datapath or parser.parse_args([])["datapath"], name)
-    return path
+def device(no_cuda: bool, gpu: int) -> torch.device:
+    """The GPU, if there is one and it is wanted; else the CPU."""
+    if no_cuda or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", gpu) if gpu >= 0 else torch.device("cuda")
 
 
 def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -297,14 +293,3 @@ def reply_seconds(ranker: Ranker, contexts: Sequence[str], candidates: Candidate
         ranker.rank(context, candidates, top_k=1)
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """ParlAI logs each step of loading; a library says nothing."""
-    before = parlai_logging.logger.disabled
-    parlai_logging.logger.disabled = True
-    try:
-        yield
-    finally:
-        parlai_logging.logger.disabled = before

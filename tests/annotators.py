@@ -18,7 +18,7 @@ def texts_by_model(conversations):
     return found
 
 
-class Annotator:
+class SimulatedAnnotator:
     """Prefers a model with some probability, whatever side it is on.
 
     Args:

@@ -3,11 +3,17 @@
 import re
 from html import unescape
 
+from polyagents.commands import human_eval as command
 from polyagents.human_eval.conversations import make_conversation, make_pair, sides_of
-from polyagents.human_eval.store import Store
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
 MODELS = ("secret-poly", "secret-bi")
 SCRIPT = "<script>document.title = 'broken'</script><img src=x onerror=\"document.title='broken'\">"
+
+
+def human_eval(*arguments):
+    """Run `polyagents human_eval ARGUMENTS` in this process."""
+    command.run(vars(command.parser().parse_args(list(map(str, arguments)))))
 
 
 def conversation(model, number, said="so it is"):
@@ -18,7 +24,7 @@ def conversation(model, number, said="so it is"):
 
 def evaluation(url, pairs=3, annotators=("ada",), checks=0, said="so it is"):
     """A store at a URL, with pairs, onboarding checks (the first side is right), and annotators; and their tokens."""
-    store, made = Store(url), []
+    store, made = EvaluationStore(url), []
     for number in range(checks + pairs):
         both = [conversation(model, number, said) for model in MODELS]
         store.add_conversations(both)

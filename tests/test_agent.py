@@ -54,7 +54,7 @@ def test_repeated_labels_are_never_each_others_negatives(make, kind):
     agent = make(kind, "--candidates", "batch", "--dropout", "0", "-lr", "0")
     texts = [("where", "canada"), ("who", "canada"), ("how", "fine"), ("hi", "fine")]
     replies = act(agent, [example(*pair) for pair in texts])
-    scores = Ranker(agent).score([text for text, _ in texts], ["canada", "fine"]) * agent.module.logit_scale
+    scores = Ranker(agent.ranking).score([text for text, _ in texts], ["canada", "fine"]) * agent.module.logit_scale
     for reply, row, (_, label) in zip(replies, scores, texts, strict=True):
         right = 0 if label == "canada" else 1
         expected = math.log(sum(math.exp(score) for score in row)) - row[right]
@@ -67,7 +67,7 @@ def test_copies_of_the_label_and_ties(make, kind):
     # A copy of the label ranks with it; the same text twice elsewhere ties with itself.
     candidates = ["i am fine", "canada", "i am fine", "she plays", "canada"]
     (reply,) = act(agent, [example("where", "canada", candidates, "eval_labels")])
-    scores = Ranker(agent).score("where", ["canada", "i am fine", "she plays"])
+    scores = Ranker(agent.ranking).score("where", ["canada", "i am fine", "she plays"])
     rank = 1 + 2 * int(scores[1] > scores[0]) + int(scores[2] > scores[0])
     assert float(reply["metrics"]["rank"].value()) == rank
     expected = math.log(sum(n * math.exp(s) for n, s in zip((1, 2, 1), scores, strict=True))) - scores[0]
@@ -153,12 +153,12 @@ def test_cached_candidate_vectors_equal_fresh_ones_and_go_with_the_weights(make)
     agent = make("poly", "--eval-candidates", "inline", "-lr", "1e-2", "--train-layers", "all")
     message = example("where", "canada", SENTENCES, "eval_labels")
     (first,) = act(agent, [message])
-    assert len(agent.cache.known) == len(SENTENCES) + 1
+    assert len(agent.ranking.cache.known) == len(SENTENCES) + 1
     (second,) = act(agent, [message])
     assert first["metrics"]["loss"].value() == second["metrics"]["loss"].value()
     act(agent, [example(*pair) for pair in EXAMPLES])  # a training step
     (third,) = act(agent, [message])
-    agent.cache.clear()
+    agent.ranking.cache.clear()
     (fresh,) = act(agent, [message])
     assert third["metrics"]["loss"].value() == fresh["metrics"]["loss"].value() != first["metrics"]["loss"].value()
 
@@ -225,9 +225,9 @@ def test_cross_encoder_takes_random_training_labels_where_there_are_no_candidate
     agent = make("cross", "--candidates", "inline", "--cross-negatives", "2")
     messages = [example(*pair) for pair in EXAMPLES]
     act(agent, messages)
-    assert sorted(agent.label_pool) == sorted(label for _, label in EXAMPLES)
+    assert sorted(agent.training_candidates.pool) == sorted(label for _, label in EXAMPLES)
     batch = agent.batchify([agent.clone().observe(message) for message in messages])
-    candidates = agent.training_candidates(batch)
+    candidates = agent.training_candidates.of("inline", batch.examples, None)
     for texts, column, (_, label) in zip(candidates.texts, candidates.labels, EXAMPLES, strict=True):
         assert texts[column] == label
         assert len(texts) == 3 and len(set(texts)) == 3
@@ -237,12 +237,12 @@ def test_history_is_kept_apart_by_newlines_and_cut_from_the_left(make):
     agent = make("bi", "--text-truncate", "9", datatype="valid")
     agent.observe(Message({"id": "x", "text": "your persona: i ski\nhi", "episode_done": False}))
     first = agent.observation["text_vec"].tolist()
-    newline = agent.dict.newline_ids[0]
-    assert first == agent.dict.context(agent.dict.txt2vec("your persona: i ski\nhi"), 9)
+    newline = agent.dict.ready.newline_ids[0]
+    assert first == agent.dict.ready.context(agent.dict.txt2vec("your persona: i ski\nhi"), 9)
     agent.self_observe(Message({"id": "me", "text": "how are you", "episode_done": False}))
     second = agent.observe(Message({"id": "x", "text": "fine", "episode_done": True}))["text_vec"].tolist()
     whole = agent.dict.txt2vec("your persona: i ski\nhi\nhow are you\nfine")
-    assert second == [agent.dict.start_id, *whole[-7:], agent.dict.end_id]
+    assert second == [agent.dict.ready.start_id, *whole[-7:], agent.dict.ready.end_id]
     assert newline in second
 
 
@@ -267,7 +267,7 @@ def test_top_replies_with_scores_on_request(make, tmp_path):
     reply = agent.act()
     assert len(reply["text_candidates"]) == len(reply["sorted_scores"]) == len(reply["top_replies"]) == 3
     assert reply["sorted_scores"] == sorted(reply["sorted_scores"], reverse=True)
-    scores = Ranker(agent).score("where", SENTENCES)
+    scores = Ranker(agent.ranking).score("where", SENTENCES)
     assert reply["sorted_scores"][0] == pytest.approx(float(scores.max()), abs=1e-4)
     assert reply["text"] == SENTENCES[int(scores.argmax())] == reply["text_candidates"][0]
 
@@ -308,6 +308,6 @@ def test_the_same_code_runs_on_a_gpu(make, kind, precision):
     assert agent.device.type == "cuda"
     replies = act(agent, [example(*pair) for pair in EXAMPLES])
     assert all(math.isfinite(float(reply["metrics"]["mean_loss"].value())) for reply in replies)
-    on_gpu = Ranker(agent).score(SENTENCES[0], SENTENCES)
+    on_gpu = Ranker(agent.ranking).score(SENTENCES[0], SENTENCES)
     agent.model.cpu()
-    assert on_gpu == pytest.approx(Ranker(agent).score(SENTENCES[0], SENTENCES), abs=0.05, rel=0.05)
+    assert on_gpu == pytest.approx(Ranker(agent.ranking).score(SENTENCES[0], SENTENCES), abs=0.05, rel=0.05)

@@ -7,19 +7,21 @@ import pytest
 import torch
 from backbones import FAMILIES, save
 
-from polyagents.models.backbone import load_backbone
+from polyagents.models.backbone import config_of, config_values, load_backbone
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import BackboneOptions, PolyOptions, ReductionOptions, TowerOptions
+from polyagents.models.options import EncoderOptions, PolyOptions, RankingOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.models.tokens import pad, pad_pairs
-from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.ranking.building import vocabulary_of
+from polyagents.text.dictionary_file import DictionaryFile
+from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS = ["hi , how are you ?\ni am fine thank you\nwhere is canada", "my dog", ""]
 CANDIDATES = ["canada is in north america", "i am fine", "she plays", "my dog barks at the mailman"]
-POLY = PolyOptions("codes", "basic", "uniform")
+POLY = {"polyencoder_type": "codes", "poly_attention_type": "basic", "codes_init": "uniform"}
 
 
 @pytest.fixture(scope="session")
@@ -33,15 +35,17 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="session", params=FAMILIES)
 def parts(request, folders):
     """A dictionary and an encoder of one family; the real MiniLM among them."""
-    options = BackboneOptions(folders[request.param], 1.0, "all", "fp32", 0.0)
-    dictionary = TextDictionary({"backbone": options.name})
-    return request.param, dictionary, Encoder(load_backbone(options, dictionary, True, False), options).eval()
+    options = EncoderOptions(folders[request.param], "all", "fp32", 0.0)
+    dictionary = load_tokenizer(options.backbone)
+    return request.param, dictionary, Encoder(load_backbone(options, vocabulary_of(dictionary), False), options).eval()
 
 
 def towers(encoder, kind, share=False, similarity="dot", reduction="mean", m=4, poly=POLY):
     torch.manual_seed(0)
-    arguments = (copy.deepcopy(encoder), ReductionOptions(reduction, m), TowerOptions(share, similarity))
-    return BiEncoder(*arguments) if kind == "bi" else PolyEncoder(*arguments, poly)
+    own = {"reduction_type": reduction, "poly_n_codes": m, "share_encoders": share, "similarity": similarity}
+    if kind == "bi":
+        return BiEncoder(copy.deepcopy(encoder), TowerOptions(**own))
+    return PolyEncoder(copy.deepcopy(encoder), PolyOptions(**own, **poly))
 
 
 def context_ids(dictionary, texts=CONTEXTS):
@@ -62,8 +66,8 @@ def test_special_tokens_are_distinct_from_text(parts):
     family, dictionary, _ = parts
     assert dictionary.pad_id not in (dictionary.start_id, dictionary.end_id, dictionary.newline_ids[0])
     assert dictionary.newline_ids[0] not in (dictionary.start_id, dictionary.end_id)
-    assert dictionary.txt2vec("i am\nfine").count(dictionary.newline_ids[0]) == 1
-    typed = dictionary.txt2vec(f"{dictionary.special.end} {dictionary.special.pad}")
+    assert dictionary.encode(["i am\nfine"])[0].count(dictionary.newline_ids[0]) == 1
+    typed = dictionary.encode([f"{dictionary.special.end} {dictionary.special.pad}"])[0]
     assert not {dictionary.end_id, dictionary.pad_id} & set(typed)  # what a user types is text
     assert (dictionary.special.newline == "[NEWLINE]") == (family in ("bert", "distilbert", "minilm"))
 
@@ -97,7 +101,9 @@ def test_batch_equals_one_by_one(parts, kind, reduction):
 @pytest.mark.parametrize("kind", CONTEXT_VECTORS)
 def test_every_kind_of_context_vectors(parts, kind, m):
     _, dictionary, encoder = parts
-    model = towers(encoder, "poly", m=m, poly=PolyOptions(kind, "sqrt", "normal")).eval()
+    model = towers(
+        encoder, "poly", m=m, poly={"polyencoder_type": kind, "poly_attention_type": "sqrt", "codes_init": "normal"}
+    ).eval()
     contexts = context_ids(dictionary)
     with torch.no_grad():
         vectors = model.encode_context(pad(contexts, dictionary.pad_id))
@@ -122,7 +128,7 @@ def test_cosines_lie_between_minus_one_and_one(parts):
 def test_cross_encoder_batch_equals_one_by_one(parts):
     _, dictionary, encoder = parts
     torch.manual_seed(0)
-    model = CrossEncoder(copy.deepcopy(encoder), ReductionOptions("first", 4)).eval()
+    model = CrossEncoder(copy.deepcopy(encoder), RankingOptions("first", 4)).eval()
     contexts, candidates = context_ids(dictionary), candidate_ids(dictionary)
     pairs = [(context, candidate) for context in contexts for candidate in candidates]
     with torch.no_grad():
@@ -143,7 +149,12 @@ def test_pairs_have_segments_and_both_their_ends(parts):
 
 def test_chunks_by_length_change_nothing(parts, monkeypatch):
     _, dictionary, encoder = parts
-    model = towers(encoder, "poly", poly=PolyOptions("n_first", "basic", "normal"), m=6).eval()
+    model = towers(
+        encoder,
+        "poly",
+        poly={"polyencoder_type": "n_first", "poly_attention_type": "basic", "codes_init": "normal"},
+        m=6,
+    ).eval()
     tokens = pad(context_ids(dictionary), dictionary.pad_id)
     whole = model.encode_context(tokens)
     monkeypatch.setattr("polyagents.models.encoder.CHUNK_TOKENS", {"cpu": 1, "cuda": 1})  # every text alone
@@ -155,11 +166,13 @@ def test_chunks_by_length_change_nothing(parts, monkeypatch):
 
 def test_a_model_file_needs_no_backbone(parts, tmp_path):
     _, dictionary, encoder = parts
-    dictionary.save(str(tmp_path / "M.dict"))
-    gone = BackboneOptions("no/such/backbone", 1.0, "all", "fp32", 0.0)
-    again = TextDictionary({"backbone": gone.name, "dict_file": str(tmp_path / "M.dict")})
-    assert again.encode(CONTEXTS + CANDIDATES) == dictionary.encode(CONTEXTS + CANDIDATES)
-    rebuilt = Encoder(load_backbone(gone, again, False, False), gone).eval()
+    DictionaryFile(dictionary, config_values(encoder.backbone), {}).write(str(tmp_path / "M.dict"))
+    gone = EncoderOptions("no/such/backbone", "all", "fp32", 0.0)
+    again = DictionaryFile.read(str(tmp_path / "M.dict"))
+    tokenizer = again.tokenizer
+    assert tokenizer.encode(CONTEXTS + CANDIDATES) == dictionary.encode(CONTEXTS + CANDIDATES)
+    config = config_of(again.backbone_config)
+    rebuilt = Encoder(load_backbone(gone, vocabulary_of(tokenizer), False, config), gone).eval()
     rebuilt.load_state_dict(encoder.state_dict())
     tokens = pad(context_ids(dictionary), dictionary.pad_id)
     torch.testing.assert_close(rebuilt(tokens), encoder(tokens))
@@ -182,8 +195,8 @@ def test_separate_encoders_start_equal_and_learn_apart(parts):
 @pytest.mark.parametrize("which", ["all", "all_but_embeddings", "top4", "top"])
 def test_trained_layers(folders, which):
     for family in ("bert", "distilbert", "gpt2", "modernbert"):
-        options = BackboneOptions(folders[family], 1.0, which, "fp32", None)
-        backbone = load_backbone(options, TextDictionary({"backbone": options.name}), True, False)
+        options = EncoderOptions(folders[family], which, "fp32", None)
+        backbone = load_backbone(options, vocabulary_of(load_tokenizer(options.backbone)), False)
         trained = {name for name, p in backbone.named_parameters() if p.requires_grad}
         everything = {name for name, _ in backbone.named_parameters()}
         embeddings = backbone.get_input_embeddings().weight
@@ -201,10 +214,10 @@ def test_trained_layers(folders, which):
 def test_low_precision_scores_are_fp32_and_near(folders):
     scores = {}
     for precision in ("fp32", "bf16"):
-        options = BackboneOptions(folders["minilm"], 1.0, "all", precision, 0.0)
-        dictionary = TextDictionary({"backbone": options.name})
+        options = EncoderOptions(folders["minilm"], "all", precision, 0.0)
+        dictionary = load_tokenizer(options.backbone)
         model = towers(
-            Encoder(load_backbone(options, dictionary, True, False), options), "bi", similarity="cosine"
+            Encoder(load_backbone(options, vocabulary_of(dictionary), False), options), "bi", similarity="cosine"
         ).eval()
         with torch.no_grad():
             scores[precision] = model(*(pad(f(dictionary), dictionary.pad_id) for f in (context_ids, candidate_ids)))
@@ -216,17 +229,17 @@ def test_low_precision_scores_are_fp32_and_near(folders):
 def test_output_scaling_multiplies_the_states(folders):
     states = []
     for scaling in (1.0, 0.06):
-        options = BackboneOptions(folders["bert"], scaling, "all", "fp32", 0.0)
-        dictionary = TextDictionary({"backbone": options.name})
-        encoder = Encoder(load_backbone(options, dictionary, True, False), options).eval()
+        options = EncoderOptions(folders["bert"], "all", "fp32", 0.0)
+        dictionary = load_tokenizer(options.backbone)
+        encoder = Encoder(load_backbone(options, vocabulary_of(dictionary), False), options, scaling).eval()
         states.append(encoder(pad(candidate_ids(dictionary), dictionary.pad_id)))
     torch.testing.assert_close(states[1], states[0] * 0.06)
 
 
 def test_dropout_flag_reaches_every_dropout(folders):
     for family in ("bert", "distilbert", "gpt2", "roberta", "modernbert"):
-        options = BackboneOptions(folders[family], 1.0, "all", "fp32", 0.0)
-        dictionary = TextDictionary({"backbone": options.name})
-        encoder = Encoder(load_backbone(options, dictionary, True, True), options).train()
+        options = EncoderOptions(folders[family], "all", "fp32", 0.0)
+        dictionary = load_tokenizer(options.backbone)
+        encoder = Encoder(load_backbone(options, vocabulary_of(dictionary), True), options).train()
         tokens = pad(candidate_ids(dictionary), dictionary.pad_id)
         assert torch.equal(encoder(tokens), encoder(tokens))

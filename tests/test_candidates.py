@@ -12,6 +12,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from queries import poly_query
 
 from polyagents.console import duration
 from polyagents.errors import InputError
@@ -23,10 +24,11 @@ from polyagents.index.exact import search
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, read_candidates
-from polyagents.models.query import Query
+from polyagents.ranking.model import bytes_of
 from polyagents.ranking.vector_cache import VectorCache
 
 WIDTH = 6
+CPU = torch.device("cpu")
 TEXTS = ["a", "bb", "déjà vu", "two\twords", "e", "six", "seven", "8", "nine", "ten", "eleven"]
 
 
@@ -131,7 +133,7 @@ def test_files_without_candidates(tmp_path, folder, content, message):
 
 def test_held_candidates_are_those_of_a_store(file, folder):
     store, held = CandidateStore.build(file, folder, maker()), InMemoryCandidates.encode(TEXTS, encode)
-    asked = Query(torch.ones(2, 1, WIDTH), torch.ones(2, 1).bool())
+    asked = poly_query(torch.ones(2, 1, WIDTH), torch.ones(2, 1).bool())
     assert search(asked, store, 5).indices.tolist() == search(asked, held, 5).indices.tolist()
     assert [held[i] for i in range(len(held))] == TEXTS and held.find("e") == 4 and held.find("x") is None
 
@@ -164,9 +166,10 @@ def test_a_store_is_reused_only_while_it_is_true(file, folder):
 
 
 def test_a_fingerprint_tells_everything_apart():
-    parts = [["a", "b"], ["ab", ""], [b"a", "c"], [torch.zeros(2)], [torch.zeros(3)], [torch.zeros(2).bfloat16()], []]
+    tensors = [torch.zeros(2), torch.zeros(3), torch.zeros(2).bfloat16(), torch.ones(2)]
+    parts = [["a", "b"], ["ab", ""], [b"a", "c"], [], *([bytes_of(tensor)] for tensor in tensors)]
     assert len({fingerprint(p) for p in parts}) == len(parts)
-    assert fingerprint(["a", torch.ones(2)]) == fingerprint(["a", torch.ones(2)])
+    assert fingerprint(["a", bytes_of(torch.ones(2))]) == fingerprint(["a", bytes_of(torch.ones(2))])
 
 
 def test_a_file_that_changes_while_it_is_encoded(file):
@@ -386,7 +389,7 @@ def test_append_encodes_only_what_is_new(file, folder):
 
 def test_delete_and_bring_back(file, folder):
     store, counting = CandidateStore.build(file, folder, maker(stored_as="int8")), Counting()
-    asked = Query(torch.ones(1, 1, WIDTH), torch.ones(1, 1).bool())
+    asked = poly_query(torch.ones(1, 1, WIDTH), torch.ones(1, 1).bool())
     best = int(search(asked, store, 1).indices[0, 0])
     other = 0 if best else 1
     fewer = store.delete([best, other])
@@ -454,14 +457,14 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
         return torch.tensor([[float(sum(row))] for row in ids])
 
     cache = VectorCache(encode_ids)
-    assert cache.vectors([[1, 2], [3], [1, 2]]).tolist() == [[3.0], [3.0], [3.0]]
-    assert cache.vectors([[4], [3]]).tolist() == [[4.0], [3.0]]
+    assert cache.vectors([(1, 2), (3,), (1, 2)], CPU).tolist() == [[3.0], [3.0], [3.0]]
+    assert cache.vectors([(4,), (3,)], CPU).tolist() == [[4.0], [3.0]]
     assert seen == [(1, 2), (3,), (4,)]
     cache.clear()
-    cache.vectors([[3]])
+    cache.vectors([(3,)], CPU)
     assert seen[-1] == (3,)
     monkeypatch.setattr(VectorCache, "LIMIT", 2)
-    assert cache.vectors([[5], [6]]).tolist() == [[5.0], [6.0]]
+    assert cache.vectors([(5,), (6,)], CPU).tolist() == [[5.0], [6.0]]
     assert len(cache.known) == 2
 
 

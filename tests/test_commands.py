@@ -327,10 +327,10 @@ def test_interactive_web(web, replies):
 def vectors(model_file, texts):
     """The stored index of `texts`, checked against vectors that are made now."""
     ranker = Ranker.load(str(model_file))
-    stored = CandidateStore.open(f"{model_file}.replies.index", ranker.agent.fingerprint())
+    stored = CandidateStore.open(f"{model_file}.replies.index", ranker.model.fingerprint())
     assert list(stored.texts()) == texts
     kept = stored.rows(range(len(texts)))
-    torch.testing.assert_close(kept, ranker.agent.encode_texts(texts), rtol=0, atol=1e-4)
+    torch.testing.assert_close(kept, ranker.model.encode_texts(texts), rtol=0, atol=1e-4)
     return kept
 
 

@@ -88,11 +88,14 @@ def test_gradients_are_those_of_the_formula(agent_of, variant):
     ours = gradients(agent_of(variant, "--dropout", "0", "--chunk-tokens", "40"), pairs)
     agent = agent_of(variant, "--dropout", "0")
     agent.model.train()
-    module, labels = agent.module, [candidate.ids for candidate in agent.as_candidates([label for _, label in pairs])]
+    module, labels = (
+        agent.module,
+        [candidate.ids for candidate in agent.ranking.candidates([label for _, label in pairs])],
+    )
     distinct = list(dict.fromkeys(labels))
     assert len(distinct) < len(pairs) - 1
-    vectors = torch.cat([module.encode_candidates(agent.tokens([ids])) for ids in distinct])
-    contexts = [agent.tokens([agent.context_ids(text)]) for text, _ in pairs]
+    vectors = torch.cat([module.encode_candidates(agent.ranking.tokens([ids])) for ids in distinct])
+    contexts = [agent.ranking.tokens([agent.ranking.context_ids(text)]) for text, _ in pairs]
     scores = [module.score(module.encode_context(context), vectors) for context in contexts]
     columns = torch.tensor([distinct.index(ids) for ids in labels])
     logits = torch.cat(scores) * module.logit_scale

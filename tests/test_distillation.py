@@ -65,7 +65,7 @@ def test_a_student_comes_nearer_to_its_teacher(kind, loss, trained, tmp_path):
 def test_the_teacher_scores_as_it_ranks(trained):
     ranker = Ranker.load(trained("cross"))
     contexts, texts = ["hi", "how are you\nfine"], [["hello", "bye"], ["bye", "good"]]
-    scores = teacher_scores(ranker.agent, contexts, texts)
+    scores = teacher_scores(ranker.model, contexts, texts)
     for row, context, own in zip(scores, contexts, texts, strict=True):
         assert row.tolist() == pytest.approx(ranker.score(context, own).tolist(), abs=1e-4)
 

@@ -5,7 +5,7 @@ from evaluation import SCRIPT, evaluation, stored
 from playwright.sync_api import expect
 from web import running
 
-from polyagents.human_eval.web.app import create_app
+from polyagents.human_eval.web.annotation_app import create_app
 from polyagents.human_eval.web.questions import PRESETS
 
 pytestmark = pytest.mark.browser

@@ -5,6 +5,7 @@ import json
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -12,7 +13,7 @@ import pytest
 import torch
 from chatting import MODELS, ORGANISER, PERSONA, Echo, app_of, plan_of, shop_of, talk
 from commands import SAMPLE
-from evaluation import SCRIPT, evaluation, fields
+from evaluation import SCRIPT, evaluation, fields, human_eval
 from parlai.core.agents import create_agent_from_model_file
 from parlai.core.message import Message as Act
 from parlai.utils.conversations import Conversations
@@ -22,22 +23,26 @@ from starlette.testclient import TestClient
 from web import raw, running
 
 from polyagents import InputError
-from polyagents.commands.human_eval import HumanEval
-from polyagents.human_eval.chat_models import ChatModels
-from polyagents.human_eval.chat_store import Chat, Chats, rated_chats
-from polyagents.human_eval.ratings import mean_of_people, ratings
-from polyagents.human_eval.records import HUMAN, Message, RatedChat
-from polyagents.human_eval.report import write_report
-from polyagents.human_eval.store import Store
-from polyagents.human_eval.tables import AnnotatorRow
+from polyagents.human_eval.chat_replies import ChatModels, RankerPartner
+from polyagents.human_eval.records import HUMAN, ChatMessage, RatedChat
+from polyagents.human_eval.statistics.evaluation_report import write_report
+from polyagents.human_eval.statistics.ratings import mean_of_people, ratings
+from polyagents.human_eval.steps import serve_chats as chat_step
+from polyagents.human_eval.steps.chat_partners import load_partner
+from polyagents.human_eval.storage.chat_plan import ChatState
+from polyagents.human_eval.storage.chat_results import rated_chats
+from polyagents.human_eval.storage.chat_store import ChatStore
+from polyagents.human_eval.storage.database_tables import AnnotatorRow
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.parlai_agents.chat_partner import ParlaiPartner
 
 HERE = "http://127.0.0.1:8009"
 FORM = "application/x-www-form-urlencoded"
 
 
-def client_of(chats, agent=Echo):
+def client_of(chats, partner=Echo):
     """A browser without JavaScript, without a network before the server."""
-    return TestClient(app_of(chats, agent), HERE, raise_server_exceptions=False, follow_redirects=False)
+    return TestClient(app_of(chats, partner), HERE, raise_server_exceptions=False, follow_redirects=False)
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ def test_a_finished_chat_is_a_conversation_that_can_be_paired(shop, tmp_path, ca
     ]
     assert found[0].context[:2] == ("speaker_1: your persona: i ski .", "speaker_1: your persona: i like tea .")
     assert [turn.text for turn in found[0].turns] == [f"{links[0]} 0 0", "reply 0", f"{links[0]} 0 1", "reply 1"]
-    HumanEval.main("pairs", "--per-matchup", "4", "--database", chats.store.name)
+    human_eval("pairs", "--per-matchup", "4", "--database", chats.store.name)
     made = json.loads(capsys.readouterr().out)
     assert made["matchups"] == [":".join(sorted(MODELS))] and made["pairs"] == 4
 
@@ -179,7 +184,7 @@ def test_a_message_without_reply_gets_one_when_the_page_is_opened(shop):
     chats, client, (link, _) = shop
     client.get(link)
     chats.say(link.split("/")[-1], 1, 0, "hello")  # and here the server was killed
-    again = client_of(Chats(chats.store, plan_of()))
+    again = client_of(ChatStore(chats.store, plan_of()))
     assert "| hello" in again.get(link).text and len(texts(chats)) == 2
 
 
@@ -187,7 +192,7 @@ def test_a_model_that_fails_loses_nothing(shop):
     chats, _, (link, _) = shop
 
     class Broken(Echo):
-        def act(self):
+        def reply(self, persona, messages, seed):
             raise RuntimeError("secret-poly has no memory left")
 
     client = client_of(chats, Broken)
@@ -203,7 +208,7 @@ def test_a_plan_with_other_models_leaves_open_chats_for_later(shop):
     say(client, link, "hello")
     model = chats.read(1).model
     (other,) = set(MODELS) - {model}
-    elsewhere = Chats(chats.store, plan_of(models=[other]))
+    elsewhere = ChatStore(chats.store, plan_of(models=[other]))
     assert elsewhere.current(link.split("/")[-1]).model == other
     assert chats.current(link.split("/")[-1]).number == 1
 
@@ -229,7 +234,7 @@ def test_places_are_counted_among_the_chats_of_the_plan(shop):
     chats, _, (link, _) = shop
     token = link.rpartition("/")[2]
     talk(chats, token)
-    other = Chats(chats.store, plan_of(models=("another",)))
+    other = ChatStore(chats.store, plan_of(models=("another",)))
     assert other.current(token).place == 1
 
 
@@ -240,7 +245,7 @@ def test_nobody_judges_a_chat_of_his_or_her_own(shop):
     for number, token in enumerate((ada, bob)):
         for _ in range(2):
             talk(chats, token, says=f"i am {number}")
-    HumanEval.main("pairs", "--database", chats.store.name, "--per-matchup", "4")
+    human_eval("pairs", "--database", chats.store.name, "--per-matchup", "4")
     store, own = chats.store, {}
     for token in (ada, bob):
         read = set()
@@ -265,29 +270,115 @@ def test_histories_of_people_never_mix(shop):
         assert page.count(link[-6:] + " 0") > 1 and other[-6:] + " " not in page
 
 
-def test_replies_are_those_of_a_living_conversation(trained, written):
+def living(file, persona, texts, **overrides):
+    """What an agent in ParlAI's `interactive` replies, message by message."""
+    overrides = {"interactive_mode": True, "task": SAMPLE, "datatype": "valid"} | overrides
+    agent = create_agent_from_model_file(file, overrides)
+    if persona:
+        agent.observe(Act({"id": "context", "text": persona, "episode_done": False}))
+    for text in texts:
+        agent.observe(Act({"id": "human", "text": text, "episode_done": False}))
+        yield agent.act()["text"]
+
+
+def check_living(partner, replies, persona, texts):
+    """A partner that reads each chat from its beginning says what the agent said; others talk with it in between."""
+    models, said = ChatModels({"m": partner}), ()
+    for text, expected in zip(texts, replies, strict=True):
+        said += (ChatMessage(text),)
+        models.reply(ChatState(7, 1, "m", ("", ""), (ChatMessage("something else"),)))
+        assert models.reply(ChatState(1, 1, "m", ("", persona), said)) == expected
+        said += (ChatMessage(expected),)
+    return [message.text for message in said[1::2]]
+
+
+TEXTS = ("hi there", "do you ski ?", "me too", "bye")
+
+
+def test_replies_of_parlais_agents_are_those_of_a_living_conversation(trained, written):
     """Read again from the database or remembered: a model says the same."""
-    for file in (trained("poly"), trained("bi"), written("poly")):
+    for file in (trained("poly"), written("poly")):
         agent = create_agent_from_model_file(file, {"interactive_mode": True, "task": SAMPLE, "datatype": "valid"})
-        models, said = ChatModels({"m": agent.clone()}), ()
-        agent.observe(Act({"id": "context", "text": PERSONA[1], "episode_done": False}))
-        for text in ("hi there", "do you ski ?", "me too", "bye"):
-            agent.observe(Act({"id": "human", "text": text, "episode_done": False}))
-            said += (Message(text),)
-            models.reply(Chat(7, 1, "m", ("", ""), (Message("something else"),)))  # of another person, between
-            reply = models.reply(Chat(1, 1, "m", PERSONA, said))
-            assert reply == agent.act()["text"]
-            said += (Message(reply),)
-        assert len({message.text for message in said[1::2]}) > 1
+        replies = list(living(file, PERSONA[1], TEXTS))
+        assert len(set(check_living(ParlaiPartner(agent.clone()), replies, PERSONA[1], TEXTS))) > 1
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly", "cross", "written"])
+def test_replies_without_parlai_are_those_of_parlais_agents(kind, trained, written):
+    file = written("poly") if kind == "written" else trained(kind)
+    for persona in (PERSONA[1], ""):
+        replies = list(living(file, persona, TEXTS))
+        partner = load_partner(chat_step.parser().parse_args([file, "-t", SAMPLE]).__dict__, file)
+        assert isinstance(partner, RankerPartner)
+        assert len(set(check_living(partner, replies, persona, TEXTS))) > 1 or kind == "cross"
+
+
+def test_what_was_said_comes_again_when_nothing_else_is_left(trained, tmp_path):
+    (tmp_path / "few.txt").write_text("yes .\nno .\n")
+    file = trained("bi")
+    flags = {"fixed_candidates_path": str(tmp_path / "few.txt")}
+    replies = list(living(file, PERSONA[1], TEXTS, **flags))
+    assert set(replies[:2]) == {"yes .", "no ."} and set(replies[2:]) <= {"yes .", "no ."}
+    partner = load_partner(chat_step.parser().parse_args([file, "-fcp", str(tmp_path / "few.txt")]).__dict__, file)
+    check_living(partner, replies, PERSONA[1], TEXTS)
+
+
+def test_a_short_history_is_what_the_model_reads(model, tmp_path):
+    """The persona is an utterance, too, and is the first that is forgotten."""
+    file = model("poly")
+    saved = json.loads(Path(f"{file}.opt").read_text())
+    Path(f"{file}.opt").write_text(json.dumps(saved | {"history_size": 2}))
+    partner = load_partner(chat_step.parser().parse_args([str(file), "-t", SAMPLE]).__dict__, str(file))
+    assert partner.history_size == 2
+    check_living(partner, list(living(str(file), PERSONA[1], TEXTS)), PERSONA[1], TEXTS)
+
+
+def test_other_agents_and_flags_of_parlai_go_through_parlai(trained):
+    def load(*flags):
+        opt = vars(chat_step.parser().parse_args([trained("bi"), "-t", SAMPLE, *flags]))
+        return load_partner(opt, trained("bi"))
+
+    partner = load("-histsz", "3", "--inference", "topk", "--topk", "2")
+    assert isinstance(partner, ParlaiPartner)
+    opt = partner.agent.opt
+    assert (opt["history_size"], opt["inference"], opt["task"], opt["seed"]) == (3, "topk", SAMPLE, 0)
+
+
+def test_flags_that_the_step_does_not_know_are_kept_for_parlai():
+    given = [
+        "M",
+        "N",
+        "-tr",
+        "72",
+        "-t",
+        "x",
+        "-histsz",
+        "-1",
+        "--history_size",
+        "3",
+        "--seed",
+        "5",
+        "-m",
+        "ir_baseline",
+    ]
+    opt = chat_step.parser().parse_args(given)
+    assert opt.model_flags == ["-tr", "72", "-histsz", "-1", "--history-size", "3", "--model", "ir_baseline"]
+    assert (opt.files, opt.task, opt.seed) == (["M", "N"], "x", 5)
 
 
 def test_agents_that_draw_draw_the_same_after_a_restart():
-    class Draws(Echo):
+    class Draws:
+        def reset(self):
+            pass
+
+        def observe(self, message):
+            pass
+
         def act(self):
             return {"text": f"{random.random()} {torch.rand(1).item()}"}
 
-    chat = Chat(1, 1, "m", ("", ""), (Message("hi"),))
-    first, second, other = (ChatModels({"m": Draws()}, seed).reply(chat) for seed in (0, 0, 1))
+    chat = ChatState(1, 1, "m", ("", ""), (ChatMessage("hi"),))
+    first, second, other = (ChatModels({"m": ParlaiPartner(Draws())}, seed).reply(chat) for seed in (0, 0, 1))
     assert first == second != other
 
 
@@ -405,7 +496,7 @@ def test_a_chat_is_finished_once(shop):
 
 def test_a_chat_may_go_on_and_has_an_end(shop, monkeypatch):
     chats, client, (link, _) = shop
-    monkeypatch.setattr("polyagents.human_eval.chat_store.MOST", 3)
+    monkeypatch.setattr("polyagents.human_eval.storage.chat_store.MOST", 3)
     monkeypatch.setattr("polyagents.human_eval.web.chat_app.MOST", 3)
     for turn in range(3):
         page = say(client, link, f"hello {turn}")
@@ -600,7 +691,7 @@ def test_headers_and_no_inline_script_or_style(shop):
 
 def chat_of(annotator, model, rating, *good, passed=True):
     """A finished chat."""
-    messages = [part for verdict in good for part in (Message("hi"), Message("hello", verdict))]
+    messages = [part for verdict in good for part in (ChatMessage("hi"), ChatMessage("hello", verdict))]
     return RatedChat(1, annotator, model, tuple(messages), rating, "c", passed)
 
 
@@ -650,7 +741,7 @@ def test_the_interval_covers_the_mean_of_a_known_population():
 
 def test_the_report_of_chats_alone_and_beside_judgements(tmp_path):
     store, (token,) = evaluation(str(tmp_path / "s.db"), pairs=2)
-    chats = Chats(store, plan_of(conversations=1))
+    chats = ChatStore(store, plan_of(conversations=1))
     with pytest.raises(InputError, match="no judgements"):
         write_report(store.judgements(), str(tmp_path / "none"), 0, rated_chats(store))
     store.answer(token, store.next_assignment(token).number, "left")
@@ -688,12 +779,12 @@ def test_parlais_format_has_the_ratings(shop, tmp_path, capsys):
     chats, _, (link, _) = shop
     talk(chats, link.split("/")[-1], rating=5, good=(True, False))
     out = tmp_path / "chats.jsonl"
-    HumanEval.main("export", "--to", "parlai", "--out", str(out), "--database", chats.store.name)
+    human_eval("export", "--to", "parlai", "--out", str(out), "--database", chats.store.name)
     (line,) = map(json.loads, out.read_text().splitlines())
     assert line["ratings"] == [{"annotator": "ada", "rating": 5, "good_replies": [True, False], "passed": True}]
     assert [len(found) for found in Conversations(str(out))] == [4]
-    HumanEval.main("import", str(out), "--database", str(tmp_path / "other.db"))
-    assert Store(str(tmp_path / "other.db")).conversations().keys() == chats.store.conversations().keys()
+    human_eval("import", str(out), "--database", str(tmp_path / "other.db"))
+    assert EvaluationStore(str(tmp_path / "other.db")).conversations().keys() == chats.store.conversations().keys()
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -707,8 +798,8 @@ def test_the_command_refuses(ends_with_2, trained, tmp_path):
     (line,) = ends_with_2("human_eval", "chat", bi, tmp_path / "none", *flags)
     assert "no trained model" in line and "none.opt" in line
     assert "There is no" in ends_with_2("human_eval", "chat", bi, *flags)[-1] and not database.exists()
-    Store(str(database)).close()
+    EvaluationStore(str(database)).close()
     assert "Nobody is invited" in ends_with_2("human_eval", "chat", bi, *flags)[-1]
-    Store(str(database)).invite(["ada"])
+    EvaluationStore(str(database)).invite(["ada"])
     assert "--turns 101 is too many" in ends_with_2("human_eval", "chat", bi, *flags, "--turns", 101)[-1]
     assert "--port 99999 is none" in ends_with_2("human_eval", "chat", bi, *flags, "--port", 99999)[-1]

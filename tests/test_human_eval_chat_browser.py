@@ -13,7 +13,7 @@ from evaluation import SCRIPT
 from playwright.sync_api import expect
 from web import running
 
-from polyagents.human_eval.chat_store import rated_chats
+from polyagents.human_eval.storage.chat_results import rated_chats
 
 pytestmark = pytest.mark.browser
 

@@ -13,16 +13,18 @@ import postgres
 import pytest
 import yaml
 from commands import SAMPLE, run
+from evaluation import human_eval
 from parlai.utils.conversations import Conversations
+from parlai.utils.misc import str_to_msg
 
 from polyagents import InputError
-from polyagents.commands.human_eval import STEPS, HumanEval
-from polyagents.human_eval import acute_eval_format, parlai_format
+from polyagents.commands.human_eval import STEPS
 from polyagents.human_eval.conversations import make_conversation, make_pair, models_in, sides_of
+from polyagents.human_eval.formats import acute_eval_format, parlai_format
+from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.pairing import make_pairs, read_matchups
-from polyagents.human_eval.reading import read_file
-from polyagents.human_eval.records import HUMAN, Judgement, Side
-from polyagents.human_eval.store import QUESTION, Store
+from polyagents.human_eval.records import DEFAULT_QUESTION, HUMAN, Judgement, Side
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
 HOSTILE = [
     "<script>alert(1)</script> & \"quotes\" 'n' <b>",
@@ -55,7 +57,7 @@ def database(request, tmp_path):
 @pytest.fixture
 def store(database):
     """An empty store of each kind."""
-    opened = Store(database)
+    opened = EvaluationStore(database)
     yield opened
     opened.close()
 
@@ -67,7 +69,7 @@ def step(capsys, tmp_path, monkeypatch):
 
     def call(*arguments):
         capsys.readouterr()
-        HumanEval.main(*map(str, arguments))
+        human_eval(*map(str, arguments))
         said = capsys.readouterr()
         return json.loads(said.out), said.err
 
@@ -238,7 +240,7 @@ def test_older_json_logs_are_read_and_their_model_named(step, tmp_path):
     assert dict(renamed.models) == {"speaker_1": "poly", "speaker_2": "poly"} and renamed.turns == one.turns
     printed, _ = step("import", "old.json", "--model-name", "poly")
     assert printed["conversations"] == 1
-    assert models_in(Store("human_eval.db").conversations().values()) == ["poly"]
+    assert models_in(EvaluationStore("human_eval.db").conversations().values()) == ["poly"]
 
 
 def test_one_name_does_not_fit_two_models(tmp_path):
@@ -332,6 +334,25 @@ def test_a_broken_line_spoils_its_dialogue_of_the_text_format(tmp_path):
     ]
 
 
+def test_lines_of_the_text_format_are_read_as_parlai_reads_them():
+    draw = random.Random(0)
+    pieces = ["a", " ", ":", "|", "\\n", "\\t", "\\", "n", "t", "__PIPE__", "text:", "labels:x", "é\u2028", "=", '"']
+    names = ["text", "labels", "id", "episode_done", "label_candidates", "more"]
+    read = 0
+    for _ in range(2000):
+        parts = [f"{draw.choice(names)}:{''.join(draw.choices(pieces, k=draw.randrange(6)))}" for _ in range(4)]
+        line = "\t".join(parts)
+        theirs = str_to_msg(line)
+        if "text" not in theirs or "labels" not in theirs:
+            with pytest.raises(parlai_format.Malformed, match="it has no text: or no labels: field"):
+                parlai_format.read_text_line(line)
+            continue
+        asked, answer = parlai_format.read_text_line(line)
+        assert asked == {"id": theirs.get("id"), "text": theirs["text"]} and answer["text"] == theirs["labels"][0]
+        read += 1
+    assert 200 < read < 1800
+
+
 def test_what_is_imported_twice_is_there_once(step, tmp_path):
     path = write_lines(tmp_path / "a.jsonl", {"dialog": DIALOG}, {"dialog": [*DIALOG, *DIALOG]}, {"dialog": DIALOG})
     other = write_lines(tmp_path / "b.jsonl", {"dialog": DIALOG, "context": [], "more": 1})
@@ -371,8 +392,8 @@ def test_hostile_texts_are_stored_and_come_back_from_every_format(store, tmp_pat
     assert wild.turns[2].text == wild.turns[3].text == "a NUL \N{REPLACEMENT CHARACTER} in it"
     assert wild.turns[6].text == HOSTILE[3] and len(wild.turns[-1].text) == 1_000_000
 
-    parlai_format.write(str(tmp_path / "c.jsonl"), there.values())
-    acute_eval_format.write(str(tmp_path / "p.jsonl"), pairs, there)
+    parlai_format.write_conversations(str(tmp_path / "c.jsonl"), there.values())
+    acute_eval_format.write_pairings(str(tmp_path / "p.jsonl"), pairs, there)
     as_conversations, as_pairings = read_file(str(tmp_path / "c.jsonl")), read_file(str(tmp_path / "p.jsonl"))
     assert not as_conversations.malformed and not as_pairings.malformed
     assert as_pairings.pairs == [pairs[1], pairs[0]]  # checks first
@@ -382,7 +403,7 @@ def test_hostile_texts_are_stored_and_come_back_from_every_format(store, tmp_pat
 
 
 def test_what_a_store_exports_another_imports(step, tmp_path):
-    store = filled(Store("one.db"), checks=1)
+    store = filled(EvaluationStore("one.db"), checks=1)
     assert step("export", "--database", "one.db", "--to", "acute_eval", "--out", "p.jsonl")[0]["pairs"] == 5
     step("export", "--database", "one.db", "--to", "parlai", "--out", "c.jsonl")
     assert step("import", "c.jsonl", "p.jsonl", "--database", "two.db")[0] == {
@@ -392,7 +413,7 @@ def test_what_a_store_exports_another_imports(step, tmp_path):
         "malformed": 0,
         "database": str(tmp_path / "two.db"),
     }
-    other = Store("two.db")
+    other = EvaluationStore("two.db")
     assert {pair.name: pair for pair in other.pairs()} == {pair.name: pair for pair in store.pairs()}
     for name, conversation in store.conversations().items():
         assert without_source(other.conversations()[name]) == without_source(conversation)
@@ -400,7 +421,7 @@ def test_what_a_store_exports_another_imports(step, tmp_path):
 
 
 def test_the_folder_for_a_crowd_platform_is_what_parlai_loads(step, tmp_path):
-    filled(Store("human_eval.db"), checks=1)
+    filled(EvaluationStore("human_eval.db"), checks=1)
     step("export", "--to", "crowd_task", "--out", "task")
     lines = [json.loads(line) for line in (tmp_path / "task/pairings.jsonl").read_text().splitlines()]
     for line in lines:  # what acute_eval_runner.py:_load_conversation_data does; it cannot be imported without Mephisto
@@ -419,7 +440,7 @@ def test_export_refuses(ends_with_2, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (line,) = ends_with_2("human_eval", "export", "--to", "csv", "--out", "x")
     assert "needs --to acute_eval|parlai|crowd_task and --out" in line
-    store = Store("human_eval.db")
+    store = EvaluationStore("human_eval.db")
     (line,) = ends_with_2("human_eval", "export", "--to", "parlai", "--out", "x")
     assert "There is no conversation" in line
     store.add_conversations(conversations_of(a=1))
@@ -477,12 +498,12 @@ def test_matchups_of_names_with_colons_and_commas():
 
 
 def test_pairs_command(step, tmp_path):
-    store = Store("human_eval.db")
+    store = EvaluationStore("human_eval.db")
     talked = make_conversation([("x", "hi"), ("y", "ho")], {"x": HUMAN, "y": "a"})
     store.add_conversations([*conversations_of(a=3, b=3), talked])
     pair, both = check_pair()
     checks = tmp_path / "checks.jsonl"
-    acute_eval_format.write(str(checks), [pair], {conversation.name: conversation for conversation in both})
+    acute_eval_format.write_pairings(str(checks), [pair], {conversation.name: conversation for conversation in both})
     first, _ = step("pairs", "--per-matchup", 3, "--checks", checks)
     assert (first["added"], first["pairs"], first["checks"], first["matchups"]) == (3, 3, 1, ["a:b"])
     again, said = step("pairs", "--per-matchup", 3, "--checks", checks)
@@ -493,7 +514,7 @@ def test_pairs_command(step, tmp_path):
 
 
 def test_pairs_called_again_says_what_became_of_the_earlier_ones(step):
-    Store("human_eval.db").add_conversations(conversations_of(a=5, b=5))
+    EvaluationStore("human_eval.db").add_conversations(conversations_of(a=5, b=5))
     _, said = step("pairs", "--per-matchup", 3)
     assert said == ""
     more, said = step("pairs", "--per-matchup", 5)  # begins with the same three
@@ -505,7 +526,7 @@ def test_pairs_called_again_says_what_became_of_the_earlier_ones(step):
 def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call = ("human_eval", "pairs")
-    store = Store("human_eval.db")
+    store = EvaluationStore("human_eval.db")
     assert "conversations of none" in ends_with_2(*call)[0]
     store.add_conversations(conversations_of(a=2, b=3))
     (line,) = ends_with_2(*call)
@@ -516,7 +537,7 @@ def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
     path = write_lines(tmp_path / "none.jsonl", {"dialog": DIALOG})
     assert "has no onboarding pairs" in ends_with_2(*call, "--checks", path)[0]
     pair, both = check_pair()
-    acute_eval_format.write(
+    acute_eval_format.write_pairings(
         str(tmp_path / "checks"), [pair], {conversation.name: conversation for conversation in both}
     )
     assert "a:b gives 6 pairs" in ends_with_2(*call, "--checks", tmp_path / "checks")[0]  # and no check is stored
@@ -540,7 +561,9 @@ def test_an_annotator_is_shown_checks_first_then_every_pair_once(store):
     judgements = store.judgements()
     assert [judgement.winner for judgement in judgements] == 4 * ["b"]
     assert {judgement.pair for judgement in judgements} == {pair.name for pair in store.pairs() if pair.right is None}
-    assert judgements[0] == Judgement("Ann", judgements[0].pair, ("a", "b"), "b", QUESTION, "because", 2.5, True)
+    assert judgements[0] == Judgement(
+        "Ann", judgements[0].pair, ("a", "b"), "b", DEFAULT_QUESTION, "because", 2.5, True
+    )
     progress = store.progress()
     assert (progress.conversations, progress.pairs, progress.checks, progress.judged) == (12, 4, 2, 4)
     assert progress.matchups == {("a", "b"): 4}
@@ -597,11 +620,11 @@ def test_an_annotator_reads_new_conversations_while_there_are_pairs_of_them(stor
 
 
 def test_the_organisers_token_stays(database):
-    first = Store(database)
+    first = EvaluationStore(database)
     token = first.organiser()
     assert len(token) > 20 and first.organiser() == token
     first.close()
-    second = Store(database)
+    second = EvaluationStore(database)
     assert second.organiser() == token
     second.close()
 
@@ -609,7 +632,7 @@ def test_the_organisers_token_stays(database):
 def test_progress_is_that_of_one_question(store):
     filled(store, per_matchup=3, checks=1)
     (ann,) = store.invite(["Ann"])
-    for question, count in ((QUESTION, 4), ("Which speaker sounds more human?", 2)):
+    for question, count in ((DEFAULT_QUESTION, 4), ("Which speaker sounds more human?", 2)):
         for _ in range(count):
             shown = store.next_assignment(ann.token, question)
             store.answer(ann.token, shown.number, right_choice(shown), question=question)
@@ -663,7 +686,7 @@ def test_a_second_question_is_asked_about_the_same_pairs_with_the_same_sides(sto
     filled(store, per_matchup=2)
     (ann,) = store.invite(["Ann"])
     rounds = []
-    for question in (QUESTION, "Which speaker sounds more human?"):
+    for question in (DEFAULT_QUESTION, "Which speaker sounds more human?"):
         rounds.append([])
         while shown := store.next_assignment(ann.token, question):
             rounds[-1].append(shown)
@@ -729,14 +752,14 @@ def test_pairs_of_unknown_conversations_are_refused_as_a_whole(store):
 def test_who_is_invited_again_keeps_the_link(step, capsys, database):
     def links(*names):
         capsys.readouterr()
-        HumanEval.main("invite", *names, "--database", database)
+        human_eval("invite", *names, "--database", database)
         return dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
 
     first = links("Ann", "Bob", "Ann")
     assert list(first) == ["Ann", "Bob"] and len(set(first.values())) == 2
     assert links("Cy", "Bob") == {"Bob": first["Bob"]} | {"Cy": links("Cy")["Cy"]}
     token = first["Ann"].rsplit("/", 1)[1]
-    assert len(token) >= 22 and Store(database).annotator(token).name == "Ann"
+    assert len(token) >= 22 and EvaluationStore(database).annotator(token).name == "Ann"
 
 
 def test_databases_that_cannot_be(ends_with_2, tmp_path):
@@ -754,7 +777,7 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
         assert why in line and "postgresql://USER:PASSWORD@HOST/NAME" in line, wrong
     for name in (" ", "x" * 201):
         with pytest.raises(InputError, match="name is empty or too long"):
-            Store(str(tmp_path / "x.db")).invite(["Ann", name])
+            EvaluationStore(str(tmp_path / "x.db")).invite(["Ann", name])
 
 
 # ---- many at once --------------------------------------------------------------------------------------------------
@@ -774,7 +797,7 @@ def judge_all(store, token):
 
 
 def test_fifty_annotators_at_once_lose_and_double_nothing(database):
-    store = filled(Store(database), per_matchup=PAIRS, checks=1)
+    store = filled(EvaluationStore(database), per_matchup=PAIRS, checks=1)
     tokens = [annotator.token for annotator in store.invite(f"annotator {number}" for number in range(ANNOTATORS))]
     started = threading.Barrier(ANNOTATORS)
 
@@ -811,14 +834,14 @@ def test_one_annotator_in_many_windows_is_shown_one_pair_and_answers_once(store)
 
 def judge_and_tell(database, token, confirmed):
     """Judge everything in a process of its own; each answer that was kept is a byte in a pipe."""
-    store = Store(database)
+    store = EvaluationStore(database)
     while shown := store.next_assignment(token):
         store.answer(token, shown.number, "left", "before the end")
         os.write(confirmed, b".")
 
 
 def test_processes_that_are_killed_lose_no_answer_that_they_confirmed(database):
-    store = filled(Store(database), per_matchup=16)
+    store = filled(EvaluationStore(database), per_matchup=16)
     annotators = store.invite(["Ann", "Bob", "Cy"])
     store.close()
     killed = []
@@ -852,6 +875,6 @@ def test_every_step_is_listed_and_can_be_asked_for_its_flags(ends_with_2, capsys
     assert "'?" not in ends_with_2("human_eval", "dance")[0]
     for name in STEPS:
         with pytest.raises(SystemExit) as stop:
-            HumanEval.main(name, "--help")
+            human_eval(name, "--help")
         assert stop.value.code == 0
     assert "--to" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 from evaluation import evaluation, fields
 
-from polyagents.human_eval.store import Store
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
 PEOPLE, PAIRS = 50, 3
 KILLED_AFTER = PEOPLE * PAIRS // 2  # answers
@@ -114,7 +114,7 @@ def test_50_annotators_and_a_server_that_is_killed(database, capsys):
         second = work(people, Everybody(PEOPLE * PAIRS))
     every = reasons(store)
     assert every.keys() == acknowledged(people) and set(every.values()) == {1} and len(every) == PEOPLE * PAIRS
-    assert {one.judged for one in Store(database).progress().annotators} == {PAIRS}
+    assert {one.judged for one in EvaluationStore(database).progress().annotators} == {PAIRS}
     rates = [len(said) / first, (len(every) - len(stored)) / second]
     with capsys.disabled():  # figures for docs/results.md
         print(f"\n{store.database.writer.dialect.name}, {PEOPLE} annotators: {len(said)} answers acknowledged and")

@@ -8,29 +8,31 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas
 import pytest
+from evaluation import human_eval
 
-from polyagents.commands.human_eval import HumanEval
 from polyagents.errors import InputError
-from polyagents.human_eval.agreement import agreement, disagreement, expected_disagreement
 from polyagents.human_eval.conversations import make_conversation, make_pair
-from polyagents.human_eval.ranking import prior, rank, refitted, strengths
 from polyagents.human_eval.records import Judgement, Side
-from polyagents.human_eval.report import write_report
-from polyagents.human_eval.store import Store
-from polyagents.human_eval.win_rates import Matchup, matchups
+from polyagents.human_eval.statistics.agreement import agreement, disagreement, expected_disagreement
+from polyagents.human_eval.statistics.bradley_terry import prior, rank, refitted, strengths
+from polyagents.human_eval.statistics.evaluation_report import write_report
+from polyagents.human_eval.statistics.win_rates import Matchup, matchups
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
-QUESTION = "Who would you prefer to talk to for a long conversation?"
+DEFAULT_QUESTION = "Who would you prefer to talk to for a long conversation?"
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "=1+1", "$\\frac{$\n\u202e")
 
 
-def judged(winner, loser, annotator="anna", pair="p", question=QUESTION, **more):
+def judged(winner, loser, annotator="anna", pair="p", question=DEFAULT_QUESTION, **more):
     return Judgement(annotator, pair, (winner, loser), winner, question, **more)
 
 
 def series(wins, losses, **more):
     """A against B, each judgement of a pair of its own."""
     winners = ["A"] * wins + ["B"] * losses
-    return [Judgement("anna", f"p{i}", ("A", "B"), winner, QUESTION, **more) for i, winner in enumerate(winners)]
+    return [
+        Judgement("anna", f"p{i}", ("A", "B"), winner, DEFAULT_QUESTION, **more) for i, winner in enumerate(winners)
+    ]
 
 
 def simulated(seed, true_strengths, annotators, judgements, taste=0.0):
@@ -44,7 +46,7 @@ def simulated(seed, true_strengths, annotators, judgements, taste=0.0):
         annotator, (i, j) = number % annotators, meetings[place % len(meetings)]
         winner = i if random.random() < 1 / (1 + np.exp(own[annotator, j] - own[annotator, i])) else j
         models = (names[i], names[j])
-        found.append(Judgement(f"annotator {annotator}", f"pair {number}", models, names[winner], QUESTION))
+        found.append(Judgement(f"annotator {annotator}", f"pair {number}", models, names[winner], DEFAULT_QUESTION))
     return found
 
 
@@ -81,10 +83,10 @@ def test_a_win_rate_has_an_exact_p_value_and_wilsons_interval():
 
 def test_wins_are_counted_whichever_side_a_model_was_on():
     judgements = [
-        Judgement("anna", "1", ("A", "B"), "A", QUESTION),
-        Judgement("anna", "2", ("B", "A"), "A", QUESTION),
-        Judgement("anna", "3", ("B", "A"), "B", QUESTION),
-        Judgement("anna", "4", ("C", "B"), "C", QUESTION),
+        Judgement("anna", "1", ("A", "B"), "A", DEFAULT_QUESTION),
+        Judgement("anna", "2", ("B", "A"), "A", DEFAULT_QUESTION),
+        Judgement("anna", "3", ("B", "A"), "B", DEFAULT_QUESTION),
+        Judgement("anna", "4", ("C", "B"), "C", DEFAULT_QUESTION),
     ]
     assert matchups(judgements) == [Matchup(("A", "B"), (2, 1)), Matchup(("B", "C"), (0, 1))]
 
@@ -121,7 +123,7 @@ def test_each_question_has_win_rates_of_its_own(tmp_path):
     judgements = series(3, 1) + [judged("B", "A", pair=f"p{i}", question="Who is more human?") for i in range(2)]
     write_report(judgements, str(tmp_path))
     table = pandas.read_csv(tmp_path / "win_rates.csv").set_index(["question", "model"]).win_rate
-    assert table[QUESTION, "A"] == 0.75 and table["Who is more human?", "A"] == 0
+    assert table[DEFAULT_QUESTION, "A"] == 0.75 and table["Who is more human?", "A"] == 0
 
 
 # Agreement
@@ -131,7 +133,7 @@ def test_krippendorffs_alpha_of_his_two_observers():
     """Computing Krippendorff's Alpha-Reliability (2011), section A: alpha = .095."""
     observers = {"meg": "0100000010", "owen": "1110010000"}
     judgements = [
-        Judgement(name, f"unit {unit}", ("A", "B"), "AB"[int(value)], QUESTION)
+        Judgement(name, f"unit {unit}", ("A", "B"), "AB"[int(value)], DEFAULT_QUESTION)
         for name, values in observers.items()
         for unit, value in enumerate(values)
     ]
@@ -159,7 +161,7 @@ def test_chance_is_told_within_a_matchup():
     for pair, (first, second) in enumerate(itertools.combinations("ABCDEFGH", 2)):
         for copy, annotator in itertools.product(range(20), ("anna", "bert")):
             winner = (first, second)[random.integers(2)]
-            judgements.append(Judgement(annotator, f"{pair}.{copy}", (first, second), winner, QUESTION))
+            judgements.append(Judgement(annotator, f"{pair}.{copy}", (first, second), winner, DEFAULT_QUESTION))
     found = agreement(judgements, 0)
     assert found.share.value == pytest.approx(0.5, abs=0.05) and found.alpha.value == pytest.approx(0, abs=0.1)
     assert found.alpha.low < 0 < found.alpha.high
@@ -401,7 +403,7 @@ def test_a_report_on_nothing_is_refused(tmp_path):
 def test_a_winner_that_did_not_take_part_is_refused_and_an_earlier_report_is_kept(tmp_path):
     write_report(series(3, 2), str(tmp_path))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    wrong = Judgement("anna", "p9", ("A", "B"), "C", QUESTION)
+    wrong = Judgement("anna", "p9", ("A", "B"), "C", DEFAULT_QUESTION)
     with pytest.raises(InputError, match=r"pair 'p9' by 'anna' has the winner 'C', which is neither 'A' nor 'B'"):
         write_report([*series(5, 0), wrong], str(tmp_path))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -425,14 +427,14 @@ def test_the_command_reports_what_the_store_has(tmp_path, monkeypatch, capsys):
         turns = [("speaker_1", f"hi from {model}"), ("speaker_2", "hello"), ("speaker_1", "bye")]
         conversation = make_conversation(turns, {"speaker_1": model}, (), "test")
         sides.append((conversation, Side(conversation.name, "speaker_1")))
-    store = Store("human_eval.db")
+    store = EvaluationStore("human_eval.db")
     store.add_conversations(conversation for conversation, _ in sides)
     store.add_pairs([make_pair(*(side for _, side in sides))])
     for annotator in store.invite(["Ann", "Bob"]):
         shown = store.next_assignment(annotator.token)
         model = shown.left.conversation.models[shown.left.speaker]
         store.answer(annotator.token, shown.number, "left" if model == "a" else "right")
-    HumanEval._run_args(["report", "--out", "R"])
+    human_eval("report", "--out", "R")
     assert "2 judgements" in capsys.readouterr().out and (tmp_path / "R" / "report.html").exists()
 
 
@@ -440,5 +442,5 @@ def test_the_command_reports_what_the_store_has(tmp_path, monkeypatch, capsys):
 def test_a_mistyped_database_is_not_made(step, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^There is no nothing\.db; give --database, "):
-        HumanEval._run_args([*step, "--database", "nothing.db"])
+        human_eval(*step, "--database", "nothing.db")
     assert not list(tmp_path.iterdir())

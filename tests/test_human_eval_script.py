@@ -13,22 +13,21 @@ from pathlib import Path
 
 import pandas
 import pytest
-from annotators import Annotator, texts_by_model
+from annotators import SimulatedAnnotator, texts_by_model
 from commands import copy_model
-from evaluation import MODELS, conversation
+from evaluation import MODELS, conversation, human_eval
 from playwright.sync_api import expect
 from scipy.stats import binom
 from starlette.testclient import TestClient
 
-from polyagents.commands.human_eval import HumanEval
 from polyagents.human_eval.conversations import make_pair, sides_of
-from polyagents.human_eval.counting import sift
-from polyagents.human_eval.reading import read_file
-from polyagents.human_eval.sections import sections
-from polyagents.human_eval.store import Store
-from polyagents.human_eval.web.app import create_app
+from polyagents.human_eval.formats.conversation_files import read_file
+from polyagents.human_eval.statistics.filtering import filter_judgements
+from polyagents.human_eval.statistics.report_sections import sections
+from polyagents.human_eval.statistics.win_rates import Matchup
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.web.annotation_app import create_app
 from polyagents.human_eval.web.questions import PRESETS
-from polyagents.human_eval.win_rates import Matchup
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "human-evaluation.md"
 FAVOURITE, PREFERENCE = "runs/poly", 0.8
@@ -53,7 +52,7 @@ def people(folder, names):
     """Simulated annotators by name, who have read the conversations that the script made."""
     chats = [chat for kind in ("bi", "poly") for chat in read_file(str(folder / f"{kind}.jsonl")).conversations]
     favourite = texts_by_model(chats)[FAVOURITE]
-    return {name: Annotator(f"seed 0 {name}", favourite, PREFERENCE) for name in names}
+    return {name: SimulatedAnnotator(f"seed 0 {name}", favourite, PREFERENCE) for name in names}
 
 
 def check_report(folder, printed):
@@ -75,14 +74,14 @@ def test_the_script_of_the_docs_recovers_a_known_preference(trained, tmp_path, m
         program, command, *arguments = shlex.split(line, comments=True) or ("polyagents", "nothing")
         assert program == "polyagents" and command in ("human_eval", "nothing")
         if arguments == ["serve"]:
-            store = Store("human_eval.db")
+            store = EvaluationStore("human_eval.db")
             with TestClient(create_app(store, PRESETS["engaging"], store.organiser())) as client:
                 links = {one.name: f"/annotate/{one.token}" for one in store.progress().annotators}
                 judged = [one.judge_all(client, links[name]) for name, one in people(tmp_path, links).items()]
             store.close()
             assert judged == [PAIRS] * PEOPLE
         elif arguments:
-            HumanEval.main(*arguments)
+            human_eval(*arguments)
     check_report(tmp_path, capsys.readouterr().out)
 
 
@@ -91,7 +90,7 @@ def test_the_script_of_the_docs_recovers_a_known_preference(trained, tmp_path, m
 
 def evaluated(folder, seed, probability):
     """An evaluation of two models by two annotators, 10 pairs each: what its report says of the first model."""
-    store = Store(str(folder / f"{seed}.db"))
+    store = EvaluationStore(str(folder / f"{seed}.db"))
     chats = [[conversation(model, number, f"{model} says so") for model in MODELS] for number in range(10)]
     store.add_conversations(chat for both in chats for chat in both)
     store.add_pairs(
@@ -100,9 +99,9 @@ def evaluated(folder, seed, probability):
     favourite = texts_by_model(chat for chat, _ in chats)[MODELS[0]]
     with TestClient(create_app(store, PRESETS["engaging"], "organiser")) as client:
         for person in store.invite(["Ann", "Bob"]):
-            simulated = Annotator(f"{seed} {person.name}", favourite, probability)
+            simulated = SimulatedAnnotator(f"{seed} {person.name}", favourite, probability)
             assert simulated.judge_all(client, f"/annotate/{person.token}") == 10
-    (section,) = sections(sift(store.judgements()), seed)
+    (section,) = sections(filter_judgements(store.judgements()), seed)
     store.close()
     return section.between(*MODELS)
 

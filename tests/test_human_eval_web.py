@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 from web import raw, running
 
 from polyagents.human_eval.conversations import make_conversation, make_pair, sides_of
-from polyagents.human_eval.steps.serve import reachable
-from polyagents.human_eval.store import Store
-from polyagents.human_eval.web.app import create_app
+from polyagents.human_eval.steps.page_server import reachable
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.web.annotation_app import create_app
 from polyagents.human_eval.web.questions import PRESETS
 
 HERE, ORGANISER = "http://127.0.0.1:8009", "the-organiser"
@@ -101,7 +101,7 @@ def test_the_judged_speaker_has_the_name_of_the_side(shop):
 
 
 def test_a_persona_stands_under_the_name_that_its_speaker_has_on_the_page(tmp_path):
-    store = Store(str(tmp_path / "s.db"))
+    store = EvaluationStore(str(tmp_path / "s.db"))
     context = ["speaker_1: your persona: i ski .", "speaker_2: your persona: i read: a lot .", "topic: hills"]
     turns, models = [("x", "hi"), ("y", "ho")], ({"y": model} for model in MODELS)
     one, other = (make_conversation(turns, model, context) for model in models)
@@ -119,7 +119,7 @@ def test_a_persona_stands_under_the_name_that_its_speaker_has_on_the_page(tmp_pa
 
 
 def test_three_speakers_have_three_names(tmp_path):
-    store = Store(str(tmp_path / "s.db"))
+    store = EvaluationStore(str(tmp_path / "s.db"))
     turns = [("x", "hi"), ("bot", "yes"), ("y", "no")]
     one, other = (make_conversation(turns, {"bot": model}) for model in MODELS)
     store.add_conversations([one, other])
@@ -406,7 +406,7 @@ def test_links_of_a_server_that_listens_everywhere_name_this_machine():
 
 def test_a_store_without_pairs(ends_with_2, tmp_path):
     assert "There is no" in ends_with_2("human_eval", "serve", "--database", tmp_path / "s.db")[0]
-    Store(str(tmp_path / "s.db")).close()
+    EvaluationStore(str(tmp_path / "s.db")).close()
     (line,) = ends_with_2("human_eval", "serve", "--database", tmp_path / "s.db")
     assert "has no pairs to judge" in line
 

@@ -14,13 +14,13 @@ from parlai.utils.misc import msg_to_str
 from polyagents import InputError, Ranker
 from polyagents.commands.mine_negatives import read_examples
 from polyagents.index.texts import ListedTexts
-from polyagents.ranking.candidate_set import normalised
 from polyagents.tasks.sample.generate import dialogues
+from polyagents.text.normalize import normalized
 from polyagents.training import hard_negatives
-from polyagents.training.hard_negatives import Pair, check_can_search, mine, pairs_of, pool_in
+from polyagents.training.hard_negatives import LabelledContext, mine, pairs_of, pool_in, searchable
 
 FIRST_TURNS = {turn.label: turn.text for turn, *_ in dialogues("train")[:24]}
-PAIRS = [Pair(text, label) for label, text in FIRST_TURNS.items()]
+PAIRS = [LabelledContext(text, label) for label, text in FIRST_TURNS.items()]
 TEXTS = list(FIRST_TURNS)
 SMALL = 3e-4  # of scores that differ so little: these models have hardly been trained
 
@@ -31,7 +31,7 @@ def pool(trained, tmp_path):
 
     def of(kind, texts=TEXTS):
         ranker = Ranker.load(trained(kind))
-        return ranker, pool_in(str(tmp_path / "pool"), ListedTexts(texts), ranker)
+        return ranker, pool_in(str(tmp_path / "pool"), ListedTexts(texts), ranker.model)
 
     return of
 
@@ -71,8 +71,8 @@ def obvious(ranker, texts, pairs, wanted, margin):
     """Score all, filter, sort."""
     for pair in pairs:
         scores, (label,) = ranker.score(pair.text, texts), ranker.score(pair.text, [pair.label])
-        answers = {normalised(other.label) for other in pairs if normalised(other.text) == normalised(pair.text)}
-        order = [i for i in sorted(range(len(texts)), key=lambda i: -scores[i]) if normalised(texts[i]) not in answers]
+        answers = {normalized(other.label) for other in pairs if normalized(other.text) == normalized(pair.text)}
+        order = [i for i in sorted(range(len(texts)), key=lambda i: -scores[i]) if normalized(texts[i]) not in answers]
         yield [texts[i] for i in order if scores[i] <= label - margin * abs(label)][:wanted]
 
 
@@ -86,7 +86,7 @@ def test_the_negatives_are_those_of_the_slow_way(kind, margin, slack, pool, monk
     """With no slack, all that a short search lacks comes from scoring the whole pool."""
     monkeypatch.setattr(hard_negatives, "SLACK", slack)
     ranker, store = pool(kind)
-    mined = list(mine(PAIRS, ranker, store, 3, margin))
+    mined = list(mine(PAIRS, ranker.model, store, 3, margin))
     expected = list(obvious(ranker, TEXTS, PAIRS, 3, margin))
     assert [one.negatives[: len(one.negatives) - one.random] for one in mined] == expected
     assert [one.pair for one in mined] == PAIRS
@@ -100,7 +100,7 @@ def test_what_the_margin_leaves_out_comes_last(kind, margin, pool):
     """All of the pool is wanted, so that what is missing below the limit comes from above it."""
     ranker, store = pool(kind)
     wanted = len(TEXTS) - 1
-    for one in mine(PAIRS, ranker, store, wanted, margin):
+    for one in mine(PAIRS, ranker.model, store, wanted, margin):
         scores, (label,) = ranker.score(one.pair.text, one.negatives), ranker.score(one.pair.text, [one.pair.label])
         hard, limit = wanted - one.random, label - margin * abs(label)
         assert sorted([*one.negatives, one.pair.label]) == sorted(TEXTS)
@@ -113,8 +113,12 @@ def test_no_answer_is_a_negative(pool):
     """Neither what reads as the label, nor another label of the context, be it the pair's own or another example's."""
     texts = ["i like tea", "I like tea!", "i like the tea .", "i sell fish", "Sell fish", "i paint cars"]
     ranker, store = pool("bi", texts)
-    pairs = [Pair("hello there", "i like tea"), Pair("Hello there!", "i sell fish"), Pair("who", "sell fish?")]
-    mined = [one.negatives for one in mine(pairs, ranker, store, 9, 0.05)]
+    pairs = [
+        LabelledContext("hello there", "i like tea"),
+        LabelledContext("Hello there!", "i sell fish"),
+        LabelledContext("who", "sell fish?"),
+    ]
+    mined = [one.negatives for one in mine(pairs, ranker.model, store, 9, 0.05)]
     assert [sorted(negatives) for negatives in mined] == [
         ["Sell fish", "i paint cars"],
         ["Sell fish", "i paint cars"],
@@ -124,14 +128,14 @@ def test_no_answer_is_a_negative(pool):
 
 def test_a_label_that_the_pool_lacks(pool):
     ranker, store = pool("poly")
-    pairs = [Pair(PAIRS[0].text, "i paint tables"), Pair("hi", "i like trains")]
-    mined = [one.negatives[: len(one.negatives) - one.random] for one in mine(pairs, ranker, store, 4, SMALL)]
+    pairs = [LabelledContext(PAIRS[0].text, "i paint tables"), LabelledContext("hi", "i like trains")]
+    mined = [one.negatives[: len(one.negatives) - one.random] for one in mine(pairs, ranker.model, store, 4, SMALL)]
     assert mined == list(obvious(ranker, TEXTS, pairs, 4, SMALL))
 
 
 def test_the_random_ones_are_the_same_each_time(pool):
     ranker, store = pool("bi")
-    first, again = (list(mine(PAIRS, ranker, store, 5, 0.9)) for _ in range(2))
+    first, again = (list(mine(PAIRS, ranker.model, store, 5, 0.9)) for _ in range(2))
     assert first == again
     drawn = [tuple(one.negatives[5 - one.random :]) for one in first if one.random == 5]
     assert len(set(drawn)) > 1
@@ -140,7 +144,7 @@ def test_the_random_ones_are_the_same_each_time(pool):
 
 def test_every_label_is_a_pair_and_what_lacks_one_is_counted():
     examples = [("a", ["x", "y"]), ("", ["x"]), ("b", []), ("c", [" "]), ("d", ("z",))]
-    assert pairs_of(examples) == ([Pair("a", "x"), Pair("a", "y"), Pair("d", "z")], 3)
+    assert pairs_of(examples) == ([LabelledContext("a", "x"), LabelledContext("a", "y"), LabelledContext("d", "z")], 3)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -253,7 +257,7 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
     said = refused("-mf", trained("cross"), "--outfile", tmp_path / "F", *colours)
     assert "A cross-encoder cannot search a pool of candidates; mine with a bi- or poly-encoder" in said
     with pytest.raises(InputError, match="cannot search"):
-        check_can_search(Ranker.load(trained("cross")))
+        searchable(Ranker.load(trained("cross")).model)
 
 
 KILLED = """

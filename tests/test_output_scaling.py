@@ -13,10 +13,11 @@ from polyagents.errors import InputError
 from polyagents.models import output_scaling
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import BackboneOptions
+from polyagents.models.options import EncoderOptions
 from polyagents.models.output_scaling import BERT_DEVIATION
 from polyagents.models.tokens import pad
-from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.ranking.building import vocabulary_of
+from polyagents.text.pretrained import load_tokenizer
 
 SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", "1")
 AUTO = ("--output-scaling", "auto")
@@ -33,9 +34,9 @@ def folder(tmp_path_factory):
 
 
 def encoder_and_texts(folder, scaling=1.0):
-    options = BackboneOptions(folder, scaling, "all", "fp32", 0.5)
-    dictionary = TextDictionary({"backbone": folder})
-    encoder = Encoder(load_backbone(options, dictionary, True, True), options).train()
+    options = EncoderOptions(folder, "all", "fp32", 0.5)
+    dictionary = load_tokenizer(folder)
+    encoder = Encoder(load_backbone(options, vocabulary_of(dictionary), True), options, scaling).train()
     texts = ["hi , how are you ?", "i am fine thank you , and where is canada", "no", "she plays with my dog"]
     return encoder, [dictionary.candidate(ids, 72) for ids in dictionary.encode(texts)], dictionary.pad_id
 
@@ -81,8 +82,8 @@ def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
     assert factor == scaling(tmp_path / "M.checkpoint") > 0 and factor != 1
     told = [evaluate(tmp_path / "M", "-t", SAMPLE, AUTO[0], word)["loss"] for word in (AUTO[1], factor)]
     assert told[0] == told[1]
-    agent = Ranker.load(tmp_path / "M").agent
-    assert {module.output_scaling for module in agent.model.modules() if isinstance(module, Encoder)} == {factor}
+    module = Ranker.load(tmp_path / "M").model.module
+    assert {part.output_scaling for part in module.modules() if isinstance(part, Encoder)} == {factor}
     # By hand the same model comes of it: measuring takes nothing from what training draws.
     train(kind, tmp_path / "N", *SHORT, "--backbone", folder, "--output-scaling", factor)
     mine, theirs = weights(tmp_path / "M"), weights(tmp_path / "N")

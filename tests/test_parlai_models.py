@@ -19,6 +19,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from polyagents import InputError, Ranker
 from polyagents.commands.parlai_command import with_our_agent
 from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.ranking.saving import save_model
+from polyagents.text.pretrained import load_tokenizer
 
 PARTS = ("", ".opt", ".dict", ".dict.codecs")
 CONTEXTS = [
@@ -95,9 +97,9 @@ def test_token_ids_are_parlais(written):
     mine = TextDictionary({"backbone": "", "dict_file": f"{written('bi')}.dict"})
     tokens = [token.replace("@@", "") for token in list(theirs.tok2ind)[:200]]
     texts = [*CONTEXTS, *CANDIDATES, *tokens, *random_texts(3_000), "__null__ __unk__ __newln__", ""]
-    assert mine.encode(texts) == [theirs.txt2vec(text) for text in texts]
-    assert len(mine) == len(theirs) and mine.pad_id == 0
-    assert sum(ids.count(theirs[theirs.unk_token]) for ids in mine.encode(texts)) > 100
+    assert mine.ready.encode(texts) == [theirs.txt2vec(text) for text in texts]
+    assert len(mine) == len(theirs) and mine.ready.pad_id == 0
+    assert sum(ids.count(theirs[theirs.unk_token]) for ids in mine.ready.encode(texts)) > 100
 
 
 def test_a_newline_that_is_no_single_token(tmp_path, written):
@@ -109,7 +111,7 @@ def test_a_newline_that_is_no_single_token(tmp_path, written):
     codecs.write_text("\n".join(kept) + "\n")
     theirs = DictionaryAgent(Opt(options(tmp_path / "M")) | {"dict_file": f"{tmp_path / 'M'}.dict"})
     mine = TextDictionary({"backbone": "", "dict_file": f"{tmp_path / 'M'}.dict"})
-    assert len(theirs.txt2vec("\n")) > 1 and mine.encode(["hi\nyou"]) == [theirs.txt2vec("hi\nyou")]
+    assert len(theirs.txt2vec("\n")) > 1 and mine.ready.encode(["hi\nyou"]) == [theirs.txt2vec("hi\nyou")]
 
 
 # ---- there and back --------------------------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ def test_a_newline_that_is_no_single_token(tmp_path, written):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_there_and_back_is_bit_identical(variant, written, tmp_path):
     """ParlAI's file -> ours -> ParlAI's."""
-    Ranker.load(written(variant)).agent.save(str(tmp_path / "ours"))
+    save_model(Ranker.load(written(variant)).model, str(tmp_path / "ours"))
     np.testing.assert_array_equal(
         Ranker.load(tmp_path / "ours").score(CONTEXTS, CANDIDATES),
         Ranker.load(written(variant)).score(CONTEXTS, CANDIDATES),
@@ -139,22 +141,22 @@ def test_there_and_back_is_bit_identical(variant, written, tmp_path):
 def test_a_hugging_face_folder_encodes_alike(variant, written, tmp_path):
     """What `--backbone FOLDER` starts from, with transformers' own tokenizer."""
     convert(written(variant), "huggingface", tmp_path / "folder")
-    agent = Ranker.load(written(variant)).agent
-    encoder = getattr(agent.module, "encoder", None) or agent.module.context_encoder
+    ranking = Ranker.load(written(variant)).model
+    ours = ranking.tokenizer
     model, tokenizer = (
         AutoModel.from_pretrained(tmp_path / "folder"),
         AutoTokenizer.from_pretrained(tmp_path / "folder"),
     )
     for text in CONTEXTS[:2] + CONTEXTS[3:]:
-        given = agent.dict.txt2vec(text)
+        given = ours.encode([text])[0]
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert len(ids) == len(given) and all(a == b or a >= len(agent.dict) for a, b in zip(ids, given, strict=True))
+        assert len(ids) == len(given) and all(a == b or a >= len(ours) for a, b in zip(ids, given, strict=True))
         with torch.no_grad():
             theirs = model(torch.tensor([ids])).last_hidden_state * 0.5
-            mine = encoder(agent.tokens([given]))
+            mine = ranking.context_encoder(ranking.tokens([given]))
         torch.testing.assert_close(theirs, mine, atol=1e-4, rtol=0)
-    dictionary = TextDictionary({"backbone": str(tmp_path / "folder")})
-    assert dictionary[dictionary.special.newline] == agent.dict.newline_ids[0]
+    again = load_tokenizer(str(tmp_path / "folder"))
+    assert again.id_of(again.special.newline) == ours.newline_ids[0]
 
 
 def test_what_parlai_cannot_hold_is_said(trained, tmp_path):
@@ -223,8 +225,8 @@ def test_the_polyagents_command_takes_our_agent(written):
 
 def test_a_cut_candidate_loses_its_end_as_in_parlai(written):
     dictionary = TextDictionary({"backbone": "", "dict_file": f"{written('bi')}.dict"})
-    assert dictionary.candidate([7, 8, 9], 4) == [dictionary.start_id, 7, 8, 9]
-    assert dictionary.candidate([7, 8], 4) == [dictionary.start_id, 7, 8, dictionary.end_id]
+    assert dictionary.ready.candidate([7, 8, 9], 4) == [dictionary.ready.start_id, 7, 8, 9]
+    assert dictionary.ready.candidate([7, 8], 4) == [dictionary.ready.start_id, 7, 8, dictionary.ready.end_id]
 
 
 # ---- refused ---------------------------------------------------------------------------------------------------------
@@ -344,13 +346,13 @@ def test_a_model_of_ours_decides_as_much(written, tmp_path):
 
 
 def test_two_encoders_do_not_start_a_shared_one(written, tmp_path):
-    with pytest.raises(InputError, match="leave --share-encoders away"):
+    with pytest.raises(InputError, match="remove --share-encoders"):
         fine_tune("bi", tmp_path / "M", "--init-model", written("bi"), "--share-encoders", "true")
 
 
 def test_flags_beside_a_parlai_model_win(written):
-    agent = Ranker.load(written("poly"), text_truncate=20, precision="bf16").agent
-    assert (agent.text_truncate, agent.backbone_options.precision) == (20, "bf16")
+    settings = Ranker.load(written("poly"), text_truncate=20, precision="bf16").model.settings
+    assert (settings.text_truncate, settings.encoder.precision) == (20, "bf16")
 
 
 def test_options_of_another_time_and_machine(copy, written, chat):

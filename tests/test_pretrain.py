@@ -24,14 +24,14 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import polyagents
 from polyagents.errors import InputError
-from polyagents.files.hugging_face import write_folder
 from polyagents.models.tokens import Tokens
+from polyagents.parlai_agents.task_reader import Position, TaskReader, TextPair
 from polyagents.pretraining import batches
 from polyagents.pretraining import world as pretraining_world
-from polyagents.pretraining.examples import Pair, split_sentences, with_others
-from polyagents.pretraining.masking import Vocabulary, mask, starts
-from polyagents.pretraining.reading import Position, Reader
+from polyagents.pretraining.examples import split_sentences, with_others
+from polyagents.pretraining.masking import MaskingVocabulary, mask, starts
 from polyagents.pretraining.world import PretrainWorld
+from polyagents.ranking.hugging_face import write_folder
 from polyagents.training import distributed
 
 PRETRAIN = "polyagents:Pretrain"
@@ -56,7 +56,9 @@ def bert(tmp_path_factory):
     return save("bert", tmp_path_factory.mktemp("backbone") / "bert")
 
 
-PAIRS = [Pair(f"where is {place}\n{place} ?", f"{place} is in the {end}") for place in "abcdefgh" for end in "mnopqr"]
+PAIRS = [
+    TextPair(f"where is {place}\n{place} ?", f"{place} is in the {end}") for place in "abcdefgh" for end in "mnopqr"
+]
 
 
 # ---- hidden words ----------------------------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ def drawn(whole_words):
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 1_000, (500, 64), generator=draw)
     real = torch.arange(64) < torch.randint(1, 65, (500, 1), generator=draw)
-    vocabulary = Vocabulary(4, torch.arange(1_000) >= 5, torch.arange(1_000) < 600)
+    vocabulary = MaskingVocabulary(4, torch.arange(1_000) >= 5, torch.arange(1_000) < 600)
     hidden, chosen = mask(Tokens(ids, real), vocabulary, draw, whole_words)
     return ids, real, vocabulary, hidden.ids, chosen
 
@@ -113,7 +115,7 @@ def test_special_tokens_and_line_ends_are_never_hidden(bert):
 
 
 def test_half_of_the_labels_are_others():
-    pairs = [Pair(f"context {i}", f"label {i % 500}") for i in range(4_000)]
+    pairs = [TextPair(f"context {i}", f"label {i % 500}") for i in range(4_000)]
     given = with_others(pairs, pairs, random.Random(0))
     assert [pair.context for pair, _ in given] == [pair.context for pair in pairs]
     own = sum(is_next for _, is_next in given)
@@ -125,21 +127,21 @@ def test_half_of_the_labels_are_others():
 
 def test_other_labels_are_of_the_same_task(bert):
     """Of another task they would be told by their words, and nothing need be read for it."""
-    pairs = [Pair(f"context {i}", f"label {i % 2} {i}", task=i % 2) for i in range(400)]
+    pairs = [TextPair(f"context {i}", f"label {i % 2} {i}", task=i % 2) for i in range(400)]
     given = with_others(pairs, pairs, random.Random(0))
     assert {shown.label.split()[1] == str(pair.task) for pair, (shown, _) in zip(pairs, given, strict=True)} == {True}
     assert 100 < sum(is_next for _, is_next in given) < 300
     tasks = f"{SAMPLE},integration_tests:multiturn"
-    read = Reader(ParlaiParser(True, True).parse_args(["-t", tasks]), 0).read(200)
+    read = TaskReader(ParlaiParser(True, True).parse_args(["-t", tasks]), 0).read(200)
     assert {pair.task for pair in read} == {0, 1}
-    samples = {pair.label for pair in Reader(reader_options(), 0).read(5_000)}
+    samples = {pair.label for pair in TaskReader(reader_options(), 0).read(5_000)}
     assert all((pair.label in samples) == (pair.task == 0) for pair in read)
 
 
 def test_segments_and_special_tokens(bert):
     """[S] input [S] [S] label [S], segments 0 and 1, utterances kept apart by [NEWLINE] (paper 4.1; v1 4.5)."""
     agent = make(bert)
-    (update,) = agent.plan_evaluation([Pair("where is canada\nhi", "i am fine")])[:1]
+    (update,) = agent.plan_evaluation([TextPair("where is canada\nhi", "i am fine")])[:1]
     tokens, targets, chosen = agent.prepared(update.chunks[0], True, torch.Generator().manual_seed(0))
     ids = tokens.ids.clone()
     ids[chosen] = targets
@@ -151,7 +153,7 @@ def test_segments_and_special_tokens(bert):
 
 
 def test_running_text_is_cut_between_sentences():
-    pairs = [Pair("one .\ntwo .\nthree .", "four .", 3)] * 300 + [Pair("alone", "", 3)]
+    pairs = [TextPair("one .\ntwo .\nthree .", "four .", 3)] * 300 + [TextPair("alone", "", 3)]
     cut = split_sentences(pairs, random.Random(0))
     whole = {(f"{context} {label}", task) for context, label, task in cut}
     assert len(cut) == 300 and whole == {("one . two . three . four .", 3)}
@@ -257,7 +259,7 @@ def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_pat
         ParlaiParser(True, True).parse_args(["-mf", str(tmp_path / "M"), "-t", SAMPLE, "-dt", "valid"])
     )
     agent.model.eval()
-    examples = agent.plan_evaluation([Pair("a b c d e f", f"g h {word} j k") for word in words])[0].chunks[0]
+    examples = agent.plan_evaluation([TextPair("a b c d e f", f"g h {word} j k") for word in words])[0].chunks[0]
     tokens, _, _ = agent.prepared(examples, False, torch.Generator())
     for place, entropy in ((3, 0.0), (10, 0.0), (11, math.log(8)), (13, 0.0)):  # d, h, the random one, k
         chosen = torch.zeros_like(tokens.mask)
@@ -290,7 +292,7 @@ def test_evaluation_says_the_same_each_time_and_all_of_it(tmp_path):
     for name in ("exs", "loss", "ppl", "token_acc", "next_utterance_acc", "next_utterance_loss", "padding"):
         assert first[name] == second[name]
     assert first["ppl"] == pytest.approx(math.exp(first["loss"]))
-    assert first["exs"] == len(Reader(reader_options("valid"), 0).read(10_000))
+    assert first["exs"] == len(TaskReader(reader_options("valid"), 0).read(10_000))
 
 
 def test_part_of_an_evaluation_measures_both_objectives(tmp_path):
@@ -306,22 +308,22 @@ def reader_options(datatype="train"):
 
 
 def test_what_is_read_does_not_depend_on_who_else_draws():
-    first, second = Reader(reader_options(), 1), Reader(reader_options(), 1)
+    first, second = TaskReader(reader_options(), 1), TaskReader(reader_options(), 1)
     random.seed(5)
     state = random.getstate()
     whole = first.read(300)
     assert random.getstate() == state
     random.seed(6)
     assert second.read(100) + second.read(200) == whole
-    third = Reader(reader_options(), 1)
+    third = TaskReader(reader_options(), 1)
     third.skip(100)
     assert third.read(200) == whole[100:]
-    assert Reader(reader_options(), 2).read(300) != whole
+    assert TaskReader(reader_options(), 2).read(300) != whole
 
 
 def test_contexts_hold_the_whole_dialogue():
     opt = ParlaiParser(True, True).parse_args(["-t", "integration_tests:multiturn", "-dt", "valid"])
-    pairs = Reader(opt, 0).read(4)
+    pairs = TaskReader(opt, 0).read(4)
     turns = [pair.label for pair in pairs]
     assert pairs[1].context.startswith(f"{pairs[0].context}\n{turns[0]}\n")
 
@@ -359,7 +361,7 @@ def test_a_checkpoint_of_other_batches_is_refused(bert, monkeypatch):
 
 def test_a_window_without_pairs_is_left_out(bert):
     agent = make(bert, "--pretrain-task", "next_sentence")
-    single, several = [Pair("", "alone")], [Pair("one .\ntwo .", "three .")]
+    single, several = [TextPair("", "alone")], [TextPair("one .\ntwo .", "three .")]
     assert agent.plan(single, window=1) == [] == agent.plan_evaluation(single)
     assert len(agent.plan([*single, *several], window=1)) == 2
     with pytest.raises(InputError, match="no pairs of texts"):
@@ -448,7 +450,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path):
 @pytest.mark.parametrize("task", ["polyagents.tasks.pairs:sample", "polyagents.tasks.wiki_search:sample"])
 def test_a_streamed_task_is_left_out_up_to_its_place_without_being_read(task):
     opt = ParlaiParser(True, True).parse_args(["-t", task, "-dt", "train"])
-    first, second = Reader(opt, 0), Reader(opt, 0)
+    first, second = TaskReader(opt, 0), TaskReader(opt, 0)
     whole = first.read(60)
     second.skip(25)
     second.teacher.act, read = None, second.teacher.act
@@ -492,7 +494,7 @@ def test_the_papers_vocabulary(tmp_path):
     own("build_vocabulary", "-t", SAMPLE, "--vocabulary-size", 400, "--out", tmp_path / "V")
     pretrain(tmp_path / "P", "--vocabulary", tmp_path / "V", "--max-train-steps", "2")
     agent = make(tmp_path / "P.backbone", datatype="valid")
-    (update,) = agent.plan_evaluation([Pair("hi\nhello", "hi")])[:1]
+    (update,) = agent.plan_evaluation([TextPair("hi\nhello", "hi")])[:1]
     tokens, _, _ = agent.prepared(update.chunks[0], False, torch.Generator())
     read = [agent.dict[int(token)] for token in tokens.ids[0]]
     assert read.count("[S]") == 4 and read.count("[NEWLINE]") == 1 and agent.dict.mask_token == "[MASK]"
@@ -547,7 +549,7 @@ def test_a_task_that_nothing_can_be_validated_on(tmp_path):
 def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
     agent = make(save("bert", tmp_path / "bert"))
     folder = tmp_path / "M.backbone"
-    write_folder(agent.module.lm, agent.dict, str(folder))
+    write_folder(agent.module.lm, agent.dict.ready, str(folder))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full(*_, **__):
@@ -555,7 +557,7 @@ def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(agent.module.lm), "save_pretrained", full)
     with pytest.raises(InputError, match=r"cannot be written .No space left"):
-        write_folder(agent.module.lm, agent.dict, str(folder))
+        write_folder(agent.module.lm, agent.dict.ready, str(folder))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M.backbone", "bert"]
 

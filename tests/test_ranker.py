@@ -1,5 +1,6 @@
 """The Python API and `polyagents rank`, on models that train_model wrote."""
 
+import dataclasses
 import io
 import json
 
@@ -98,46 +99,58 @@ def test_an_index_of_other_weights_is_refused(poly, trained, tmp_path):
     other = Ranker.load(trained("bi"))
     with pytest.raises(InputError, match="encoded by another model"):
         other.open_index(folder)
-    before = poly.agent.fingerprint()
-    parameter = next(poly.agent.module.candidate_encoder.parameters())
+    before = poly.model.fingerprint()
+    parameter = next(poly.model.module.candidate_encoder.parameters())
     with torch.no_grad():
         parameter[0, 0] += 1
-        changed = poly.agent.fingerprint()
+        changed = poly.model.fingerprint()
         parameter[0, 0] -= 1
     assert changed != before
 
 
-def other_weight(agent):
+def other_weight(model):
     with torch.no_grad():
-        next(agent.module.candidate_encoder.parameters())[0, 0] += 1
+        next(model.module.candidate_encoder.parameters())[0, 0] += 1
+
+
+def other_scaling(model):
+    model.module.candidate_encoder.output_scaling = model.module.context_encoder.output_scaling = 0.5
+
+
+def other_option(**options):
+    def change(model):
+        ranking = dataclasses.replace(model.settings.ranking, **options)
+        model.settings = dataclasses.replace(model.settings, ranking=ranking)
+
+    return change
 
 
 CAUSES = {
     "weights": other_weight,
-    "tokenizer": lambda agent: agent.dict.tokenizer.add_tokens(["canada"]),
-    "truncation": lambda agent: setattr(agent, "label_truncate", 5),
-    "reduction": lambda agent: agent.opt.__setitem__("reduction_type", "mean"),
-    "similarity": lambda agent: agent.opt.__setitem__("similarity", "cosine"),
-    "scaling": lambda agent: agent.opt.__setitem__("output_scaling", 0.5),
+    "tokenizer": lambda model: model.tokenizer.add_tokens(["canada"]),
+    "truncation": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, label_truncate=5)),
+    "reduction": other_option(reduction_type="mean"),
+    "similarity": other_option(similarity="cosine"),
+    "scaling": other_scaling,
 }
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_fingerprint_changes_with_all_that_decides_a_vector(trained, cause):
-    agent = Ranker.load(trained("poly")).agent
-    before = agent.fingerprint()
-    CAUSES[cause](agent)
-    assert agent.fingerprint() != before
+    model = Ranker.load(trained("poly")).model
+    before = model.fingerprint()
+    CAUSES[cause](model)
+    assert model.fingerprint() != before
 
 
 def test_a_fingerprint_changes_with_nothing_else(trained):
-    before = Ranker.load(trained("poly")).agent.fingerprint()
-    assert Ranker.load(trained("poly"), precision="bf16", text_truncate=100).agent.fingerprint() == before
-    agent = Ranker.load(trained("poly")).agent
+    before = Ranker.load(trained("poly")).model.fingerprint()
+    assert Ranker.load(trained("poly"), precision="bf16", text_truncate=100).model.fingerprint() == before
+    model = Ranker.load(trained("poly")).model
     with torch.no_grad():
-        agent.module.codes += 1  # a context's business
-    agent.encode_texts(REPLIES)
-    assert agent.fingerprint() == before
+        model.module.codes += 1  # a context's business
+    model.encode_texts(REPLIES)
+    assert model.fingerprint() == before
 
 
 def test_a_cross_encoder_has_no_index(trained, tmp_path):

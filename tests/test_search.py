@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from queries import poly_query
 
 from polyagents.index import scan as module
 from polyagents.index.exact import score_all, search
@@ -13,7 +14,6 @@ from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import Block, packed, unpacked
 from polyagents.index.top_k import top_k
 from polyagents.models.attention import poly_scores
-from polyagents.models.query import Query
 
 KINDS = ["fp32", "bf16", "int8"]
 
@@ -40,7 +40,7 @@ def query(m, width=24, examples=5, seed=0, scale=1.0, sharpness=1.0):
     vectors = torch.randn(examples, m, width, generator=generator) * scale
     mask = torch.ones(examples, m).bool()
     mask[-1, m // 2 + 1 :] = False  # a short context
-    return Query(vectors, mask, sharpness)
+    return poly_query(vectors, mask, sharpness)
 
 
 def candidates(count=300, width=24, seed=1):
@@ -54,7 +54,7 @@ def candidates(count=300, width=24, seed=1):
 def brute_force(query, stored):
     """What the decision must be: every score in fp32 from what is stored."""
     vectors = unpacked(packed(stored.vectors, stored.kind))
-    scores = poly_scores(query.vectors, query.mask, vectors, query.sharpness).numpy()
+    scores = poly_scores(query.context.vectors, query.context.mask, vectors, query.scorer.sharpness).numpy()
     if stored.alive is not None:
         scores[:, ~stored.alive.numpy()] = -np.inf
     return scores
@@ -110,8 +110,8 @@ def test_bounds_are_never_below_the_score(machine, kind, m):
     vectors = torch.randn(500, 48, generator=generator) * 10 ** torch.empty(500, 1).uniform_(-4, 4, generator=generator)
     for scale in (1e-3, 1.0, 1e3):
         asked, stored = query(m, width=48, scale=scale), Stored(vectors, kind)
-        scan = Scan(asked)
-        bounds = torch.cat([scan.bounds(block) for block in stored.blocks()])
+        scan = Scan(asked.context)
+        bounds = torch.cat([scan.largest_products(block) for block in stored.blocks()])
         assert (score_all(asked, stored) <= bounds.T).all()
 
 
@@ -130,7 +130,7 @@ def test_scores_that_are_no_numbers_come_last():
     found = search(query(3), InMemoryVectors(vectors), 40)
     assert (found.indices[:, -1] == 7).all()
     asked = query(3)
-    asked.vectors[0] = torch.nan
+    asked.context.vectors[0] = torch.nan
     found = search(asked, InMemoryVectors(candidates(40)), 3)
     assert found.indices[0].tolist() == [0, 1, 2]
 
@@ -169,7 +169,7 @@ def test_top_k_puts_scores_that_are_no_numbers_last():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gpu_finds_what_the_cpu_finds(m, kind):
     asked, stored = query(m), InMemoryVectors(candidates()) if kind == "fp32" else Stored(candidates(), kind)
-    there = Query(asked.vectors.cuda(), asked.mask.cuda(), asked.sharpness)
+    there = poly_query(asked.context.vectors.cuda(), asked.context.mask.cuda(), asked.scorer.sharpness)
     for _ in range(2):  # the second time from the GPU's own memory
         ours, theirs = search(there, stored, 10), search(asked, stored, 10)
         np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-4)

@@ -16,9 +16,9 @@ from web import raw, running
 
 from polyagents import Match, Ranker
 from polyagents.serving import limits
-from polyagents.serving.app import create_app
-from polyagents.serving.batching import Batcher, Question, QueueFull
+from polyagents.serving.batching import Batcher, QueueFull, RankingJob
 from polyagents.serving.limits import Rate
+from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
 HERE = "http://127.0.0.1:8008"
@@ -164,7 +164,7 @@ def answers(rank, questions, **limits):
         batcher = Batcher(rank, **limits)
         tickets = [batcher.ask(question) for question in questions]
         worker = asyncio.create_task(batcher.run())
-        result = await asyncio.gather(*(ticket.answer for ticket in tickets), return_exceptions=True)
+        result = await asyncio.gather(*(ticket.result for ticket in tickets), return_exceptions=True)
         worker.cancel()
         return result
 
@@ -175,16 +175,16 @@ def answers(rank, questions, **limits):
 def test_what_waits_is_ranked_together_as_if_alone(trained, replies, kind):
     served = Served.load(trained(kind), str(replies))
     contexts = ["hi !", "do you like red ?\nyes", "tell me everything about the sea and the mountains", "bye", "hi !"]
-    together = answers(served.rank, [Question(context, None, 4) for context in contexts])
+    together = answers(served.rank, [RankingJob(context, None, 4) for context in contexts])
     for context, answer in zip(contexts, together, strict=True):
-        (alone,) = answers(served.rank, [Question(context, None, 4)])
+        (alone,) = answers(served.rank, [RankingJob(context, None, 4)])
         assert (alone.together, answer.together) == (1, 5)
         assert [m.index for m in answer.matches] == [m.index for m in alone.matches]
         assert [m.score for m in answer.matches] == pytest.approx([m.score for m in alone.matches], abs=1e-4)
 
 
 def test_only_what_is_alike_is_ranked_together():
-    asked = [Question("a", None, 1), Question("b", ("x",), 1), Question("c", None, 2), Question("d", None, 1)]
+    asked = [RankingJob("a", None, 1), RankingJob("b", ("x",), 1), RankingJob("c", None, 2), RankingJob("d", None, 1)]
     found = answers(echo, asked)
     assert [answer.matches[0].text for answer in found] == ["a", "b", "c", "d"]
     assert [answer.together for answer in found] == [2, 1, 1, 2]
@@ -193,7 +193,7 @@ def test_only_what_is_alike_is_ranked_together():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU all are ranked together")
 def test_a_long_context_does_not_hold_up_short_ones(served):
     """On a CPU, where all would be padded to its length."""
-    asked = [Question(context, None, 1) for context in ("hi", "hi there " * 500, "how are you ?")]
+    asked = [RankingJob(context, None, 1) for context in ("hi", "hi there " * 500, "how are you ?")]
     assert [answer.together for answer in answers(served.rank, asked, length_class=served.length_class)] == [2, 1, 2]
 
 
@@ -204,16 +204,16 @@ def test_the_oldest_question_is_answered_first():
         order.append("".join(contexts))
         return echo(contexts, candidates, top_k)
 
-    answers(rank, [Question(context, None, k) for context, k in (("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 2))])
+    answers(rank, [RankingJob(context, None, k) for context, k in (("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 2))])
     assert order == ["ad", "be", "c"]
 
 
 def test_no_more_are_ranked_together_than_allowed():
-    assert [a.together for a in answers(echo, [Question(c, None, 1) for c in "abcde"], together=2)] == [2, 2, 2, 2, 1]
+    assert [a.together for a in answers(echo, [RankingJob(c, None, 1) for c in "abcde"], together=2)] == [2, 2, 2, 2, 1]
 
 
 def test_an_error_of_the_model_is_only_for_the_request_that_caused_it():
-    first, second, third = answers(echo, [Question(context, None, 1) for context in ("a", "bad", "c")])
+    first, second, third = answers(echo, [RankingJob(context, None, 1) for context in ("a", "bad", "c")])
     assert (first.matches[0].text, third.matches[0].text) == ("a", "c")
     assert isinstance(second, RuntimeError)
 
@@ -227,10 +227,10 @@ def test_what_nobody_waits_for_is_not_ranked():
 
     async def ask():
         batcher = Batcher(rank)
-        gone, there = batcher.ask(Question("gone", None, 1)), batcher.ask(Question("there", None, 1))
-        gone.answer.cancel()
+        gone, there = batcher.ask(RankingJob("gone", None, 1)), batcher.ask(RankingJob("there", None, 1))
+        gone.result.cancel()
         worker = asyncio.create_task(batcher.run())
-        await there.answer
+        await there.result
         worker.cancel()
 
     asyncio.run(ask())
@@ -240,9 +240,9 @@ def test_what_nobody_waits_for_is_not_ranked():
 def test_a_full_queue_is_an_exception():
     async def ask():
         batcher = Batcher(echo, waiting=1)
-        batcher.ask(Question("a", None, 1))
+        batcher.ask(RankingJob("a", None, 1))
         with pytest.raises(QueueFull):
-            batcher.ask(Question("b", None, 1))
+            batcher.ask(RankingJob("b", None, 1))
 
     asyncio.run(ask())
 

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 from web import running
 
 from polyagents import Match
-from polyagents.serving.app import create_app
+from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
 pytestmark = pytest.mark.browser

@@ -7,6 +7,7 @@ import faiss
 import numpy as np
 import pytest
 import torch
+from queries import poly_query
 
 from polyagents.errors import InputError
 from polyagents.index import builder, shard
@@ -16,7 +17,6 @@ from polyagents.index.exact import score_all, search
 from polyagents.index.faiss_index import FaissShortlist, build_shortlist, describe, open_shortlist, sample_of
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import ListedTexts
-from polyagents.models.query import Query
 
 COUNT, WIDTH = 3_000, 16
 
@@ -43,7 +43,7 @@ def query(m=4, examples=6, spread=1.0):
     vectors = vectors + spread * torch.randn(examples, m, WIDTH, generator=generator)
     mask = torch.ones(examples, m).bool()
     mask[-1, m // 2 + 1 :] = False
-    return Query(vectors, mask)
+    return poly_query(vectors, mask)
 
 
 class Complete:
@@ -61,7 +61,7 @@ class Complete:
 @pytest.mark.parametrize("length", [6, 60, 600])
 def test_where_the_stop_rule_holds_complete_lists_give_the_exact_answer(store, m, sharpness, length):
     asked = query(m, examples=40, spread=0.5)
-    asked = Query(asked.vectors, asked.mask, sharpness)
+    asked = poly_query(asked.context.vectors, asked.context.mask, sharpness)
     found, complete = search_shortlist(asked, Complete(store, length), store, 3)
     exact = search(asked, store, 3)
     for done, ours, best in zip(complete, found.indices, exact.indices, strict=True):

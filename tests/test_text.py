@@ -23,28 +23,28 @@ def dictionary(tmp_path):
 
 def test_truncation_keeps_the_end_of_a_context_and_the_start_of_a_candidate(dictionary):
     ids = list(range(10, 20))
-    start, end = dictionary.start_id, dictionary.end_id
-    assert dictionary.context(ids, 5) == [start, 17, 18, 19, end]
-    assert dictionary.candidate(ids, 5) == [start, 10, 11, 12, end]
+    start, end = dictionary.ready.start_id, dictionary.ready.end_id
+    assert dictionary.ready.context(ids, 5) == [start, 17, 18, 19, end]
+    assert dictionary.ready.candidate(ids, 5) == [start, 10, 11, 12, end]
     for limit in (12, 13, None):
-        assert dictionary.context(ids, limit) == dictionary.candidate(ids, limit) == [start, *ids, end]
-    assert dictionary.context([], 5) == dictionary.candidate([], 5) == [start, end]
+        assert dictionary.ready.context(ids, limit) == dictionary.ready.candidate(ids, limit) == [start, *ids, end]
+    assert dictionary.ready.context([], 5) == dictionary.ready.candidate([], 5) == [start, end]
 
 
 def test_line_ends_become_the_newline_token(dictionary):
-    first, second = dictionary.encode(["my dog", "barks"])
-    assert dictionary.txt2vec("my dog\nbarks") == [*first, dictionary.newline_ids[0], *second]
-    assert dictionary.txt2vec("\n") == [dictionary.newline_ids[0]]
+    first, second = dictionary.ready.encode(["my dog", "barks"])
+    assert dictionary.txt2vec("my dog\nbarks") == [*first, dictionary.ready.newline_ids[0], *second]
+    assert dictionary.txt2vec("\n") == [dictionary.ready.newline_ids[0]]
     assert dictionary.txt2vec("") == []
 
 
 def test_many_texts_are_encoded_as_one_by_one(dictionary):
     texts = [*LINES, "", "unseen words \udcff here"]
-    assert dictionary.encode(texts) == [dictionary.txt2vec(text) for text in texts]
+    assert dictionary.ready.encode(texts) == [dictionary.txt2vec(text) for text in texts]
 
 
 def test_decoding_gives_the_words_back(dictionary):
-    ids = dictionary.context(dictionary.txt2vec("my dog barks"), 360)
+    ids = dictionary.ready.context(dictionary.txt2vec("my dog barks"), 360)
     assert dictionary.vec2txt(ids) == "my dog barks"
 
 
@@ -57,7 +57,7 @@ def test_the_learnt_vocabulary_is_the_same_every_time_and_reloads(dictionary, tm
     again.save()
     assert (tmp_path / "other.dict").read_text() == first
     loaded = TextDictionary({"backbone": "scratch:tiny", "dict_file": str(tmp_path / "M.dict")})
-    assert loaded.encode(LINES) == dictionary.encode(LINES)
+    assert loaded.ready.encode(LINES) == dictionary.ready.encode(LINES)
     assert len(loaded) == len(dictionary) > 10
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -78,7 +78,7 @@ def test_pad_marks_what_is_real():
 
 
 def test_a_hundred_thousand_words_are_cut(dictionary):
-    context = dictionary.context(dictionary.txt2vec("dog " * 100_000), 360)
+    context = dictionary.ready.context(dictionary.txt2vec("dog " * 100_000), 360)
     assert len(context) == 360
 
 

@@ -563,11 +563,11 @@ def train(kind, model_file, data, *arguments, name=""):
 def test_training_and_evaluating_against_the_pool(data, tmp_path, monkeypatch):
     pool = ("--eval-candidates", "fixed", "--fixed-candidates-path", data / "pool.txt")
     train("bi", tmp_path / "M", data, *pool, "--max-train-steps", 2)
-    from polyagents.parlai_agents.agent import BiEncoderAgent
+    from polyagents.ranking.two_towers import TwoTowerModel
 
-    calls, make = [], BiEncoderAgent.encode_texts
+    calls, make = [], TwoTowerModel.encode_texts
     monkeypatch.setattr(
-        BiEncoderAgent, "encode_texts", lambda self, texts, **how: calls.append(len(texts)) or make(self, texts, **how)
+        TwoTowerModel, "encode_texts", lambda self, texts, **how: calls.append(len(texts)) or make(self, texts, **how)
     )
     report = evaluate(tmp_path / "M", "-t", TASK, "--wiki-search-path", data, "-dt", "test", *pool)
     size = len((data / "pool.txt").read_text().splitlines())

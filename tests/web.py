@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 
-from polyagents.commands.serve import address, listening, server_of
+from polyagents.serving.http_server import address, listening, server_of
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 from polyagents.zoo.datapath import add_datapath_flag, datapath
 
 if TYPE_CHECKING:
-    from polyagents.parlai_agents.agent import RankerAgent
+    from polyagents.ranking.model import RankingModel
 
 PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ParlAI's
 
@@ -46,29 +46,32 @@ def run(opt: Mapping[str, Any]) -> None:
         if os.path.lexists(path):
             raise InputError(f"{path} exists, and nothing is overwritten; give another --out.")
 
-    from polyagents.files.hugging_face import write_folder  # these import torch, which a wrong flag should not wait for
-    from polyagents.ranker import Ranker
+    from polyagents.ranker import Ranker  # this imports torch, which a wrong flag should not wait for
+    from polyagents.ranking.hugging_face import write_folder
 
-    agent = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"])).agent
+    model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"])).model
     os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
     if target == "huggingface":
-        write_folder(agent.context_encoder.backbone, agent.dict, out)
-        scaling = agent.opt["output_scaling"]
+        write_folder(model.context_encoder.backbone, model.tokenizer, out)
+        scaling = model.context_encoder.output_scaling
         note = "" if scaling == 1 else f" --output-scaling {scaling}, which the folder does not hold"
         print(f"{out} is a Hugging Face folder: use it with --backbone {out}{note}")
     else:
-        write_parlai(agent, out)
+        write_parlai(model, out)
         print(f"{out} is a model file of ParlAI's: parlai eval_model -mf {out} -t TASK")
 
 
-def write_parlai(agent: "RankerAgent", file: str) -> None:
+def write_parlai(model: "RankingModel", file: str) -> None:
     """Write the model file, its options and dictionary; the model file comes last, so where it is, the others are."""
+    from polyagents.parlai_agents.parlai_flags import agent_flags
     from polyagents.parlai_files import model_options
     from polyagents.parlai_files.model_weights import ParlaiModel  # imports torch
 
-    options = model_options.for_parlai(agent.opt, agent.architecture, agent.context_encoder.backbone.config)
+    saved = {**model.saved, "output_scaling": model.context_encoder.output_scaling}
+    options = model_options.for_parlai(saved, model.architecture, model.context_encoder.backbone.config)
     try:
-        ParlaiModel.of(agent.architecture, agent.module.state_dict(), options).write(file, agent.dict.content())
+        converted = ParlaiModel.of(model.architecture, model.module.state_dict(), options)
+        converted.write(file, model.tokenizer.content(), agent_flags(model.architecture))
     except BaseException:
         for part in PARTS:
             with contextlib.suppress(FileNotFoundError):

@@ -52,7 +52,7 @@ def train(name: str, model_file: str, percent: int) -> None:
     """What `parlai train_model` does, with a progress bar in place of its log."""
     from parlai.scripts.train_model import TrainLoop, TrainModel  # ParlAI: not to be waited for by --help
 
-    from polyagents.ranker import quiet
+    from polyagents.parlai_agents.quiet import quiet
 
     steps = max(STEPS[name] * percent // 100, 1)
     opt = TrainModel.setup_args().parse_kwargs(
@@ -79,7 +79,8 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
     """The task's metrics from ParlAI's report, and the time of a reply."""
     from parlai.scripts.eval_model import EvalModel  # ParlAI: not to be waited for by --help
 
-    from polyagents.ranker import Ranker, quiet, reply_seconds
+    from polyagents.parlai_agents.quiet import quiet
+    from polyagents.ranker import Ranker, reply_seconds
 
     print(f"evaluating {name} ...", flush=True)
     with quiet(), contextlib.redirect_stdout(io.StringIO()):  # ParlAI prints the whole report, twice

@@ -1,52 +1,47 @@
-"""`polyagents human_eval`: people compare conversations, step by step."""
+"""`polyagents human_eval`: people compare conversations and talk with models, step by step."""
 
+import argparse
 import importlib
+from collections.abc import Mapping
+from typing import Any
 
-from parlai.core.params import ParlaiParser
-from parlai.core.script import ParlaiScript, register_script
-
+from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
 
-# Step -> module and class of a ParlaiScript; imported when it is called.
+# Step -> its module in human_eval/steps; imported when it is called.
 STEPS = {
-    "self_chat": "polyagents.human_eval.steps.self_chat:SelfChat",
-    "import": "polyagents.human_eval.steps.import_logs:Import",
-    "pairs": "polyagents.human_eval.steps.pairs:Pairs",
-    "invite": "polyagents.human_eval.steps.invite:Invite",
-    "serve": "polyagents.human_eval.steps.serve:Serve",
-    "chat": "polyagents.human_eval.steps.chat:ChatStep",
-    "report": "polyagents.human_eval.steps.report:Report",
-    "export": "polyagents.human_eval.steps.export:Export",
+    "self_chat": "generate_self_chats",
+    "import": "import_logs",
+    "pairs": "pair_conversations",
+    "invite": "invite_annotators",
+    "serve": "serve_annotation",
+    "chat": "serve_chats",
+    "report": "write_report",
+    "export": "export_files",
 }
 
 
-@register_script("human_eval")
-class HumanEval(ParlaiScript):
-    """Compare models by what people prefer."""
+def parser() -> argparse.ArgumentParser:
+    """Declare the step; its own flags follow it."""
+    parser = CommandParser(
+        "polyagents human_eval",
+        "Human evaluation without a crowd platform: two conversations side by side, which speaker would you rather "
+        "talk to? Flags of a step: polyagents human_eval STEP --help",
+    )
+    parser.add_argument("step", nargs="?", help=", ".join(STEPS))
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the step's own")
+    return parser
 
-    @classmethod
-    def setup_args(cls) -> ParlaiParser:
-        """The step; its own flags follow."""
-        parser = ParlaiParser(
-            False,
-            False,
-            "Human evaluation without a crowd platform: two conversations side by side, which speaker would you rather "
-            "talk to? Flags of a step: polyagents human_eval STEP --help (polyagents)",
-        )
-        parser.add_argument("step", nargs="?", help=", ".join(STEPS))
-        return parser
 
-    @classmethod
-    def _run_args(cls, args: list[str] | None = None) -> None:
-        """Hand the rest of the line to the step."""
-        step, *rest = args or [""]
-        if step in ("-h", "--help"):
-            super()._run_args([step])
-        if step not in STEPS:
-            given = f"{step} is no step" if step else "No step is given"
-            raise InputError(f"{given}; give one of: polyagents human_eval {'|'.join(STEPS)}.")
-        module, name = STEPS[step].split(":")
-        getattr(importlib.import_module(module), name)._run_args(rest)
+def run(opt: Mapping[str, Any]) -> None:
+    """Run a step with the rest of the command line.
 
-    def run(self) -> None:
-        """Never reached: the steps run."""
+    Raises:
+        InputError: there is no such step, or what it was given cannot work.
+    """
+    step = opt["step"]
+    if step not in STEPS:
+        given = f"{step} is no step" if step else "No step is given"
+        raise InputError(f"{given}; give one of: polyagents human_eval {'|'.join(STEPS)}.")
+    module = importlib.import_module(f"polyagents.human_eval.steps.{STEPS[step]}")
+    module.run(vars(module.parser().parse_args(opt["arguments"])))

@@ -58,20 +58,19 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.files.atomic import atomic_write  # these import torch, which a wrong flag should not wait for
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
     from polyagents.ranker import Ranker
-    from polyagents.training.hard_negatives import Counts, check_can_search, mine, pairs_of, pool_in
+    from polyagents.training.hard_negatives import Counts, mine, pairs_of, pool_in, searchable
 
-    ranker = Ranker.load(opt["miner"])
-    check_can_search(ranker)
+    model = searchable(Ranker.load(opt["miner"]).model)
     file = opt["candidates_file"]
     given = FileTexts(file) if file else None  # what is wrong with it is said before the task is read
     pairs, skipped = pairs_of(read_examples(opt))
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
     texts: Texts = given or ListedTexts([pair.label for pair in pairs])
-    pool = pool_in(f"{opt['outfile']}.index", texts, ranker)
+    pool = pool_in(f"{opt['outfile']}.index", texts, model)
     counts = Counts()
     with atomic_write(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
-        for mined in mine(pairs, ranker, pool, opt["negatives"], opt["margin"]):
+        for mined in mine(pairs, model, pool, opt["negatives"], opt["margin"]):
             out.write(line_of(mined))
             counts.add(mined, opt["negatives"])
     report(opt, counts, skipped, len(pool))

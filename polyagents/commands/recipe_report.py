@@ -16,8 +16,9 @@ from polyagents.console import markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.parlai_agents.fixed_candidates import located
+from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_files import model_options
-from polyagents.ranker import Ranker, quiet, reply_seconds
+from polyagents.ranker import Ranker, reply_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
 from polyagents.zoo.recipes.describe import CANDIDATES, together
 from polyagents.zoo.recipes.recipe import SMOKE, Recipe, find, flags_of

@@ -3,9 +3,6 @@
 import hashlib
 from collections.abc import Iterable
 
-import torch
-from torch import Tensor
-
 from polyagents.errors import InputError
 
 KEY_BYTES = 16  # of a text's hash: at 10 million texts, two of them agree by chance once in 10^24 builds
@@ -48,12 +45,10 @@ def cannot_read(path: str, error: OSError) -> InputError:
     )
 
 
-def fingerprint(parts: Iterable[str | bytes | Tensor]) -> str:
-    """SHA-256 over texts and tensors, in order."""
+def fingerprint(parts: Iterable[str | bytes]) -> str:
+    """SHA-256 over texts and bytes, in order."""
     digest = hashlib.sha256()
     for part in parts:
-        if isinstance(part, Tensor):
-            part = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if part.numel() else b""
         content = part.encode("utf-8") if isinstance(part, str) else part
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()

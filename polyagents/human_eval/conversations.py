@@ -1,4 +1,4 @@
-"""How a conversation of the store is made: cleaned, its speakers blind, named by its content."""
+"""How a conversation of the store is made: it is cleaned, its speakers are blind, its content names it."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from polyagents.human_eval.records import HUMAN, Conversation, Pair, Side, Turn
+from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, Side, Utterance
 
 NAME = 16  # hexadecimal digits of a name: 64 bits, of which a million conversations share none
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # no UTF-8 has them, or no column of PostgreSQL
@@ -15,7 +15,7 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # no UTF-8 has them, or no colum
 def make_conversation(
     turns: Iterable[tuple[str, str]], models: Mapping[str, str], context: Iterable[str] = (), source: str = ""
 ) -> Conversation:
-    """A conversation, as all of them are stored.
+    """Make a conversation in the form in which all of them are stored.
 
     Speakers are renamed to speaker_1, speaker_2, ... in the order in which they first speak: their names in a log tell
     the model. The same turns of the same models with the same context have the same name, whatever file they are in.
@@ -28,31 +28,42 @@ def make_conversation(
     """
     turns = list(turns)
     blind = {speaker: speaker_name(place) for place, speaker in enumerate(dict.fromkeys(who for who, _ in turns))}
-    spoken = tuple(Turn(blind[speaker], clean(text)) for speaker, text in turns)
+    spoken = tuple(Utterance(blind[speaker], clean(text)) for speaker, text in turns)
     known = {blind[speaker]: clean(models[speaker]) for speaker in blind if models.get(speaker)}
     lines = tuple(clean(line) for text in context for line in text.split("\n") if line.strip())
     content = [[[turn.speaker, turn.text] for turn in spoken], sorted(known.items()), lines]
     return Conversation(name_of(content), spoken, known, lines, clean(source))
 
 
+def context_lines(texts: Sequence[str]) -> list[str]:
+    """Return the lines shown above a conversation.
+
+    Args:
+        texts: what each speaker was given. Where two speakers know different things, each line names its speaker.
+    """
+    if len(texts) != 2 or texts[0] == texts[1]:
+        return list(dict.fromkeys(texts))
+    return [f"speaker_{place}: {line}" for place, text in enumerate(texts, 1) for line in text.split("\n") if line]
+
+
 def speaker_name(place: int) -> str:
-    """What the speaker is called who is the first (0), second (1), ... to speak."""
+    """Name the speaker who is the first (0), second (1), ... to speak."""
     return f"speaker_{place + 1}"
 
 
-def make_pair(first: Side, second: Side, right: int | None = None) -> Pair:
-    """A pair; the same two sides have the same name."""
+def make_pair(first: Side, second: Side, right: int | None = None) -> ConversationPair:
+    """Make a pair; the same two sides always have the same name."""
     sides = [[side.conversation, side.speaker] for side in (first, second)]
-    return Pair(name_of([sides, right]), (first, second), right)
+    return ConversationPair(name_of([sides, right]), (first, second), right)
 
 
 def model_of(side: Side, conversations: Mapping[str, Conversation]) -> str:
-    """The model that is judged on a side."""
+    """Return the model that is judged on a side."""
     return conversations[side.conversation].models[side.speaker]
 
 
 def sides_of(conversation: Conversation) -> dict[str, Side]:
-    """What of a conversation can be judged: model -> side.
+    """Return what of a conversation can be judged: model -> side.
 
     Where a model speaks to itself it is judged as the one that spoke second: the first may have begun with an opening
     that was given.
@@ -62,15 +73,15 @@ def sides_of(conversation: Conversation) -> dict[str, Side]:
 
 
 def models_in(conversations: Iterable[Conversation]) -> list[str]:
-    """All models, without people, in alphabetical order."""
+    """Return all models, without people, in alphabetical order."""
     return sorted({model for conversation in conversations for model in conversation.models.values()} - {HUMAN})
 
 
 def clean(text: str) -> str:
-    """A text that every database stores and every page shows: NULs and lone surrogates become U+FFFD."""
+    """Make a text that every database stores and every page shows: NULs and lone surrogates become U+FFFD."""
     return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def name_of(content: Sequence[Any]) -> str:
-    """A name that tells content from all other content."""
+    """Name content by its hash."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:NAME]

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import make_pair, sides_of
-from polyagents.human_eval.records import HUMAN, Conversation, Pair, Side
+from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, Side
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ Matchup = tuple[str, str]
 
 
 def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
-    """`A:B,A:C`, or `all`, with the models that there are. A model's name may have colons and commas of its own.
+    """Read `A:B,A:C` or `all`, given the models that there are; their names may have colons and commas of their own.
 
     Raises:
         InputError: a model is not there, or meets itself.
@@ -45,14 +45,14 @@ def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
 
 
 def listed(models: Sequence[str]) -> str:
-    """Models, for a sentence."""
+    """List models in a sentence."""
     return ", ".join(models) or "none"
 
 
 def make_pairs(
     conversations: Iterable[Conversation], matchups: Sequence[Matchup], per_matchup: int, seed: int
-) -> list[Pair]:
-    """Pairs in the order in which they should be judged.
+) -> list[ConversationPair]:
+    """Make pairs in the order in which they should be judged.
 
     Within a matchup all conversations of a model are used equally often (once more or less), and no two meet twice.
     One pair of every matchup comes before the second of any, so that an evaluation that is stopped early is balanced,
@@ -79,8 +79,8 @@ def make_pairs(
     return [pair for row in zip(*columns, strict=True) for pair in shuffled(rng, row)]
 
 
-def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: int) -> Iterator[Pair]:
-    """Different pairs of two models' sides, at most `count`, each side as often as the others of its model.
+def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: int) -> Iterator[ConversationPair]:
+    """Yield at most `count` different pairs of two models' sides, each side as often as the others of its model.
 
     Both go round their circles; where both are back at the beginning, the second goes a step on, so that no two meet
     twice. Two speakers of one conversation are no pair.
@@ -96,11 +96,11 @@ def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: in
 
 
 def shuffled(rng: Random, items: Sequence[T]) -> list[T]:
-    """In random order. By random() alone, the one method whose sequence Python promises to keep."""
+    """Return items in random order, drawn by random() alone, the one method whose sequence Python promises to keep."""
     return sorted(items, key=lambda _: rng.random())
 
 
-def without_checks(conversations: Mapping[str, Conversation], pairs: Iterable[Pair]) -> list[Conversation]:
-    """The conversations that are not there for an onboarding check."""
+def without_checks(conversations: Mapping[str, Conversation], pairs: Iterable[ConversationPair]) -> list[Conversation]:
+    """Return the conversations that are not there for an onboarding check."""
     checks = {side.conversation for pair in pairs if pair.right is not None for side in pair.sides}
     return [conversation for name, conversation in conversations.items() if name not in checks]

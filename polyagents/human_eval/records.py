@@ -1,15 +1,21 @@
-"""What human evaluation is about: conversations, pairs of them, and what annotators said."""
+"""What human evaluation is about: conversations, pairs of them, and what annotators said.
+
+Plain values without a library: every room of human evaluation imports them, and no room is imported here.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 HUMAN = "human"  # the model of a speaker who is a person
 LOWEST, HIGHEST = 1, 5  # ratings of a whole chat
+DEFAULT_QUESTION = "Who would you prefer to talk to for a long conversation?"  # ParlAI's default: "engaging"
+PASS_SHARE = 0.75  # share of the onboarding checks that an annotator must get right (ParlAI's onboarding_threshold)
+OWN_PERSONA = "your persona:"  # how ParlAI's tasks begin a persona line of the one who answers
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One message."""
+class Utterance:
+    """One message of a conversation."""
 
     speaker: str
     text: str
@@ -20,15 +26,15 @@ class Conversation:
     """A whole dialogue.
 
     Attributes:
-        name: tells it from all others; the same dialogue imported twice has the same name.
-        turns: in order.
+        name: distinguishes it from all others; the same dialogue imported twice has the same name.
+        turns: what was said, in order.
         models: speaker -> the model that spoke, or HUMAN.
-        context: lines shown above it, such as a persona.
+        context: lines shown above the conversation, such as a persona.
         source: the file it came from.
     """
 
     name: str
-    turns: tuple[Turn, ...]
+    turns: tuple[Utterance, ...]
     models: Mapping[str, str]
     context: tuple[str, ...] = ()
     source: str = ""
@@ -43,13 +49,13 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ConversationPair:
     """Two conversations that are shown side by side.
 
     Attributes:
-        name: tells it from all others.
-        sides: two of them; which is shown left is drawn for each annotator.
-        right: of an onboarding check, the side (0 or 1) that everyone should choose; None of a real pair.
+        name: distinguishes it from all others.
+        sides: the two halves; which one is shown on the left is drawn for each annotator.
+        right: for an onboarding check, the side (0 or 1) that everyone should choose; None for a real pair.
     """
 
     name: str
@@ -62,13 +68,13 @@ class Judgement:
     """An annotator's choice.
 
     Attributes:
-        annotator: a name.
+        annotator: the annotator's name.
         pair: the pair's name.
-        models: of the two sides.
+        models: the models of the two sides.
         winner: the model that was preferred, one of the two.
-        question: that was asked.
+        question: the question that was asked.
         reason: what the annotator wrote; may be "".
-        seconds: from seeing the pair to the answer; None where it is not known.
+        seconds: the time from seeing the pair to the answer; None where it is not known.
         passed: whether the annotator passed the onboarding checks.
     """
 
@@ -83,12 +89,12 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Message:
-    """One message of a chat.
+class ChatMessage:
+    """One message of a chat between a person and a model.
 
     Attributes:
         text: what was said.
-        good: of a reply, whether the person called it good or bad; None where nothing was said of it.
+        good: for a reply, whether the person called it good or bad; None where it was not rated.
     """
 
     text: str
@@ -100,19 +106,19 @@ class RatedChat:
     """A finished chat of a person with a model, and what the person said of it.
 
     Attributes:
-        number: tells it from all others.
+        number: distinguishes it from all others.
         annotator: the person's name.
-        model: that replied.
+        model: the model that replied.
         messages: the first, third, ... are the person's.
         rating: of the whole, 1 to 5; None where it was not asked for.
-        conversation: the name of what it became in the store.
+        conversation: the name of the conversation that it became in the store.
         passed: whether the person passed the onboarding checks.
     """
 
     number: int
     annotator: str
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     rating: int | None
     conversation: str
     passed: bool = True

@@ -2,10 +2,9 @@
 
 One vector per candidate is indexed, whatever the architecture. A poly-encoder's context asks with its m vectors (those
 that lie close together ask once), and what any of them finds is scored. A candidate outside all m lists has no dot
-product above the last of its list, and the score is a weighted mean of the dot products (attention.py): so it scores at
-most the largest of the lists' last values. Where the k-th best score reaches that, longer lists would change nothing:
-the answer is exact if the lists lack nothing. FAISS's may: how much is measured, when it is built, against the exact
-search.
+product above the last of its list, and the architecture bounds its score by the largest of these last values. Where
+the k-th best score reaches that bound, longer lists would change nothing: the answer is exact if the lists lack
+nothing. FAISS's may: how much is measured, when it is built, against the exact search.
 """
 
 from typing import Protocol
@@ -59,14 +58,14 @@ def search_shortlist(
 
 def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int) -> tuple[Best, bool]:
     """The best candidates of one context, and whether the stop rule held."""
-    vectors = query.vectors[0][query.mask[0]].float().cpu()  # [m, D]
+    vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)
     values, lists = shortlist.nearest(vectors[asking], min(max(shortlist.length, 2 * k), store.slots))  # [q, n]
     members = np.unique(lists[lists >= 0])
     rows = store.rows(members)
     alive = ~np.isin(members, store.deleted)
     best = Best(k)
-    best.merge(members[alive], query.scores(rows.to(query.vectors.device))[0].cpu().numpy()[alive])
+    best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
 
     products = (vectors @ rows.T).numpy()  # [m, members]
     place = np.searchsorted(members, lists.clip(min=0))
@@ -77,7 +76,9 @@ def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int
     last = np.where(there, values, np.inf).min(1) + rounded  # [q]
     # ... and for a context vector that did not ask, by what it differs from the one that asked for it.
     differs = (products - products[asking][stand_in]).max(1)  # [m]
-    return best, bool(len(members) == store.slots or best.bar >= (last[stand_in] + differs).max())
+    outside = torch.tensor([[(last[stand_in] + differs).max()]])
+    bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates lack nothing
+    return best, len(members) == store.slots or (bound is not None and best.bar >= float(bound))
 
 
 def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:

@@ -1,5 +1,6 @@
 """How the shards of a candidate store come to be: one builder at a time, in parts that a killed build finds again."""
 
+import functools
 import hashlib
 import os
 import shutil
@@ -17,13 +18,10 @@ from polyagents.errors import InputError
 from polyagents.index.shard import SHARD, Shard, write_shard
 from polyagents.index.stored_vectors import BYTES, StoredVectors, packed
 from polyagents.index.texts import Texts
+from polyagents.ranking.two_towers import TwoTowerModel
 
 BLOCK = 2_048  # texts that are tokenised and encoded at once; progress is shown per block
-
-
 SAMPLE = 512  # texts that are encoded to tell how long all will take
-
-
 ESTIMATED = 4 * BLOCK  # candidates from which on a build is long enough to be told about before
 
 
@@ -59,6 +57,13 @@ class CandidateEncoder:
     encode: Encode
     stored_as: str
 
+    @classmethod
+    def of(cls, model: TwoTowerModel, stored_as: str = "bf16") -> "CandidateEncoder":
+        """The encoder of a model's candidates; vectors that are rounded anyway are made in low precision."""
+        return cls(
+            model.fingerprint(), functools.partial(model.encode_texts, low_precision=stored_as != "fp32"), stored_as
+        )
+
     def name(self, place: int, keys: bytes) -> str:
         """The file of the shard at a place, by the texts (their keys) that it holds."""
         digest = hashlib.sha256(f"{self.model}:{self.stored_as}:".encode() + keys).hexdigest()[:16]
@@ -66,14 +71,14 @@ class CandidateEncoder:
 
 
 def write_shards(
-    folder: str, texts: Texts, maker: CandidateEncoder, worker: Worker, first: int = 0, last: Shard | None = None
+    folder: str, texts: Texts, encoder: CandidateEncoder, worker: Worker, first: int = 0, last: Shard | None = None
 ) -> list[tuple[str, int]]:
     """Encode texts into shards, except those that an earlier build has finished.
 
     Args:
         folder: where they are written.
         texts: distinct.
-        maker: what encodes them.
+        encoder: what encodes them.
         worker: whose part is ours.
         first: place of the first new shard.
         last: a shard that is not full, whose candidates go first into the first new one, as they are.
@@ -89,18 +94,18 @@ def write_shards(
         keys = texts.keys[max(start - kept, 0) : stop - kept].tobytes()
         if start < kept and last is not None:
             keys = last.tensors["keys"].numpy().tobytes() + keys
-        plan.append((maker.name(place, keys), start, stop))
+        plan.append((encoder.name(place, keys), start, stop))
     mine = plan[worker.rank :: worker.world]
     todo = [part for part in mine if not is_finished(os.path.join(folder, part[0]))]
     size = sum(stop - start for _, start, stop in mine)
     left = sum(stop - start for _, start, stop in todo)
     if left >= ESTIMATED:
-        announce(folder, texts, maker, left, size - left, worker)
+        announce(folder, texts, encoder, left, size - left, worker)
     label = "Encoding candidates" if worker.world == 1 else f"Encoding candidates ({worker.rank + 1}/{worker.world})"
     with tqdm(total=size, initial=size - left, unit=" candidates", desc=label, disable=left < BLOCK) as bar:
         for name, start, stop in todo:
             own = texts.part(max(start - kept, 0), stop - kept)
-            parts = [packed(vectors, maker.stored_as) for vectors in vectors_in_blocks(own, maker.encode, bar)]
+            parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(own, encoder.encode, bar)]
             if start < kept and last is not None:
                 own, parts = [*last.texts(), *own], [last.stored(), *parts]
                 bar.update(kept)
@@ -130,7 +135,7 @@ def is_finished(path: str) -> bool:
         return False
 
 
-def announce(folder: str, texts: Texts, maker: CandidateEncoder, left: int, done: int, worker: Worker) -> None:
+def announce(folder: str, texts: Texts, encoder: CandidateEncoder, left: int, done: int, worker: Worker) -> None:
     """Say what is to come: how much, how large, how long. Measured on a sample of the texts, evenly drawn.
 
     Raises:
@@ -138,13 +143,13 @@ def announce(folder: str, texts: Texts, maker: CandidateEncoder, left: int, done
     """
     places = range(0, len(texts), max(len(texts) // SAMPLE, 1))
     sample = [texts.part(place, place + 1)[0] for place in places][:SAMPLE]
-    maker.encode(sample)  # the first call of all is several times slower
+    encoder.encode(sample)  # the first call of all is several times slower
     begin = time.perf_counter()
-    width = maker.encode(sample).size(1)
+    width = encoder.encode(sample).size(1)
     seconds = (time.perf_counter() - begin) / len(sample) * left
     characters = sum(len(text.encode("utf-8")) for text in sample) / len(sample)
     # Beside vector and text: norm, scale, end and key of each (shards.py).
-    size = left * (width * BYTES[maker.stored_as] + characters + 32)
+    size = left * (width * BYTES[encoder.stored_as] + characters + 32)
     free = shutil.disk_usage(folder).free
     if size * worker.world > free:
         raise InputError(

@@ -1,11 +1,12 @@
 """Which candidates score highest: an exact search that scans in low precision and decides in fp32.
 
-The score of a poly-encoder is a weighted mean of the dot products d_i between a candidate and the m context vectors
-(attention.py), so the largest d_i bounds it from above. A scan needs only that maximum, and it may be a rounded one, as
-long as what rounding can have taken away is added again. Candidates whose bound reaches the k-th best score so far are
-scored in fp32; all others are out, proven. A bi-encoder is the case m = 1, where the bound is the score.
+The architecture says how a score is bounded by the largest dot product of a candidate with the context vectors: a
+poly-encoder's score is a weighted mean of them (attention.py), a bi-encoder's the only one. A scan needs no more than
+that product, and it may be a rounded one, as long as what rounding can have taken away is added again. Candidates whose
+bound reaches the k-th best score so far are scored in fp32; all others are out, proven. An architecture without a
+bound has every candidate scored.
 
-Nothing here knows files: what is searched gives `blocks` of vectors, or, as a shortlist, the nearest to a vector.
+Nothing here knows files: what is searched gives `blocks` of vectors.
 """
 
 import weakref
@@ -19,16 +20,11 @@ from torch import Tensor
 from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import Block
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.query import Query
+from polyagents.models.query import PRODUCTS, Query
 
 # Dot products held at once, B x M x C. Measured on two cores over a million candidates: 1 million takes 111 ms for one
-# context, 2 to 8 million 100 to 107 ms. In fp32, 16 million are 64 MB.
+# context, 2 to 8 million 100 to 107 ms.
 SCAN_PRODUCTS = 4_000_000
-
-
-BLOCK_PRODUCTS = 16_000_000
-
-
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
 
@@ -46,9 +42,9 @@ class Vectors(Protocol):
 
 def score_all(query: Query, vectors: Vectors) -> Tensor:
     """Scores of every context with every candidate, [B, C] fp32; a deleted one has -inf."""
-    rows = max(BLOCK_PRODUCTS // query.vectors[..., 0].numel(), 1)
+    rows = max(PRODUCTS // query.products, 1)
     parts = []
-    for block in blocks_on(vectors, query.vectors.device):
+    for block in blocks_on(vectors, query.device):
         for part in block.split(rows):
             scores = query.scores(part.exact(slice(None)))
             parts.append(scores if part.alive is None else scores.masked_fill(~part.alive, -torch.inf))
@@ -66,13 +62,15 @@ def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     k = min(k, len(vectors))
     if k == 0:
         return TopCandidates(np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32))
-    scan = Scan(query)
+    scan = Scan(query.context)
     best = [Best(k) for _ in range(len(query))]
-    bars = torch.full((len(query),), -torch.inf, device=query.vectors.device)
-    rows = max(SCAN_PRODUCTS // query.vectors[..., 0].numel(), 512)
-    for block in blocks_on(vectors, query.vectors.device):
+    bars = torch.full((len(query),), -torch.inf, device=query.device)
+    rows = max(SCAN_PRODUCTS // query.products, 512)
+    for block in blocks_on(vectors, query.device):
         for part in block.split(rows):
-            bounds = scan.bounds(part)
+            bounds = query.scorer.upper_bound(scan.largest_products(part))
+            if bounds is None:
+                return TopCandidates.of(score_all(query, vectors).cpu().numpy(), k)
             hopeful = ~(bounds < bars)  # a bound that is no number says nothing
             if part.alive is not None:
                 hopeful &= part.alive.unsqueeze(1)

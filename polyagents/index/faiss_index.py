@@ -24,11 +24,7 @@ from polyagents.models.query import Query
 # FAISS is imported where it is used: it takes 0.14 s, and few of ParlAI's commands want it.
 
 INDEX_TYPES = ("exact", "hnsw", "ivfpq")
-
-
 DESCRIPTION = "shortlist.json"
-
-
 # Chosen by measurement (docs/speed.md).
 HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 512
 

@@ -1,26 +1,20 @@
-"""Upper bounds of scores, from one matrix product in the lowest precision that the machine is fast in."""
+"""The largest dot product of each candidate with a context's vectors, from one matrix product in low precision."""
 
-import functools
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from polyagents.arithmetic import has_bf16, has_int8
 from polyagents.index.stored_vectors import Block
-from polyagents.models.query import Query
+from polyagents.models.reduction import ContextVectors
 
 NARROWEST = 16  # context vectors; measured: one takes 11.1 ms over 100,000 x 768 in bf16, sixteen 6.5 ms
-
-
 # What may be lost, as a part of the whole: by rounding a product to bf16 (8 bits), by scanning only the upper half of
 # a vector stored in fp32, and by sums of some thousand terms in fp32.
 BF16_ROUNDING = 2.0**-7.9
-
-
 BF16_STORED = 2.0**-8
-
-
 FP32_SUMS = 2.0**-13
 
 
@@ -39,17 +33,17 @@ class Lowered(NamedTuple):
 
 
 class Scan:
-    """Upper bounds of the scores, from one matrix product in the lowest precision that the machine is fast in."""
+    """Never too small a dot product, from one matrix product in the lowest precision that the machine is fast in."""
 
-    def __init__(self, query: Query):
-        vectors = query.vectors.float()
+    def __init__(self, context: ContextVectors):
+        vectors = context.vectors.float()
         # A vector that a short text does not have repeats its first one, which changes no maximum.
-        self.vectors = torch.where(query.mask.unsqueeze(-1), vectors, vectors[:, :1])  # [B, M, D]
+        self.vectors = torch.where(context.mask.unsqueeze(-1), vectors, vectors[:, :1])  # [B, M, D]
         self.longest = torch.linalg.vector_norm(self.vectors, dim=2).amax(1)  # [B]
         self.lowered: dict[torch.dtype, Lowered] = {}
 
-    def bounds(self, block: Block) -> Tensor:
-        """[n, B] fp32: no score of the block's candidates is higher."""
+    def largest_products(self, block: Block) -> Tensor:
+        """[n, B] fp32: no dot product of the block's candidates with a context's vectors is larger."""
         kind = scan_precision(block.vectors)
         low = self._low(kind)
         products = multiply(block.vectors, low.vectors.flatten(0, 1))
@@ -95,15 +89,3 @@ def scan_precision(stored: Tensor) -> torch.dtype:
     if stored.dtype == torch.int8 and has_int8():
         return torch.int8
     return torch.bfloat16 if has_bf16() else torch.float32
-
-
-@functools.cache
-def has_bf16() -> bool:
-    """Whether this CPU multiplies in bf16; where it does not, torch converts, slower than fp32."""
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-@functools.cache
-def has_int8() -> bool:
-    """Whether this CPU multiplies in int8."""
-    return bool(torch.cpu._is_vnni_supported())

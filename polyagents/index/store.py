@@ -142,31 +142,31 @@ class CandidateStore:
 
     @classmethod
     def build(
-        cls, candidates_file: str, folder: str, maker: CandidateEncoder, worker: Worker = Worker()
+        cls, candidates_file: str, folder: str, encoder: CandidateEncoder, worker: Worker = Worker()
     ) -> "CandidateStore":  # noqa: B008  frozen
         """The store of a text file's lines in `folder`: reused while it is true, else built, or built to its end.
 
         Args:
             candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
             folder: made where it is missing.
-            maker: the model that encodes the candidates, and how its vectors are stored.
+            encoder: the model that encodes the candidates, and how its vectors are stored.
             worker: which part of the work is ours, where several processes build together.
 
         Raises:
             InputError: the file cannot be read, the disk is full, or the folder holds candidates that were added or
                 deleted by hand.
         """
-        if maker.stored_as not in STORED_AS:
-            raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {maker.stored_as!r}.")
+        if encoder.stored_as not in STORED_AS:
+            raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
         source = file_digest(candidates_file)
-        store = cls._true_store(folder, maker, source)
+        store = cls._true_store(folder, encoder, source)
         worker.wait()  # all look before one writes
         if store is not None:
             return store
         texts = FileTexts(candidates_file)  # what is wrong with it is said before a folder is made
         with exclusive_folder(folder) if worker.rank == 0 else contextlib.nullcontext():
             worker.wait()  # the first worker has waited for other builders, which may remove shards that are not theirs
-            store = cls._true_store(folder, maker, source) if worker.world == 1 else None
+            store = cls._true_store(folder, encoder, source) if worker.world == 1 else None
             if store is not None:  # the process that we waited for has built just this
                 return store
             before = Manifest.read(folder)
@@ -175,21 +175,21 @@ class CandidateStore:
                     f"Candidates were added to or deleted from {folder} since it was built, and building it from "
                     f"{candidates_file} would undo that; use it as it is, give another folder, or remove this one."
                 )
-            shards = write_shards(folder, texts, maker, worker)
+            shards = write_shards(folder, texts, encoder, worker)
             worker.wait()
             if worker.rank == 0:
-                Manifest(maker.model, texts.digest, maker.stored_as, shards).commit(folder)
+                Manifest(encoder.model, texts.digest, encoder.stored_as, shards).commit(folder)
             worker.wait()
-            return cls.open(folder, maker.model)
+            return cls.open(folder, encoder.model)
 
     @classmethod
-    def _true_store(cls, folder: str, maker: CandidateEncoder, source: str) -> "CandidateStore | None":
+    def _true_store(cls, folder: str, encoder: CandidateEncoder, source: str) -> "CandidateStore | None":
         manifest = Manifest.read(folder)
         made = None if manifest is None else (manifest.model, manifest.source, manifest.stored_as)
-        if made != (maker.model, source, maker.stored_as):
+        if made != (encoder.model, source, encoder.stored_as):
             return None
         with contextlib.suppress(InputError):  # damaged: building mends it
-            return cls.open(folder, maker.model)
+            return cls.open(folder, encoder.model)
         return None
 
     def append(self, texts: Texts, encode: Encode) -> "CandidateStore":
@@ -209,8 +209,8 @@ class CandidateStore:
             if len(texts):
                 last = now.shards[-1] if len(now.shards[-1]) < SHARD else None
                 shards = shards[:-1] if last is not None else shards
-                maker = CandidateEncoder(manifest.model, encode, manifest.stored_as)
-                shards += write_shards(self.folder, texts, maker, Worker(), first=len(shards), last=last)
+                encoder = CandidateEncoder(manifest.model, encode, manifest.stored_as)
+                shards += write_shards(self.folder, texts, encoder, Worker(), first=len(shards), last=last)
             if len(texts) or back:
                 left = [index for index in manifest.deleted if index not in back]
                 replace(manifest, source=None, shards=shards, deleted=left).commit(self.folder)

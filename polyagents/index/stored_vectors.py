@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 
 STORED_AS = ("bf16", "fp32", "int8")
-
-
 BYTES = {"bf16": 2, "fp32": 4, "int8": 1}
 
 

@@ -1,6 +1,9 @@
 """A Hugging Face model as backbone: loaded or drawn at random, its embeddings grown, its trained layers chosen."""
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -9,102 +12,152 @@ from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig, Pr
 from transformers.initialization import no_init_weights
 from transformers.utils import logging as transformers_logging
 
-from polyagents.errors import InputError
-from polyagents.models.options import BackboneOptions
-from polyagents.parlai_agents.dictionary import SCRATCH, TextDictionary
-from polyagents.parlai_files import model_weights
-from polyagents.text.pretrained import first_line
+from polyagents.errors import InputError, first_line
+from polyagents.models.options import SCRATCH, EncoderOptions
 
 # Layers, width, heads: BERT's namesakes (google-research/bert, and Turc et al. 2019 for the small ones).
 SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)}
 
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a backbone must know of the tokenizer.
+
+    Attributes:
+        size: how many token ids there are.
+        pad_id: fills up short texts.
+        end_id: ends a text; its embedding is where those of added tokens start.
+    """
+
+    size: int
+    pad_id: int
+    end_id: int
+
+
 def load_backbone(
-    options: BackboneOptions, dictionary: TextDictionary, pretrained: bool, training: bool, kind: Any = AutoModel
+    options: EncoderOptions,
+    vocabulary: Vocabulary,
+    training: bool,
+    config: PretrainedConfig | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+    kind: Any = AutoModel,
 ) -> PreTrainedModel:
     """The Hugging Face model, its embeddings grown for added tokens, with the layers set that learn.
 
     Args:
         options: name, trained layers, dropout.
-        dictionary: its `backbone_config` is where a model file keeps the configuration; filled in here.
-        pretrained: False when a model file's weights follow: only the shape is built, and no hub or folder is asked.
+        vocabulary: of the tokenizer.
         training: whether gradients will be wanted.
+        config: the shape, where the weights come from elsewhere and the name is not asked.
+        weights: of the backbone by `config`'s names; without them, with a config, those of a model file will follow.
         kind: of transformers' automatic models; one with a head for pre-training returns the backbone within it.
+
+    Raises:
+        InputError: there is no such model, or it is none of the kinds that rank.
     """
     # Measured on two CPU cores: a training step with plain matrix products is 1.27 times as fast as with torch's fused
     # attention, whose backward is slow there, and encoding without gradient 0.93 times (docs/architecture.md). Both
     # compute the same.
     attention = "eager" if training and not torch.cuda.is_available() else "sdpa"
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        if dictionary.backbone_config is not None and not pretrained:
-            config = AutoConfig.for_model(**dictionary.backbone_config)
-            with no_init_weights():  # the model file's take their place (BaseAgent.load_state_dict)
-                model = kind.from_config(config, attn_implementation=attention)
-        elif file := model_weights.backbone_file(options.name, dictionary.opt.get("datapath")):
-            parlai = model_weights.ParlaiModel.read(file)
-            with no_init_weights() if kind is AutoModel else nullcontext():  # a head is not in the file
-                model = kind.from_config(parlai.config(), attn_implementation=attention)
-            model.base_model.pooler = None  # nor is this
-            model.base_model.load_state_dict(parlai.backbone(), assign=True)
-            model.tie_weights()
-        elif options.name.startswith(SCRATCH):
-            model = kind.from_config(scratch_config(options.name, dictionary), attn_implementation=attention)
-        else:
-            model = kind.from_pretrained(options.name, dtype=torch.float32, attn_implementation=attention)
-    except InputError:
-        raise
-    except Exception as error:  # transformers and the hub raise a dozen kinds, by version
-        raise InputError(
-            f"--backbone {options.name}: no model could be loaded from there ({first_line(error)}). Give the hub name "
-            f"of an encoder, a folder with config.json and weights, or scratch:{'|'.join(SCRATCH_SIZES)}."
-        ) from error
-    finally:
-        transformers_logging.set_verbosity(level)
-        transformers_logging.enable_progress_bar()
+    with silent_transformers():
+        try:
+            model = loaded(options, vocabulary, attention, config, weights, kind)
+        except InputError:
+            raise
+        except Exception as error:  # transformers and the hub raise a dozen kinds, by version
+            raise InputError(
+                f"--backbone {options.backbone}: no model could be loaded from there ({first_line(error)}). Give the "
+                f"hub name of an encoder, a folder with config.json and weights, or {SCRATCH}{'|'.join(SCRATCH_SIZES)}."
+            ) from error
     backbone: Any = model.base_model
     if backbone.config.is_encoder_decoder:
         raise InputError(
-            f"--backbone {options.name} is an encoder-decoder ({backbone.config.model_type}); these agents take an "
+            f"--backbone {options.backbone} is an encoder-decoder ({backbone.config.model_type}); these agents take an "
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = None  # a head on [CLS] that the paper does not use
-    grow_embeddings(model, dictionary)
+    grow_embeddings(model, vocabulary)
     if options.dropout is not None:
         set_dropout(backbone, options.dropout)
-    choose_trained_layers(backbone, options.train_layers)
-    dictionary.backbone_config = backbone.config.to_diff_dict() | {"model_type": backbone.config.model_type}
+    choose_trained_layers(backbone, options.trained_layers)
     return cast(PreTrainedModel, model)
 
 
-def scratch_config(name: str, dictionary: TextDictionary) -> PretrainedConfig:
+def loaded(
+    options: EncoderOptions,
+    vocabulary: Vocabulary,
+    attention: str,
+    config: PretrainedConfig | None,
+    weights: Mapping[str, Tensor] | None,
+    kind: Any,
+) -> Any:
+    """The model as its source has it; the arguments are those of `load_backbone`."""
+    if config is not None and weights is None:
+        with no_init_weights():  # the model file's take their place (RankingModel.load_weights)
+            return kind.from_config(config, attn_implementation=attention)
+    if config is not None and weights is not None:
+        with no_init_weights() if kind is AutoModel else nullcontext():  # a head is not among the weights
+            model = kind.from_config(config, attn_implementation=attention)
+        model.base_model.pooler = None  # nor is this
+        model.base_model.load_state_dict(weights, assign=True)
+        model.tie_weights()
+        return model
+    if options.backbone.startswith(SCRATCH):
+        return kind.from_config(scratch_config(options.backbone, vocabulary), attn_implementation=attention)
+    return kind.from_pretrained(options.backbone, dtype=torch.float32, attn_implementation=attention)
+
+
+@contextlib.contextmanager
+def silent_transformers() -> Iterator[None]:
+    """Load without transformers' warnings and progress bars: what a user should know, our errors say."""
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        transformers_logging.enable_progress_bar()
+
+
+def config_of(values: Mapping[str, Any]) -> PretrainedConfig:
+    """A backbone's configuration from the plain values that `config_values` gave."""
+    config: PretrainedConfig = AutoConfig.for_model(**values)
+    return config
+
+
+def config_values(backbone: PreTrainedModel) -> dict[str, Any]:
+    """The configuration of a backbone as plain values, for a file."""
+    config = backbone.base_model.config
+    return config.to_diff_dict() | {"model_type": config.model_type}
+
+
+def scratch_config(name: str, vocabulary: Vocabulary) -> PretrainedConfig:
     """The configuration of `scratch:tiny` and its siblings."""
     size = name.removeprefix(SCRATCH)
     if size not in SCRATCH_SIZES:
         raise InputError(f"--backbone {name}: there is no such size; use scratch:{'|'.join(SCRATCH_SIZES)}.")
     layers, width, heads = SCRATCH_SIZES[size]
     return BertConfig(
-        vocab_size=len(dictionary),
+        vocab_size=vocabulary.size,
         num_hidden_layers=layers,
         hidden_size=width,
         num_attention_heads=heads,
         intermediate_size=4 * width,
-        pad_token_id=dictionary.pad_id,
+        pad_token_id=vocabulary.pad_id,
     )
 
 
-def grow_embeddings(backbone: PreTrainedModel, dictionary: TextDictionary) -> None:
+def grow_embeddings(backbone: PreTrainedModel, vocabulary: Vocabulary) -> None:
     """Give added tokens a row each: the separator's, the nearest thing to a line end that the weights know."""
     rows = backbone.get_input_embeddings().weight.size(0)  # type: ignore[operator]
-    if len(dictionary) <= rows:
+    if vocabulary.size <= rows:
         return
-    backbone.resize_token_embeddings(len(dictionary), mean_resizing=False)
+    backbone.resize_token_embeddings(vocabulary.size, mean_resizing=False)
     weight: Tensor = backbone.get_input_embeddings().weight  # type: ignore[assignment]
     with torch.no_grad():
-        weight[rows:] = weight[dictionary.end_id]
+        weight[rows:] = weight[vocabulary.end_id]
 
 
 def set_dropout(backbone: PreTrainedModel, probability: float) -> None:

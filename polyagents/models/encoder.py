@@ -11,17 +11,14 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from polyagents.models.dropout import FastDropout
-from polyagents.models.options import BackboneOptions
+from polyagents.models.options import EncoderOptions
 from polyagents.models.tokens import Tokens
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks win what padding would cost; a GPU wants large ones. Chosen here. In training
 # chunks are half as large: the activations of larger ones are handed back to the system each time (docs/speed.md).
 CHUNK_TOKENS = {"cpu": 2_048, "cuda": 65_536}
-
-
 TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
-
 
 Part = TypeVar("Part")
 
@@ -34,10 +31,10 @@ class Encoder(nn.Module):
         max_tokens: the longest text the backbone has positions for, or None.
     """
 
-    def __init__(self, backbone: PreTrainedModel, options: BackboneOptions):
+    def __init__(self, backbone: PreTrainedModel, options: EncoderOptions, output_scaling: float = 1.0):
         super().__init__()
         self.backbone = backbone
-        self.output_scaling = options.output_scaling
+        self.output_scaling = output_scaling
         self.precision = options.precision
         self.width: int = backbone.config.hidden_size
         self.max_tokens = max_tokens(backbone.config)
@@ -71,7 +68,7 @@ class Encoder(nn.Module):
         inputs = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
         if self.has_segments and tokens.segments is not None:
             inputs["token_type_ids"] = tokens.segments
-        # fp32 leaves an autocast around the call as it is (RankerAgent.encode_texts).
+        # fp32 leaves an autocast around the call as it is (TwoTowerModel.encode_texts).
         with self.autocast(tokens.ids.device), self._dropout():
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling

@@ -1,47 +1,119 @@
-"""The frozen options of models: what decides their shape and their arithmetic."""
+"""The options that decide a model's shape and arithmetic."""
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from polyagents.arguments import AUTO, boolean, positive_int, positive_or_auto, probability
+from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
+from polyagents.options import Options, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
-
-
 PRECISIONS = ("fp32", "bf16", "fp16")
-
-
 CODES_INITS = ("normal", "uniform")
+SCRATCH = "scratch:"  # begins the name of a backbone that starts from random weights
 
 
 @dataclass(frozen=True)
-class BackboneOptions:
+class EncoderOptions(Options):
     """How one encoder is made and run."""
 
-    name: str
-    output_scaling: float
-    train_layers: str
-    precision: str
-    dropout: float | None
+    title: ClassVar[str] = "Encoder (polyagents)"
+
+    backbone: str = option(
+        "bert-base-uncased",
+        "the pretrained encoder: a Hugging Face hub name, a folder, or scratch:tiny|mini|base (BERT's sizes, random "
+        "weights, vocabulary learnt from the task)",
+    )
+    train_layers: str | None = option(
+        None,
+        "which layers learn (paper Table 3). Default: all_but_embeddings, the paper's best for BERT; all for a scratch "
+        "backbone, and in pre-training",
+        choices=TRAIN_LAYERS,
+    )
+    precision: str = option(
+        "fp32",
+        "arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32",
+        choices=PRECISIONS,
+    )
+    dropout: float | None = option(
+        None,
+        "overrides the backbone's own dropout everywhere; 0 nearly halves the time of a CPU step",
+        probability,
+    )
+
+    @property
+    def trained_layers(self) -> str:
+        """The layers that learn; where the flag is not given, the backbone decides."""
+        scratch = "all" if self.backbone.startswith(SCRATCH) else "all_but_embeddings"
+        return self.train_layers or scratch
 
 
 @dataclass(frozen=True)
-class ReductionOptions:
-    """How states become vectors. `m` is the number of context vectors, and of the outputs that "first_m" averages."""
+class RankingOptions(Options):
+    """What every architecture has."""
 
-    kind: str
-    m: int
+    title: ClassVar[str] = "Ranking (polyagents)"
+
+    reduction_type: str = option(
+        "first",
+        "how the outputs become one vector: the special token's, the mean of all, or of the first m "
+        "(--poly-n-codes); paper 4.2",
+        choices=REDUCTIONS,
+    )
+    poly_n_codes: int = option(
+        64,
+        "m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m averages",
+        positive_int,
+    )
+    output_scaling: float | str = option(
+        1.0,
+        "multiplies the encoder's outputs; auto: gives those of a backbone the deviation of BERT's (paper 5.3)",
+        positive_or_auto,
+    )
+
+    @property
+    def scale(self) -> float:
+        """What outputs are multiplied with; 1 for `auto`, which is measured once there is an encoder."""
+        return 1.0 if self.output_scaling == AUTO else float(self.output_scaling)
 
 
 @dataclass(frozen=True)
-class TowerOptions:
+class TowerOptions(RankingOptions):
     """What bi- and poly-encoder share: two encoders and a similarity."""
 
-    share_encoders: bool
-    similarity: str
+    title: ClassVar[str] = "Two encoders (polyagents)"
+
+    share_encoders: bool = option(
+        False,
+        "one encoder for context and candidate instead of two that start from the same weights",
+        boolean,
+    )
+    similarity: str = option(
+        "dot",
+        "dot product (the paper), or cosine: scores between -1 and 1",
+        choices=("dot", "cosine"),
+    )
 
 
 @dataclass(frozen=True)
-class PolyOptions:
+class PolyOptions(TowerOptions):
     """What only a poly-encoder has."""
 
-    context_vectors: str
-    attention: str
-    codes_init: str
+    title: ClassVar[str] = "Poly-encoder (polyagents)"
+
+    polyencoder_type: str = option(
+        "codes",
+        "the m context vectors: learnt codes, or outputs of the encoder (paper appendix C, Table 8)",
+        choices=CONTEXT_VECTORS,
+    )
+    poly_attention_type: str = option(
+        "basic",
+        "attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
+        choices=("basic", "sqrt"),
+    )
+    codes_init: str = option(
+        "normal",
+        "where learnt codes start: normal, N(0, 0.02), where attention is even and the poly-encoder begins as the mean "
+        "of all outputs; uniform, U(0, 1), as in the paper's code",
+        choices=CODES_INITS,
+    )

@@ -1,60 +1,53 @@
 """The poly-encoder (paper 4.4): a bi-encoder whose context keeps m vectors, to which each candidate attends."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from polyagents.models.attention import poly_scores
-from polyagents.models.bi import BiEncoder
-from polyagents.models.encoder import Encoder, in_chunks, in_order
-from polyagents.models.options import PolyOptions, ReductionOptions, TowerOptions
-from polyagents.models.query import Query
+from polyagents.models.encoder import Encoder
+from polyagents.models.options import PolyOptions
 from polyagents.models.reduction import ContextVectors, context_vectors
 from polyagents.models.tokens import Tokens
+from polyagents.models.two_towers import TwoTowers
 
 
-class PolyEncoder(BiEncoder):
-    """Candidates as in the bi-encoder; the context has m vectors, and one more attention decides between them."""
+class PolyEncoder(TwoTowers):
+    """Candidates as in the bi-encoder; the context has m vectors, and one more attention decides between them.
 
-    def __init__(self, encoder: Encoder, reduction: ReductionOptions, towers: TowerOptions, poly: PolyOptions):
-        super().__init__(encoder, reduction, towers)
-        self.poly = poly
+    Attributes:
+        codes: the learnt context codes [m, D]; None where the context vectors are outputs of the encoder.
+        sharpness: what the dot products are multiplied by inside the attention's softmax.
+    """
+
+    short_name: ClassVar[str] = "poly"
+    label: ClassVar[str] = "poly-encoder"
+    options_type: ClassVar[type[PolyOptions]] = PolyOptions
+
+    def __init__(self, encoder: Encoder, options: PolyOptions):
+        super().__init__(encoder, options)
+        self.vectors_are = options.polyencoder_type
         self.codes = None
-        if poly.context_vectors == "codes":
-            self.codes = nn.Parameter(torch.empty(reduction.m, encoder.width))
-            if poly.codes_init == "uniform":
+        if self.vectors_are == "codes":
+            self.codes = nn.Parameter(torch.empty(self.m, encoder.width))
+            if options.codes_init == "uniform":
                 nn.init.uniform_(self.codes)
             else:
                 nn.init.normal_(self.codes, std=0.02)
-        self.sharpness = self.logit_scale * (encoder.width**-0.5 if poly.attention == "sqrt" else 1.0)
+        scaled = options.poly_attention_type == "sqrt"
+        self.sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
 
-    def encode_context(self, tokens: Tokens) -> ContextVectors:  # type: ignore[override]
-        """[B, T] -> vectors [B, M, D] and mask [B, M]."""
-        return in_chunks(self.context_encoder, self.context_part, self.join_context, tokens)
-
-    def context_part(self, chunk: Tokens) -> ContextVectors:  # type: ignore[override]
-        """One chunk of contexts, [b, T] -> vectors [b, M, D] and mask [b, M]."""
+    def context_vectors(self, chunk: Tokens) -> ContextVectors:
+        """Encode a chunk of contexts: [b, T] -> vectors [b, M, D] and mask [b, M]."""
         states = self.context_encoder(chunk)
-        vectors, mask = context_vectors(states, chunk.mask, self.poly.context_vectors, self.reduction.m, self.codes)
+        vectors, mask = context_vectors(states, chunk.mask, self.vectors_are, self.m, self.codes)
         return ContextVectors(self.normalise(vectors), mask)
 
-    @staticmethod
-    def join_context(parts: list[ContextVectors], rows: list[Tensor]) -> ContextVectors:  # type: ignore[override]
-        """What `context_part` made of the chunks -> the batch, in its order."""
-        m = max(part.vectors.size(1) for part in parts)  # chunks of short texts may have fewer than m
-        vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
-        mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
-        return ContextVectors(in_order(vectors, rows), in_order(mask, rows))
-
-    @staticmethod
-    def rows_of(context: ContextVectors, rows: list[int]) -> ContextVectors:  # type: ignore[override]
-        """Some contexts of an encoded batch, any of them repeatedly."""
-        return ContextVectors(context.vectors[rows], context.mask[rows])
-
-    def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:  # type: ignore[override]
-        """Context vectors [B, M, D] and candidates [C, D] or [B, C, D] -> scores [B, C], fp32."""
+    def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
+        """Score candidates [C, D], or [B, C, D], for context vectors [B, M, D]: [B, C] fp32."""
         return poly_scores(context.vectors, context.mask, candidates, self.sharpness)
 
-    def query(self, context: ContextVectors) -> Query:  # type: ignore[override]
-        """What `encode_context` returned, as what a large set of candidates is searched for."""
-        return Query(context.vectors, context.mask, self.sharpness)
+    def upper_bound(self, largest: Tensor) -> Tensor:
+        """The score is a weighted mean of the dot products (attention.py), so none is above the largest of them."""
+        return largest

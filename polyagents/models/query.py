@@ -2,46 +2,76 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from polyagents.models.attention import bi_scores, poly_scores
+from polyagents.models.reduction import ContextVectors, stacked
+
+# Dot products [B, M, C] held at once. In fp32, 16 million are 64 MB.
+PRODUCTS = 16_000_000
+
+
+class Scorer(Protocol):
+    """What decides the scores: an architecture that encodes contexts and candidates apart."""
+
+    def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
+        """Score candidates [C, D], or [B, C, D], for B contexts: [B, C] fp32."""
+        ...
+
+    def upper_bound(self, largest: Tensor) -> Tensor | None:
+        """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
+
+        A search scans for that product alone, and scores what its bound does not rule out. The bound must not fall
+        where the product rises.
+
+        Args:
+            largest: [n, B], of n candidates.
+
+        Returns:
+            [n, B], or None where no such bound is known: then every candidate is scored.
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is searched for: the encoded contexts.
+    """What is searched for.
 
     Attributes:
-        vectors: [B, M, D] fp32; M is 1 for a bi-encoder.
-        mask: [B, M], False for context vectors that a short text does not have.
-        sharpness: multiplies the dot products inside the softmax.
+        scorer: the architecture that encoded the contexts.
+        context: the context vectors [B, M, D] and their mask [B, M].
     """
 
-    vectors: Tensor
-    mask: Tensor
-    sharpness: float = 1.0
+    scorer: Scorer
+    context: ContextVectors
 
     def __len__(self) -> int:
-        return self.vectors.size(0)
+        return self.context.vectors.size(0)
+
+    @property
+    def products(self) -> int:
+        """How many dot products one candidate takes, B x M."""
+        return self.context.mask.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the context vectors are."""
+        return self.context.vectors.device
 
     def scores(self, candidates: Tensor) -> Tensor:
-        """Candidates [C, D] -> [B, C] fp32."""
-        if self.vectors.size(1) == 1:
-            return bi_scores(self.vectors.squeeze(1), candidates)
-        return poly_scores(self.vectors, self.mask, candidates, self.sharpness)
+        """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32."""
+        rows = max(PRODUCTS // max(self.products, 1), 1)
+        if len(candidates) <= rows:
+            return self.scorer.score(self.context, candidates)
+        return torch.cat([self.scorer.score(self.context, part) for part in candidates.split(rows)], dim=1)
 
     def one(self, example: int) -> "Query":
         """The query of one context."""
-        return Query(self.vectors[example : example + 1], self.mask[example : example + 1], self.sharpness)
+        return Query(self.scorer, self.context.rows(slice(example, example + 1)))
 
 
 def stack_queries(queries: Sequence[Query]) -> Query:
-    """Several, as one; what has fewer context vectors is filled up."""
-    m = max(query.vectors.size(1) for query in queries)
-    missing = [m - query.vectors.size(1) for query in queries]
-    vectors = [functional.pad(query.vectors, (0, 0, 0, n)) for query, n in zip(queries, missing, strict=True)]
-    masks = [functional.pad(query.mask, (0, n)) for query, n in zip(queries, missing, strict=True)]
-    return Query(torch.cat(vectors), torch.cat(masks), queries[0].sharpness)
+    """Several queries of one architecture, as one."""
+    return Query(queries[0].scorer, stacked([query.context for query in queries]))

@@ -3,10 +3,12 @@
 Texts are padded on the right; masks are True where a token is real.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from polyagents.models.attention import attend
 
@@ -19,6 +21,18 @@ class ContextVectors(NamedTuple):
 
     vectors: Tensor
     mask: Tensor
+
+    def rows(self, index: slice | list[int] | Tensor) -> "ContextVectors":
+        """Some of the contexts, any of them repeatedly."""
+        return ContextVectors(self.vectors[index], self.mask[index])
+
+
+def stacked(parts: Sequence[ContextVectors]) -> ContextVectors:
+    """Several batches of contexts, one after the other; where one has fewer vectors than another, it is padded."""
+    m = max(part.vectors.size(1) for part in parts)
+    vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
+    mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
+    return ContextVectors(torch.cat(vectors), torch.cat(mask))
 
 
 def masked_mean(states: Tensor, mask: Tensor) -> Tensor:

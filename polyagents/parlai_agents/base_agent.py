@@ -1,33 +1,29 @@
-"""What our agents share on ParlAI's TorchAgent, whatever they learn: optimiser, numbers that overflow, files."""
+"""What our agents share on ParlAI's TorchAgent, whatever they learn: what they start from, and their files."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from parlai.core.metrics import GlobalAverageMetric, GlobalTimerMetric, SumMetric
 from parlai.core.opt import Opt
-from parlai.core.torch_agent import TorchAgent
-from parlai.utils.distributed import is_distributed, is_primary_worker
-from safetensors import SafetensorError
-from torch import Tensor, nn
+from parlai.utils.distributed import is_distributed
 
 from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write
-from polyagents.models.encoder import Encoder
-from polyagents.models.tokens import Tokens, pad
-from polyagents.parlai_agents import flags, initial_weights, train_loop
+from polyagents.files.hashing import file_digest
+from polyagents.models.options import EncoderOptions
+from polyagents.parlai_agents import initial_weights, train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.parlai_agents.optimising import OptimisingAgent
+from polyagents.ranking.loading import read_weights
 from polyagents.training import distributed
 
-# What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may go on on a GPU.
+# What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained further on a GPU.
 PROCESS_OPTIONS = ("gpu", "no_cuda", "rank", "multiprocessing", "distributed_world_size")
-FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 
 
-class BaseAgent(TorchAgent):
+class BaseAgent(OptimisingAgent):
     """A TorchAgent around an encoder."""
 
     architecture: str
@@ -41,9 +37,9 @@ class BaseAgent(TorchAgent):
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         if opt.get("fp16"):  # ParlAI's flag, whose way halves the weights themselves; ours is autocast
             opt["precision"], opt["fp16"] = "fp16", False
-        self.backbone_options = flags.read_backbone(opt)
+        self.encoder_options = EncoderOptions.read(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
-        self.scaler = torch.amp.GradScaler(device, enabled=self.backbone_options.precision == "fp16")
+        self.scaler = torch.amp.GradScaler(device, enabled=self.encoder_options.precision == "fp16")
         self._number_grad_accum = 0
         self.failed_updates = 0
         super().__init__(opt, shared)
@@ -73,22 +69,26 @@ class BaseAgent(TorchAgent):
             initial_weights.check(file, opt, self.architecture, self._is_training_run(opt))
         return file
 
-    def longest_input(self) -> int:
-        """Tokens of the longest text that the encoder will see."""
-        return max(self.text_truncate or 0, self.label_truncate or 0)
+    def _check_same_start(self, file: str | None) -> None:
+        """Refuse to train where the processes start from different files.
 
-    def _check_lengths(self, encoder: Encoder) -> None:
-        if encoder.max_tokens is None:
+        Machines that do not see one another's files would each resume from somewhere else, with other weights in their
+        optimisers, and none of them would notice.
+
+        Raises:
+            InputError: the files differ.
+        """
+        if not distributed.is_distributed():
             return
-        if self.text_truncate is None or self.label_truncate is None or self.longest_input() > encoder.max_tokens:
+        digest = None if file is None else file_digest(file)
+        if len(set(distributed.gathered(digest))) > 1:
             raise InputError(
-                f"--text-truncate {self.opt['text_truncate']} and --label-truncate {self.opt['label_truncate']} let "
-                f"texts grow longer than the {encoder.max_tokens} tokens that {self.opt['backbone']} has positions "
-                f"for; lower them."
+                f"--model-file {self.opt.get('model_file')} is another one for some of the processes; give one in a "
+                f"folder that all machines share."
             )
 
     def begin_run(self) -> None:
-        """What a training run needs of ParlAI's loop."""
+        """Prepare ParlAI's loop for a training run."""
         train_loop.patch()
         if str(self.opt.get("init_model")).endswith(train_loop.CHECKPOINT):
             self.opt["init_model"] = None  # M.opt would send every later command there
@@ -103,109 +103,18 @@ class BaseAgent(TorchAgent):
         """Where the weights are."""
         return next(self.model.parameters()).device
 
-    def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
-        """Token ids -> a padded batch on the model's device."""
-        return pad(ids, self.dict.pad_id).to(self.device)
-
-    # ---- optimiser -------------------------------------------------------------------------------------------------
-
-    def init_optim(self, params: Any, *args: Any, **kwargs: Any) -> bool:
-        """Decay for weight matrices only (as for BERT), own rate for the codes, betas and eps for every Adam.
-
-        ParlAI passes `--betas` and `--adam-eps` on to some optimisers and silently not to AdamW.
-        """
-        named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-        codes = [p for name, p in named if name == "codes"]
-        matrices = [p for name, p in named if p.ndim > 1 and name != "codes"]
-        vectors = [p for name, p in named if p.ndim <= 1]
-        rate = self.opt.get("codes_learningrate") or self.opt["learningrate"]
-        decay = self.opt.get("weight_decay") or 0.0  # ParlAI leaves 0 away, and torch's AdamW then takes 0.01
-        groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": decay}]
-        groups.append({"params": vectors, "weight_decay": 0.0})
-        groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
-        was_reset: bool = super().init_optim([g for g in groups if g["params"]], *args, **kwargs)
-        for group in self.optimizer.param_groups:
-            if isinstance(self.optimizer, torch.optim.Adam):  # AdamW is one
-                group |= {"fused": True, "foreach": None}  # one pass over the weights instead of ten
-            if "betas" in group:
-                group["betas"] = tuple(self.opt["betas"])
-            if "betas" in group and "eps" in group:
-                group["eps"] = self.opt["adam_eps"]
-        return was_reset
-
-    def build_lr_scheduler(self, states: dict[str, Any] | None = None, hard_reset: bool = False) -> None:
-        """TorchAgent's, without two slips on resuming.
-
-        Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
-        where there is no scheduler the count of updates begins anew.
-        """
-        if states and "optimizer" not in states:  # M itself, not its checkpoint: the training begins anew
-            states, hard_reset = {}, True
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        super().build_lr_scheduler(states, hard_reset)
-        if states and not hard_reset:
-            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
-            self._number_training_updates = states.get("number_training_updates", 0)
+    # ---- files -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """TorchAgent's, with plain numbers: the inverse square root schedule keeps numpy's, which `load` refuses."""
         state: dict[str, Any] = plain(super().state_dict())
         return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
-    def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        """TorchAgent's, for one model that no wrapper synchronises, with the loss scaled in fp16."""
-        accumulated = self.opt.get("update_freq", 1)
-        self._number_grad_accum = (self._number_grad_accum + 1) % accumulated
-        self.scaler.scale(loss / accumulated).backward(**kwargs)
-
-    def update_params(self) -> None:
-        """TorchAgent's step, left out where the gradients are no numbers: the weights would never be numbers again."""
-        if self._number_grad_accum != 0:
-            return
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        distributed.average_gradients(parameters)
-        self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if torch.isfinite(norm):
-            self._update(parameters, norm)
-        self.scaler.update()
-        self._count_failure(bool(torch.isfinite(norm)))
-
-    def _update(self, parameters: list[nn.Parameter], norm: Tensor) -> None:
-        self.global_metrics.add("gnorm", GlobalAverageMetric(float(norm)))
-        limit = self.opt.get("gradient_clip", -1)
-        if limit > 0:
-            nn.utils.clip_grads_with_norm_(parameters, limit, norm)
-            self.global_metrics.add("clip", GlobalAverageMetric(float(norm > limit)))
-        self.optimizer.step()
-        self._number_training_updates += 1
-        if is_primary_worker():  # all processes step together
-            self.global_metrics.add("ups", GlobalTimerMetric(1))
-        if getattr(self, "scheduler", None):
-            self.scheduler.step(self._number_training_updates)
-
-    def _count_failure(self, fine: bool) -> None:
-        """End a training that cannot recover; in fp16 the first gradients always overflow, until their scale fits."""
-        self.failed_updates = 0 if fine else self.failed_updates + 1
-        if fine:
-            return
-        if is_primary_worker():
-            self.global_metrics.add("skipped_updates", SumMetric(1))
-        if self.failed_updates >= FAILURES:
-            raise InputError(
-                f"The gradients of {FAILURES} updates in a row were not finite, the last at update "
-                f"{self._number_training_updates}; none of them changed the weights. Lower --learningrate, or train "
-                f"with --precision fp32."
-            )
-
-    # ---- files -----------------------------------------------------------------------------------------------------
-
     def save(self, path: str | None = None) -> None:
         """TorchAgent's files, each whole or not at all: weights, options, dictionary.
 
-        The optimiser's state, twice the size of the weights, goes into the checkpoint only, from which training goes
-        on; into every file where no checkpoints are kept (`--save-after-valid false`).
+        The optimiser's state, twice the size of the weights, goes into the checkpoint only, from which training is
+        resumed; into every file where no checkpoints are kept (`--save-after-valid false`).
         """
         path = path or self.opt.get("model_file")
         if not path:
@@ -236,12 +145,7 @@ class BaseAgent(TorchAgent):
         return states
 
     def _read(self, path: str) -> dict[str, Any]:
-        try:
-            return model_file.read(path)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
-            raise InputError(
-                f"{path} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
-            ) from error
+        return read_weights(path)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """TorchAgent's; on a CPU the weights take the place of the model's own, so that none are there twice."""

@@ -1,16 +1,28 @@
 """The candidates of `--fixed-candidates-path`: one set for every example, from a handful to millions."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import overload
 
 import numpy as np
+import torch
 from parlai.core.build_data import modelzoo_path
+from parlai.utils.misc import warn_once
+from torch import Tensor
 
+from polyagents.index.exact import score_all, search
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import read_candidates
-from polyagents.ranking.candidate_set import normalised
+from polyagents.index.top_k import TopCandidates
+from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, columns_of, inline_set, shared_set
+from polyagents.ranking.model import RankingModel
+from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.text.normalize import normalized
+
+EncodedCandidates = CandidateStore | InMemoryCandidates
+"""Candidates with their vectors."""
 
 
 def located(path: str, datapath: str | None) -> str:
@@ -27,27 +39,38 @@ class FixedCandidates:
     looks texts up one by one.
     """
 
-    def __init__(self, path: str, encode_all: Callable[[str], CandidateStore | InMemoryCandidates] | None):
-        self.path = path
-        self.encode_all = encode_all
-        self._listed: list[str] | None = None
-        self._places: dict[str, int] | None = None
-        self._encoded: CandidateStore | InMemoryCandidates | None = None
-        self._normalised: np.ndarray | None = None
+    def __init__(self, path: str, model: RankingModel, encode_file: Callable[[str], EncodedCandidates]):
+        """Note where the candidates are.
 
-    @property
+        Args:
+            path: of the file, one candidate per line.
+            model: ranks them.
+            encode_file: encodes a file, or finds its index, where candidates can be encoded ahead.
+        """
+        self.path, self.model, self.encode_file = path, model, encode_file
+        self._encoded: EncodedCandidates | None = None
+        self._reads_as: np.ndarray | None = None
+
+    @functools.cached_property
     def listed(self) -> list[str]:
         """The texts, in memory."""
-        if self._listed is None:
-            self._listed = read_candidates(self.path)
-        return self._listed
+        return read_candidates(self.path)
+
+    @functools.cached_property
+    def candidates(self) -> list[Candidate]:
+        """The texts with their token ids, in memory."""
+        return self.model.candidates(self.listed)
+
+    @functools.cached_property
+    def places(self) -> dict[str, int]:
+        """Where each text stands."""
+        return {text: place for place, text in enumerate(self.listed)}
 
     @property
-    def encoded(self) -> CandidateStore | InMemoryCandidates:
+    def encoded(self) -> EncodedCandidates:
         """Their vectors."""
         if self._encoded is None:
-            assert self.encode_all is not None
-            self._encoded = self.encode_all(self.path)
+            self._encoded = self.encode_file(self.path)
         return self._encoded
 
     def forget_vectors(self) -> None:
@@ -55,31 +78,80 @@ class FixedCandidates:
         self._encoded = None
 
     @property
-    def texts(self) -> "Sequence[str] | CandidateStore | InMemoryCandidates":
+    def texts(self) -> "Sequence[str] | EncodedCandidates":
         """What has the text at [index]."""
-        return self.listed if self.encode_all is None else self.encoded
+        return self.encoded if isinstance(self.model, TwoTowerModel) else self.listed
 
     def find(self, text: str) -> int | None:
         """The index of a candidate; None where it is not among them."""
-        if self.encode_all is not None:
-            return self.encoded.find(text)
-        if self._places is None:
-            self._places = {candidate: place for place, candidate in enumerate(self.listed)}
-        return self._places.get(text)
+        return self.encoded.find(text) if isinstance(self.model, TwoTowerModel) else self.places.get(text)
 
-    def reading_as(self, label: str) -> np.ndarray:
-        """Indices of the candidates that read as a label does (candidate_set.equal_to_label)."""
-        if self._normalised is None:  # of a million texts: ten seconds once, and 8 MB
+    def scores(self, contexts: Sequence[Sequence[int]]) -> Tensor:
+        """Scores [B, C] of token ids of B contexts over all candidates."""
+        if isinstance(self.model, TwoTowerModel):
+            return score_all(self.model.query(contexts), self.encoded)
+        shared = shared_set(self.candidates, None)  # what has the same token ids is scored once, and keeps its place
+        return self.model.scores(contexts, shared)[:, columns_of(self.candidates, shared)]
+
+    def best(self, contexts: Sequence[Sequence[int]], k: int) -> TopCandidates:
+        """The k best candidates of every context, without scoring all of them where that can be had."""
+        if isinstance(self.model, TwoTowerModel):
+            return search(self.model.query(contexts), self.encoded, k)
+        return TopCandidates.of(self.scores(contexts).cpu().numpy(), k)
+
+    def scores_with_labels(
+        self, contexts: Sequence[Sequence[int]], labels: Sequence[Label | None]
+    ) -> tuple[Tensor, CandidateSet]:
+        """Scores over all candidates, and where the labels stand.
+
+        A label that is not among the candidates gets the last column, for its own example alone.
+
+        Returns:
+            Scores [B, C] or [B, C + 1], and the set that says what they are of.
+        """
+        scores = self.scores(contexts).cpu()
+        size = scores.size(1)
+        places = [None if label is None else self.place_of(label) for label in labels]
+        missing = [label is not None and place is None for label, place in zip(labels, places, strict=True)]
+        columns = torch.tensor([-1 if label is None else size for label in labels])
+        right = torch.zeros(len(labels), size + 1).bool()
+        for example, (label, place) in enumerate(zip(labels, places, strict=True)):
+            if label is not None:
+                right[example, self.reading_as(label)] = True
+                columns[example] = size if place is None else place
+                right[example, columns[example]] = True
+        real = torch.cat([torch.ones(scores.shape).bool(), torch.tensor(missing).unsqueeze(1)], dim=1)
+        if not any(missing):
+            return scores, CandidateSet([], None, real[:, :size], right[:, :size], self.texts, columns)
+        # ParlAI says each text once, so it names no label: with articles as labels every batch would print one.
+        warn_once("Labels that are not in the fixed candidates are ranked with them, each for its own example.")
+        alone = [[label.candidate] if label is not None else [self.model.candidates([""])[0]] for label in labels]
+        own = self.model.scores(contexts, inline_set(alone, None)).cpu()
+        lists = [
+            WithLabel(self.texts, label.candidate.text) if lacks and label is not None else self.texts
+            for label, lacks in zip(labels, missing, strict=True)
+        ]
+        return torch.cat([scores, own], dim=1), CandidateSet([], real, real, right, lists, columns)
+
+    def place_of(self, label: Label) -> int | None:
+        """Where a label stands: the one that was drawn, or else another right one; None where none is there."""
+        found = (self.find(text) for text in (label.candidate.text, *label.right))
+        return next((place for place in found if place is not None), None)
+
+    def reading_as(self, label: Label) -> list[int]:
+        """Indices of the candidates that read as one of the right labels does."""
+        if self._reads_as is None:  # of a million texts: ten seconds once, and 8 MB
             every = (self.texts[index] for index in range(len(self.texts)))
-            self._normalised = np.fromiter((hash(normalised(text)) for text in every), np.int64)
-        places = np.flatnonzero(self._normalised == hash(normalised(label))).tolist()
-        return np.array([place for place in places if normalised(self.texts[place]) == normalised(label)], np.int64)
+            self._reads_as = np.fromiter((hash(normalized(text)) for text in every), np.int64)
+        wanted = {normalized(text) for text in (label.candidate.text, *label.right)}
+        near = np.flatnonzero(np.isin(self._reads_as, [hash(text) for text in wanted])).tolist()
+        return [place for place in near if normalized(self.texts[place]) in wanted]
 
 
 class WithLabel(Sequence[str]):
     """The fixed texts and, after them, a label that they lack."""
 
-    def __init__(self, texts: "Sequence[str] | CandidateStore | InMemoryCandidates", label: str):
+    def __init__(self, texts: "Sequence[str] | EncodedCandidates", label: str):
         self.texts, self.label = texts, label
 
     def __len__(self) -> int:

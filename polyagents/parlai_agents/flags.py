@@ -1,95 +1,83 @@
-"""The flags of the agents: declared and checked once, read into frozen dataclasses that travel from here on."""
+"""The flags of the agents: those that options classes declare, and those of training."""
 
 from typing import Any
 
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
-from polyagents.arguments import AUTO, positive, positive_int, positive_ints, positive_or_auto, probability, token_limit
+from polyagents.arguments import boolean, positive, positive_int, positive_ints
 from polyagents.errors import InputError
-from polyagents.models.options import (
-    CODES_INITS,
-    PRECISIONS,
-    TRAIN_LAYERS,
-    BackboneOptions,
-    PolyOptions,
-    ReductionOptions,
-    TowerOptions,
-)
-from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
-from polyagents.parlai_agents.dictionary import SCRATCH
-
-DISTILLATION_LOSSES = ("kl", "margin_mse")
-
+from polyagents.models.architecture import reads_pairs
+from polyagents.models.options import EncoderOptions
+from polyagents.options import Options, fields_of
+from polyagents.text.options import TextOptions
+from polyagents.training.distillation import LOSSES
 
 PRETRAIN_TASKS = ("next_utterance", "next_sentence")
 
 
-def add_backbone_flags(parser: ParlaiParser) -> None:
+def add_options(parser: ParlaiParser, options: type[Options]) -> None:
+    """Make flags of a class's fields, under the title of the class that declares each."""
+    declared = [kind for kind in reversed(options.__mro__) if issubclass(kind, Options) and kind is not Options]
+    fields = {field.name: field for field in fields_of(options)}
+    for kind in declared:
+        group = parser.add_argument_group(kind.title)
+        for name in (name for name in kind.__annotations__ if name in fields):
+            field = fields[name]
+            parse = field.metadata["parse"]
+            group.add_argument(
+                f"--{name.replace('_', '-')}",
+                default=field.default,
+                type="bool" if parse is boolean else parse,
+                choices=field.metadata["choices"],
+                help=field.metadata["help"],
+            )
+
+
+def add_ranker_flags(parser: ParlaiParser, architecture: type, is_training_command: bool) -> None:
+    """All flags of a ranker, and the paper's training settings as defaults (5.1).
+
+    Args:
+        parser: of a command.
+        architecture: the class of the model.
+        is_training_command: whether a run's own settings are asked for, such as its batch size.
+    """
+    add_encoder_flags(parser)
+    add_options(parser, architecture.options_type)  # type: ignore[attr-defined]  # which every architecture has
+    add_metric_flags(parser)
+    add_training_flags(parser)
+    parser.set_defaults(
+        optimizer="adamw",
+        learningrate=5e-5,
+        weight_decay=0.01,
+        lr_scheduler="reduceonplateau",
+        lr_scheduler_decay=0.4,
+        lr_scheduler_patience=0,
+    )
+    if reads_pairs(architecture):  # negatives are the task's own, or random training labels
+        add_pair_flags(parser)
+        parser.set_defaults(candidates="inline", warmup_updates=1000)
+    else:  # negatives are the other labels of the batch (paper 4.2)
+        add_distillation_flags(parser)
+        parser.set_defaults(candidates="batch", warmup_updates=100)
+    if hasattr(architecture.options_type, "codes_init"):  # type: ignore[attr-defined]
+        add_codes_flags(parser)
+    if is_training_command:
+        # ParlAI's own batch is 1, and a chat needs that. A killed run is resumed from its last checkpoint, so there is
+        # one.
+        parser.set_defaults(batchsize=16 if reads_pairs(architecture) else 64)
+        parser.set_defaults(validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600)
+
+
+def add_encoder_flags(parser: ParlaiParser) -> None:
     """The flags of all agents."""
-    group = parser.add_argument_group("Encoder (polyagents)")
-    group.add_argument(
-        "--backbone",
-        default="bert-base-uncased",
-        help="the pretrained encoder: a Hugging Face hub name, a folder, or scratch:tiny|mini|base (BERT's sizes, "
-        "random weights, vocabulary learnt from the task)",
-    )
-    group.add_argument(
-        "--vocabulary",
-        help="of a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents "
-        "build_vocabulary writes; by default the vocabulary is learnt from the task",
-    )
-    group.add_argument(
-        "--train-layers",
-        choices=TRAIN_LAYERS,
-        default=None,
-        help="which layers learn (paper Table 3). Default: all_but_embeddings, the paper's best for BERT; all for a "
-        "scratch backbone, and in pre-training",
-    )
-    group.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default="fp32",
-        help="arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32",
-    )
-    group.add_argument(
-        "--dropout",
-        type=probability,
-        default=None,
-        help="overrides the backbone's own dropout everywhere; 0 nearly halves the time of a CPU step",
-    )
-    # TorchAgent's flags with the paper's lengths (v1 5.1), in tokens, the special tokens counted.
-    group.add_argument(
-        "--text-truncate", type=token_limit, default=360, help="context length in tokens; its end is kept"
-    )
-    group.add_argument(
-        "--label-truncate", type=token_limit, default=72, help="candidate length in tokens; its beginning is kept"
-    )
+    add_options(parser, EncoderOptions)
+    add_options(parser, TextOptions)
 
 
-def add_ranking_flags(parser: ParlaiParser) -> None:
-    """The flags of the three agents that rank."""
-    group = parser.add_argument_group("Ranking (polyagents)")
-    group.add_argument(
-        "--reduction-type",
-        choices=REDUCTIONS,
-        default="first",
-        help="how the outputs become one vector: the special token's, the mean of all, or of the first m "
-        "(--poly-n-codes); paper 4.2",
-    )
-    group.add_argument(
-        "--poly-n-codes",
-        type=positive_int,
-        default=64,
-        help="m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m "
-        "averages",
-    )
-    group.add_argument(
-        "--output-scaling",
-        type=positive_or_auto,
-        default=1.0,
-        help="multiplies the encoder's outputs; auto: gives those of a backbone the deviation of BERT's (paper 5.3)",
-    )
+def add_metric_flags(parser: ParlaiParser) -> None:
+    """What an evaluation reports beside ParlAI's own metrics."""
+    group = parser.add_argument_group("Metrics (polyagents)")
     group.add_argument(
         "--recall-at",
         type=positive_ints,
@@ -155,21 +143,8 @@ def add_pretraining_flags(parser: ParlaiParser) -> None:
     )
 
 
-def add_tower_flags(parser: ParlaiParser) -> None:
-    """The flags of bi- and poly-encoder."""
-    group = parser.add_argument_group("Two encoders (polyagents)")
-    group.add_argument(
-        "--share-encoders",
-        type="bool",
-        default=False,
-        help="one encoder for context and candidate instead of two that start from the same weights",
-    )
-    group.add_argument(
-        "--similarity",
-        choices=("dot", "cosine"),
-        default="dot",
-        help="dot product (the paper), or cosine: scores between -1 and 1",
-    )
+def add_distillation_flags(parser: ParlaiParser) -> None:
+    """The flags of a student."""
     group = parser.add_argument_group("Distillation (polyagents)")
     group.add_argument(
         "--teacher-model-file",
@@ -178,7 +153,7 @@ def add_tower_flags(parser: ParlaiParser) -> None:
     )
     group.add_argument(
         "--distillation-loss",
-        choices=DISTILLATION_LOSSES,
+        choices=LOSSES,
         default="kl",
         help="kl: towards the teacher's softmax; margin_mse: towards its differences between label and negatives",
     )
@@ -190,28 +165,9 @@ def add_tower_flags(parser: ParlaiParser) -> None:
     )
 
 
-def add_poly_flags(parser: ParlaiParser) -> None:
-    """The flags of the poly-encoder."""
+def add_codes_flags(parser: ParlaiParser) -> None:
+    """How the codes of a poly-encoder are trained."""
     group = parser.add_argument_group("Poly-encoder (polyagents)")
-    group.add_argument(
-        "--polyencoder-type",
-        choices=CONTEXT_VECTORS,
-        default="codes",
-        help="the m context vectors: learnt codes, or outputs of the encoder (paper appendix C, Table 8)",
-    )
-    group.add_argument(
-        "--poly-attention-type",
-        choices=("basic", "sqrt"),
-        default="basic",
-        help="attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
-    )
-    group.add_argument(
-        "--codes-init",
-        choices=CODES_INITS,
-        default="normal",
-        help="where learnt codes start: normal, N(0, 0.02), where attention is even and the poly-encoder begins as the "
-        "mean of all outputs; uniform, U(0, 1), as in the paper's code",
-    )
     group.add_argument(
         "--codes-learningrate",
         type=positive,
@@ -220,8 +176,8 @@ def add_poly_flags(parser: ParlaiParser) -> None:
     )
 
 
-def add_cross_flags(parser: ParlaiParser) -> None:
-    """The flags of the cross-encoder."""
+def add_pair_flags(parser: ParlaiParser) -> None:
+    """The flags of an architecture that reads pairs."""
     group = parser.add_argument_group("Cross-encoder (polyagents)")
     group.add_argument(
         "--cross-negatives",
@@ -229,36 +185,6 @@ def add_cross_flags(parser: ParlaiParser) -> None:
         default=15,
         help="random training labels as negatives, where the task brings no candidates in training (paper 5.1)",
     )
-
-
-def read_backbone(opt: Opt) -> BackboneOptions:
-    """The encoder's options, with what depends on the backbone filled in."""
-    train_layers = opt.get("train_layers")
-    if train_layers is None:
-        train_layers = "all" if opt["backbone"].startswith(SCRATCH) else "all_but_embeddings"
-    scaling = opt.get("output_scaling", 1.0)
-    return BackboneOptions(
-        opt["backbone"],
-        1.0 if scaling == AUTO else scaling,  # measured once there is an encoder
-        train_layers,
-        opt["precision"],
-        opt.get("dropout"),
-    )
-
-
-def read_reduction(opt: Opt) -> ReductionOptions:
-    """How states become vectors."""
-    return ReductionOptions(opt["reduction_type"], opt["poly_n_codes"])
-
-
-def read_towers(opt: Opt) -> TowerOptions:
-    """What bi- and poly-encoder share."""
-    return TowerOptions(opt["share_encoders"], opt["similarity"])
-
-
-def read_poly(opt: Opt) -> PolyOptions:
-    """What only a poly-encoder has."""
-    return PolyOptions(opt["polyencoder_type"], opt["poly_attention_type"], opt["codes_init"])
 
 
 def read_recall_at(opt: Opt) -> tuple[int, ...]:

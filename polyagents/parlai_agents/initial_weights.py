@@ -1,19 +1,25 @@
 """What an agent starts from: whether the file fits, and which flags it decides.
 
-A file is the model itself (`--model-file`), one to go on from (`--init-model`, or the checkpoint of a run that was
+A file is the model itself (`--model-file`), one to start from (`--init-model`, or the checkpoint of a run that was
 stopped), or none. Each may be ParlAI's own.
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parlai.core.opt import Opt
+from torch import Tensor
+from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
-from polyagents.parlai_agents.dictionary import SCRATCH
-from polyagents.parlai_files import model_options, model_weights
+from polyagents.models.options import SCRATCH
+from polyagents.parlai_files import model_options
 from polyagents.parlai_files.model_weights import ParlaiModel
+from polyagents.zoo.resolve import zoo_file
+
+if TYPE_CHECKING:
+    from polyagents.parlai_agents.dictionary import TextDictionary
 
 # What weights were trained with, and mean nothing without.
 DECIDED = (
@@ -31,7 +37,7 @@ def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
         architecture: the agent's.
         training: whether it is to be trained.
     """
-    is_parlais = model_weights.is_parlai_model(file)
+    is_parlais = model_options.is_parlais(file)
     model_options.check(file)
     needed = [f"{file}.opt"] if not training else []
     needed += [opt["dict_file"]] if opt["backbone"].startswith(SCRATCH) else []
@@ -42,7 +48,7 @@ def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
     name = model_options.read(file).get("model")
     trained_as = model_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
     if name is not None and trained_as != architecture:
-        hint = f"give --backbone {file} to start from its encoder" if is_parlais else "leave --model away"
+        hint = f"give --backbone {file} to start from its encoder" if is_parlais else "remove --model"
         raise InputError(
             f"{file} was trained as {name} and cannot be loaded as polyagents:{architecture}; {hint}, or give another "
             f"--model-file."
@@ -54,7 +60,7 @@ def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
         )
 
 
-def adopt(file: str | None, opt: Opt, architecture: str) -> ParlaiModel | None:
+def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel | None:
     """Let the file, or the backbone, decide the flags that were not given.
 
     Args:
@@ -67,7 +73,7 @@ def adopt(file: str | None, opt: Opt, architecture: str) -> ParlaiModel | None:
     """
     given = opt.get("override", {})
     if file is None:
-        source = model_weights.backbone_file(opt["backbone"], opt.get("datapath"))
+        source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
             opt["output_scaling"] = model_options.read(source).get("output_scaling", 1.0)
         return None
@@ -77,18 +83,45 @@ def adopt(file: str | None, opt: Opt, architecture: str) -> ParlaiModel | None:
     opt |= {name: given.get(name, value) for name, value in decided.items()}
     if opt.get("share_encoders") and not decided.get("share_encoders", True):
         raise InputError(
-            f"{file} has an encoder for contexts and one for candidates; leave --share-encoders away, or give "
+            f"{file} has an encoder for contexts and one for candidates; remove --share-encoders, or give "
             f"--backbone to start from one encoder for both."
         )
-    return ParlaiModel.read(file) if model_weights.is_parlai_model(file) else None
+    return ParlaiModel.read(file) if model_options.is_parlais(file) else None
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     """The flags that a file decides; those of the model itself have come with its M.opt, if it is ours."""
     saved = model_options.read(file)
-    if model_weights.is_parlai_model(file):
+    if model_options.is_parlais(file):
         flags = (
             model_options.translated(saved, architecture) if is_model else model_options.decided(saved, architecture)
         )
         return flags | {"backbone": file}
     return {name: saved[name] for name in DECIDED if name in saved}
+
+
+def backbone_file(backbone: str, datapath: str | None) -> str | None:
+    """The ParlAI model file that `--backbone` names: its path, or its name in the zoo; None for other backbones."""
+    file = zoo_file(backbone, datapath)
+    return file if model_options.is_parlais(file) else None
+
+
+def backbone_of(
+    opt: Opt, dictionary: "TextDictionary", model: ParlaiModel | None, has_file: bool
+) -> tuple[PretrainedConfig | None, dict[str, Tensor] | None]:
+    """The shape and the weights that an encoder starts from, where `--backbone` does not say it all.
+
+    Args:
+        opt: the agent's options.
+        dictionary: the agent's; it may know the shape of a backbone.
+        model: ParlAI's own model that is to be loaded.
+        has_file: whether a model file's weights will follow.
+    """
+    if model is not None:
+        return model.config(), None
+    if has_file and dictionary.config is not None:
+        return dictionary.config, None
+    if file := backbone_file(opt["backbone"], opt.get("datapath")):
+        source = ParlaiModel.read(file)
+        return source.config(), source.backbone()
+    return None, None

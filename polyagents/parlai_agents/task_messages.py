@@ -11,7 +11,7 @@ from parlai.core.worlds import create_task
 from tqdm import tqdm
 
 from polyagents.errors import InputError
-from polyagents.ranker import quiet
+from polyagents.parlai_agents.quiet import quiet
 
 MANY = 100_000  # examples, from which on a progress bar is shown
 

@@ -31,7 +31,7 @@ def is_dictionary(path: str) -> bool:
 
 
 def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """ParlAI's dictionary as the content of one of ours (`TextDictionary.save`).
+    """ParlAI's dictionary as the content of a tokenizer of ours (`RankingTokenizer.of_content`).
 
     Args:
         path: `M.dict`; `M.dict.codecs` lies beside it.
@@ -66,10 +66,7 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
             "end": f"{special['end']}{END}",
             "newline": f"{NEWLINE}{END}",
         },
-        "backbone_config": None,
-        "tokenizer": json.loads(
-            tokenizer(list(tokens), pairs, special["unk"], lower=bool(options.get("dict_lower"))).to_str()  # type: ignore[arg-type]
-        ),
+        "tokenizer": tokenizer(list(tokens), pairs, special["unk"], lower=bool(options.get("dict_lower"))).to_str(),
         "parlai": {"tokens": len(tokens), "counts": [counts.get(token, 0) for token in tokens]},
     }
 
@@ -96,7 +93,8 @@ def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lo
 
 def write(content: dict[str, Any], path: str) -> dict[str, Any]:
     """The content of a dictionary that `read` made, as ParlAI's two files; returns ParlAI's options of the model."""
-    model, special, parlai = content["tokenizer"]["model"], content["special_tokens"], content["parlai"]
+    compiled, special, parlai = json.loads(content["tokenizer"]), content["special_tokens"], content["parlai"]
+    model = compiled["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)[: parlai["tokens"]]
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for token, count in zip(tokens, parlai["counts"], strict=True):
@@ -105,7 +103,7 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
         file.write(f"{VERSION}\n")
         file.writelines(f"{left} {right}\n" for left, right in model["merges"])
     names = {"null": special["pad"], "start": special["start"], "end": special["end"], "unk": model["unk_token"]}
-    normal = content["tokenizer"]["normalizer"]["normalizers"]
+    normal = compiled["normalizer"]["normalizers"]
     return {
         "dict_tokenizer": "bpe",
         "dict_lower": any(step["type"] == "Lowercase" for step in normal),

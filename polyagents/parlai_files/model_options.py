@@ -63,6 +63,29 @@ def read(file: str) -> dict[str, Any]:
     return options if isinstance(options, dict) else {}
 
 
+def read_whole(file: str) -> dict[str, Any]:
+    """`file.opt`, which must be there and be whole.
+
+    Raises:
+        InputError: it is missing, or holds no options.
+    """
+    try:
+        with open(f"{file}.opt", encoding="utf-8") as saved:
+            options = json.load(saved)
+    except OSError as error:
+        raise InputError(f"{file}.opt cannot be read ({error.strerror}); give another --model-file.") from error
+    except ValueError as error:
+        raise InputError(f"{file}.opt is damaged: no options in JSON; give another --model-file.") from error
+    if not isinstance(options, dict):
+        raise InputError(f"{file}.opt is damaged: no options in JSON; give another --model-file.")
+    return options
+
+
+def is_parlais(file: str | None) -> bool:
+    """Whether this is a model file of one of ParlAI's agents that ours stand in for."""
+    return file is not None and os.path.isfile(file) and architecture_of(read(file).get("model")) is not None
+
+
 def check(file: str) -> None:
     """Refuse a model of ParlAI's that our agents would compute otherwise; other files pass.
 

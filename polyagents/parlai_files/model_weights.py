@@ -4,22 +4,20 @@ ParlAI's encoder with `--variant xlm` computes what `BertModel` does, under othe
 and both directions follow from it. The weights stay what they are, bit for bit.
 """
 
-import os
+import json
 import pickle
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from parlai.core.build_data import modelzoo_path
-from parlai.core.opt import Opt
-from parlai.core.params import ParlaiParser
 from torch import Tensor
 from transformers import BertConfig
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import atomic_write, write_text
 from polyagents.parlai_files import bpe_dictionary, model_options
 
 # ---- names of weights --------------------------------------------------------------------------------------------
@@ -52,10 +50,6 @@ COPIES = {
     "cand_embeddings": "cand_encoder.embeddings",  # without --share-word-embeddings
     "memory_transformer": "context_encoder",
 }
-BACKBONES = {  # --backbone; the same transformer lies in the archives of all three architectures
-    "zoo:reddit": "zoo:pretrained_transformers/poly_model_huge_reddit/model",
-    "zoo:wikito": "zoo:pretrained_transformers/poly_model_huge_wikito/model",
-}
 # numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is no tensor or plain value is
 # refused, since it could run code.
 SCALAR = np.float64(0).__reduce__()[0]
@@ -81,7 +75,7 @@ class ParlaiModel:
         model_options.check(file)
         options = model_options.read(file)
         architecture = model_options.architecture_of(options.get("model"))
-        assert architecture is not None, "is_parlai_model was asked before"
+        assert architecture is not None, "is_parlais was asked before"
         mapped = zipfile.is_zipfile(file)  # written by torch 1.6 or later
         try:
             with torch.serialization.safe_globals(NUMBERS):
@@ -181,12 +175,13 @@ class ParlaiModel:
             weights |= {copy + name.removeprefix(original): weights[name] for name in given}
         return cls(architecture, options, weights)
 
-    def write(self, file: str, dictionary: dict[str, Any]) -> None:
+    def write(self, file: str, dictionary: dict[str, Any], flags: Mapping[str, Any]) -> None:
         """Write `file`, and before it `file.opt`, `file.dict` and `file.dict.codecs`.
 
         Args:
             file: the model file.
-            dictionary: `TextDictionary.content()`.
+            dictionary: `RankingTokenizer.content()`.
+            flags: all flags of ParlAI's agent with their defaults, since its loader fills none in.
 
         Raises:
             InputError: the dictionary is not one of ParlAI's; nothing is written.
@@ -198,10 +193,7 @@ class ParlaiModel:
             )
         tokens, rows = dictionary["parlai"]["tokens"], self.config().vocab_size
         options = self.options | bpe_dictionary.write(dictionary, f"{file}.dict") | {"force_fp16_tokens": rows > tokens}
-        with atomic_write(f"{file}.opt") as temporary:
-            # All flags of the agent, since create_agent_from_model_file fills none in.
-            flags = ParlaiParser(True, True).parse_args(["--model", model_options.AGENTS[self.architecture]])
-            Opt(flags | options).save(temporary)
+        write_text(f"{file}.opt", json.dumps({**flags, **options}, indent=4) + "\n")
         with atomic_write(file) as temporary:
             torch.save({"model": self.weights}, temporary)
 
@@ -222,19 +214,3 @@ def table(architecture: str, layers: int) -> dict[str, str]:
 def layers_of(weights: dict[str, Tensor], prefix: str) -> int:
     """How many layers there are under a name."""
     return len({name.removeprefix(prefix).split(".")[0] for name in weights if name.startswith(prefix)})
-
-
-def is_parlai_model(file: str | None) -> bool:
-    """Whether this is a model file of one of ParlAI's agents that ours stand in for."""
-    if file is None or not os.path.isfile(file):
-        return False
-    return model_options.architecture_of(model_options.read(file).get("model")) is not None
-
-
-def backbone_file(backbone: str, datapath: str) -> str | None:
-    """The ParlAI model file that `--backbone` names: its path, or its name in the zoo; None for other backbones."""
-    try:
-        file = modelzoo_path(datapath, BACKBONES.get(backbone, backbone))
-    except ImportError as error:
-        raise InputError(f"--backbone {backbone}: there is no such model; `polyagents zoo list` shows all.") from error
-    return file if is_parlai_model(file) else None

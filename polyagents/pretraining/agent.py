@@ -1,9 +1,6 @@
 """`-m polyagents:Pretrain`: masked words and next utterances under ParlAI's training loop (paper 4.1; v1 4.5)."""
 
-import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,54 +10,47 @@ from parlai.core.params import ParlaiParser
 from parlai.core.torch_agent import Output
 from parlai.core.torch_generator_agent import PPLMetric
 from parlai.utils.distributed import get_rank, num_workers
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from polyagents.errors import InputError
-from polyagents.files.hugging_face import MASK_TOKENS, write_folder
 from polyagents.models.backbone import load_backbone
-from polyagents.models.encoder import TRAINING_CHUNK_TOKENS
-from polyagents.models.tokens import Tokens, pad_pairs
-from polyagents.parlai_agents import flags, train_loop
-from polyagents.parlai_agents.base_agent import BaseAgent, is_training_command
+from polyagents.models.tokens import Tokens
+from polyagents.parlai_agents import flags, initial_weights, train_loop
+from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.pretraining import batches, world
-from polyagents.pretraining.examples import Example, Pair, encode, split_sentences, with_others
-from polyagents.pretraining.masking import Vocabulary, mask
+from polyagents.parlai_agents.task_reader import Position, TaskReader
+from polyagents.pretraining import world
+from polyagents.pretraining.masking import MaskingVocabulary
 from polyagents.pretraining.model import PretrainModel
-from polyagents.pretraining.reading import Position, Reader
-from polyagents.text.special_tokens import SpecialTokens
+from polyagents.pretraining.planning import PlanningAgent, Update
+from polyagents.ranking.building import check_lengths, vocabulary_of
+from polyagents.ranking.hugging_face import write_folder
+from polyagents.text.special_tokens import MASK_TOKENS
+from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.training import distributed
 
 FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers from
 
 
-@dataclass(frozen=True)
-class Update:
-    """What one step of the optimiser is trained on: chunks of examples, and whether words are guessed in them."""
-
-    words: bool
-    chunks: list[list[Example]]
-
-
 class PretrainDictionary(TextDictionary):
     """A tokenizer with a token that hides others."""
 
-    def _adopt(self, tokenizer: Tokenizer, special: SpecialTokens, parlai: dict[str, Any] | None = None) -> None:
-        if parlai is not None:
+    def _take(self, tokenizer: RankingTokenizer) -> None:
+        if tokenizer.parlai is not None:
             raise InputError(
                 f"--backbone {self.opt['backbone']} has ParlAI's dictionary, in which no token can hide another; make "
                 f"a folder of it with polyagents convert_weights --to huggingface, and give that."
             )
-        vocabulary = tokenizer.get_vocab()
+        vocabulary = tokenizer.compiled.get_vocab()
         self.mask_token = next((token for token in MASK_TOKENS if token in vocabulary), MASK_TOKENS[-1])
         if self.mask_token not in vocabulary:
-            tokenizer.add_special_tokens([AddedToken(self.mask_token, special=True, normalized=False)])
-        super()._adopt(tokenizer, special)
+            tokenizer.compiled.add_special_tokens([AddedToken(self.mask_token, special=True, normalized=False)])
+        super()._take(tokenizer)
 
 
-class PretrainAgent(BaseAgent):
+class PretrainAgent(PlanningAgent):
     """Trains a backbone before it ranks anything; world.py brings it the examples, a window at a time."""
 
     architecture = "Pretrain"
@@ -74,7 +64,7 @@ class PretrainAgent(BaseAgent):
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
         """TorchAgent's flags, ours, and the paper's settings as defaults (4.1)."""
         super().add_cmdline_args(parser, partial_opt=partial_opt)
-        flags.add_backbone_flags(parser)
+        flags.add_encoder_flags(parser)
         flags.add_memory_flags(parser)
         flags.add_pretraining_flags(parser)
         parser.set_defaults(
@@ -102,6 +92,7 @@ class PretrainAgent(BaseAgent):
         training = self._is_training_run(opt)
         self._check(opt, training)
         start, file = self._checked_start(opt), opt.get("model_file")
+        self._check_same_start(start)
         is_finetune = start not in (None, file, f"{file}{train_loop.CHECKPOINT}")  # ParlAI's is not, of any checkpoint
         super().__init__(opt, shared)
         self.seed = int(opt.get("seed") or 0)
@@ -109,9 +100,9 @@ class PretrainAgent(BaseAgent):
         states = {} if start is None else self.load(start)
         goes_on = "position" in states and not is_finetune  # M has none, unless it is its own checkpoint
         self.position = Position(**states["position"]) if goes_on else Position()
-        self._check_others()
-        self.vocabulary = Vocabulary.of(
-            self.dict.tokenizer, self.dict.mask_token, [self.dict.special.newline, self.dict.unk_token]
+        tokenizer = self.dict.ready
+        self.vocabulary = MaskingVocabulary.of(
+            tokenizer.compiled, self.dict.mask_token, [tokenizer.special.newline, tokenizer.unknown]
         )
         if self.use_cuda:
             self.model.cuda()
@@ -131,30 +122,22 @@ class PretrainAgent(BaseAgent):
             )
         if opt.get("num_workers"):
             raise InputError(
-                "--num-workers is not for polyagents:Pretrain, which reads the task in windows; leave it away."
+                "--num-workers is not for polyagents:Pretrain, which reads the task in windows; remove it."
             )
         if training and "ordered" in opt["datatype"]:
             raise InputError(
                 f"--datatype {opt['datatype']} reads the task once, and polyagents:Pretrain trains until it is told to "
-                f"end; leave it away: the order follows from --seed."
+                f"end; remove it: the order follows from --seed."
             )
         for name in ("world_logs", "validation_share_agent"):
             if opt.get(name):
                 flag = name.replace("_", "-")
-                raise InputError(f"--{flag} is not for polyagents:Pretrain, which answers nobody; leave it away.")
-
-    def _check_others(self) -> None:
-        """Machines that do not see one another's files would each go on from somewhere else."""
-        if len(set(distributed.gathered(self.position))) > 1:
-            raise InputError(
-                f"--model-file {self.opt.get('model_file')} is another one for some of the processes; give one in a "
-                f"folder that all machines share."
-            )
+                raise InputError(f"--{flag} is not for polyagents:Pretrain, which answers nobody; remove it.")
 
     def _check_validation(self) -> None:
         """Now, not after the first hour."""
         opt = Opt(self.opt | {"task": self.opt.get("evaltask") or self.opt["task"], "datatype": "valid"})
-        if not self._as_asked(Reader(opt, 0).read(world.WINDOW), random.Random(0)):
+        if not self._as_asked(TaskReader(opt, 0).read(world.WINDOW), random.Random(0)):
             raise InputError(
                 f"Validation finds no pairs of texts for --pretrain-task {self.opt['pretrain_task']} in {opt['task']}; "
                 f"give another task with -et."
@@ -162,16 +145,16 @@ class PretrainAgent(BaseAgent):
 
     def build_model(self) -> PretrainModel:
         """TorchAgent: the backbone with its heads; weights unless a model file brings them."""
-        training, pretrained = self._is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is None
+        training, has_file = self._is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is not None
         torch.manual_seed(self.seed)
-        lm = load_backbone(self.backbone_options, self.dict, pretrained, training, AutoModelForMaskedLM)
-        model = PretrainModel(lm, self.backbone_options)
-        self._check_lengths(model.encoder)
+        config, weights = initial_weights.backbone_of(self.opt, self.dict, None, has_file)
+        vocabulary = vocabulary_of(self.dict.ready)
+        lm = load_backbone(self.encoder_options, vocabulary, training, config, weights, AutoModelForMaskedLM)
+        self.dict.note_backbone(lm)
+        model = PretrainModel(lm, self.encoder_options)
+        texts, labels = self.text_truncate, self.label_truncate  # a pair holds both
+        check_lengths(model.encoder, self.encoder_options.backbone, texts, labels, (texts or 0) + (labels or 0))
         return model
-
-    def longest_input(self) -> int:
-        """A pair holds both texts."""
-        return (self.text_truncate or 0) + (self.label_truncate or 0)
 
     def _begin(self, states: dict[str, Any], is_finetune: bool) -> None:
         self._check_validation()
@@ -188,81 +171,6 @@ class PretrainAgent(BaseAgent):
         if self.opt["activation_checkpointing"]:
             self.module.encoder.checkpoint_activations()
         self.begin_run()
-
-    # ---- what is trained on ----------------------------------------------------------------------------------------
-
-    def plan(self, pairs: Sequence[Pair], window: int) -> list[Update]:
-        """A window of the training data -> updates, of words and of next utterances in turn.
-
-        All processes get as many. Half of the pairs are for either objective.
-
-        Args:
-            pairs: read from the task.
-            window: its number, of which everything that is drawn depends.
-        """
-        draw = random.Random(f"{self.seed} {get_rank()} {window}")
-        pairs = self._as_asked(pairs, draw)
-        if not min(distributed.gathered(len(pairs))):
-            if window == 0:
-                raise InputError(
-                    f"--task {self.opt['task']} brings no pairs of texts to train on; --pretrain-task next_utterance "
-                    f"takes texts with labels, next_sentence texts of several lines."
-                )
-            return []
-        shuffled = draw.sample(pairs, len(pairs))
-        middle = len(shuffled) // 2
-        both = [
-            self._chunks(half, shuffled, words, draw)
-            for half, words in ((shuffled[:middle] or shuffled, True), (shuffled[middle:], False))
-        ]
-        size = max(self.opt["batch_tokens"] // self.chunk_tokens, 1)
-        needed = distributed.gathered(max(math.ceil(len(made) / size) for _, made in both))
-        count = min(max(needed), *distributed.gathered(min(len(examples) for examples, _ in both)))
-        dealt = [
-            [
-                Update(words, [[examples[row] for row in chunk] for chunk in update])
-                for update in batches.updates(made, count, draw)
-            ]
-            for words, (examples, made) in zip((True, False), both, strict=True)
-        ]
-        return [update for turn in zip(*dealt, strict=True) for update in turn]
-
-    def plan_evaluation(self, pairs: Sequence[Pair]) -> list[Update]:
-        """All of the pairs for both objectives; the same ones are masked and exchanged in the same way each time."""
-        draw = random.Random(0)
-        pairs, plans = self._as_asked(pairs, draw), []
-        for words in (True, False):
-            examples, made = self._chunks(pairs, pairs, words, draw)
-            plans += [Update(words, [[examples[row] for row in chunk]]) for chunk in made]
-        return plans
-
-    def _chunks(
-        self, pairs: Sequence[Pair], others: Sequence[Pair], words: bool, draw: random.Random
-    ) -> tuple[list[Example], list[batches.Chunk]]:
-        given = [(pair, True) for pair in pairs] if words else with_others(pairs, others, draw)
-        examples = encode(given, self.dict, self.text_truncate, self.label_truncate)
-        return examples, batches.chunks([len(example) for example in examples], self.chunk_tokens, draw)
-
-    def _as_asked(self, pairs: Sequence[Pair], draw: random.Random) -> list[Pair]:
-        """The pairs of the objective that was asked for."""
-        if self.opt["pretrain_task"] == "next_sentence":
-            return split_sentences(pairs, draw)
-        return [pair for pair in pairs if pair.label]
-
-    @property
-    def chunk_tokens(self) -> int:
-        """Tokens that go through the encoder at once, padding counted."""
-        suits = TRAINING_CHUNK_TOKENS.get(self.device.type, TRAINING_CHUNK_TOKENS["cuda"])
-        return min(self.opt.get("chunk_tokens") or suits, self.opt["batch_tokens"])
-
-    def prepared(self, chunk: Sequence[Example], words: bool, draw: torch.Generator) -> tuple[Tokens, Tensor, Any]:
-        """A chunk as the model takes it: tokens [B, T], targets, and for words which were hidden [B, T]."""
-        tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.pad_id)
-        if not words:
-            targets = torch.tensor([int(example.is_next) for example in chunk])
-            return tokens.to(self.device), targets.to(self.device), None
-        hidden, chosen = mask(tokens, self.vocabulary, draw, self.opt["whole_word_masking"])
-        return hidden.to(self.device), tokens.ids[chosen].to(self.device), chosen.to(self.device)
 
     # ---- training and evaluation -----------------------------------------------------------------------------------
 
@@ -327,7 +235,7 @@ class PretrainAgent(BaseAgent):
         super().save(path)
         path = path or self.opt.get("model_file")
         if path and not path.endswith(train_loop.CHECKPOINT):
-            write_folder(self.module.lm, self.dict, f"{path}{FOLDER}")
+            write_folder(self.module.lm, self.dict.ready, f"{path}{FOLDER}")
 
     # ---- ParlAI's own way to an agent, which is not taken ----------------------------------------------------------
 

@@ -4,13 +4,13 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.parlai_agents.task_reader import TextPair
+from polyagents.text.tokenizer import RankingTokenizer
 
 
 @dataclass(frozen=True)
-class Example:
+class PretrainingExample:
     """An input and a label, each between its [S].
 
     Attributes:
@@ -27,26 +27,20 @@ class Example:
         return len(self.context) + len(self.label)
 
 
-class Pair(NamedTuple):
-    """What was said, an utterance a line, what came next, and which of several tasks it is from."""
-
-    context: str
-    label: str
-    task: int = 0
-
-
-def split_sentences(pairs: Sequence[Pair], draw: random.Random) -> list[Pair]:
+def split_sentences(pairs: Sequence[TextPair], draw: random.Random) -> list[TextPair]:
     """Running text, a sentence a line, cut in two at a random place, as for BERT; sentences are not kept apart."""
     cut = []
     for context, label, task in pairs:
         sentences = [line for line in [*context.split("\n"), *label.split("\n")] if line]
         if len(sentences) > 1:
             place = draw.randrange(1, len(sentences))
-            cut.append(Pair(" ".join(sentences[:place]), " ".join(sentences[place:]), task))
+            cut.append(TextPair(" ".join(sentences[:place]), " ".join(sentences[place:]), task))
     return cut
 
 
-def with_others(pairs: Sequence[Pair], others: Sequence[Pair], draw: random.Random) -> list[tuple[Pair, bool]]:
+def with_others(
+    pairs: Sequence[TextPair], others: Sequence[TextPair], draw: random.Random
+) -> list[tuple[TextPair, bool]]:
     """Half of the pairs with the label of another one of `others`, and whether each has its own (paper 4.1).
 
     The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
@@ -63,12 +57,12 @@ def with_others(pairs: Sequence[Pair], others: Sequence[Pair], draw: random.Rand
 
 
 def encode(
-    pairs: Sequence[tuple[Pair, bool]], dictionary: TextDictionary, text_limit: int | None, label_limit: int | None
-) -> list[Example]:
+    pairs: Sequence[tuple[TextPair, bool]], tokenizer: RankingTokenizer, text_limit: int | None, label_limit: int | None
+) -> list[PretrainingExample]:
     """Texts -> examples; what is nearest to the label stays of a long input, the beginning of a long label."""
-    contexts = dictionary.encode([pair.context for pair, _ in pairs])
-    labels = dictionary.encode([pair.label for pair, _ in pairs])
+    contexts = tokenizer.encode([pair.context for pair, _ in pairs])
+    labels = tokenizer.encode([pair.label for pair, _ in pairs])
     return [
-        Example(dictionary.context(context, text_limit), dictionary.candidate(label, label_limit), is_next)
+        PretrainingExample(tokenizer.context(context, text_limit), tokenizer.candidate(label, label_limit), is_next)
         for context, label, (_, is_next) in zip(contexts, labels, pairs, strict=True)
     ]

@@ -15,7 +15,7 @@ MASKED, REPLACED = 0.8, 0.1  # of the chosen ones: [MASK], a random token; the r
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class MaskingVocabulary:
     """What masking knows of V tokens.
 
     Attributes:
@@ -29,7 +29,7 @@ class Vocabulary:
     starts_word: Tensor
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, mask: str, special: Sequence[str]) -> "Vocabulary":
+    def of(cls, tokenizer: Tokenizer, mask: str, special: Sequence[str]) -> "MaskingVocabulary":
         """Of a tokenizer; `special` are tokens that are never guessed, beside those that it calls special itself."""
         tokens = [tokenizer.id_to_token(number) or "" for number in range(tokenizer.get_vocab_size())]
         never = {*special, mask, *(str(token) for token in tokenizer.get_added_tokens_decoder().values())}
@@ -46,7 +46,7 @@ def starts(tokens: Sequence[str]) -> list[bool]:
 
 
 def mask(
-    tokens: Tokens, vocabulary: Vocabulary, generator: torch.Generator, whole_words: bool = False
+    tokens: Tokens, vocabulary: MaskingVocabulary, generator: torch.Generator, whole_words: bool = False
 ) -> tuple[Tokens, Tensor]:
     """Hide tokens of a batch on the CPU.
 

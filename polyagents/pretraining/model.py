@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import BackboneOptions
+from polyagents.models.options import EncoderOptions
 from polyagents.models.tokens import Tokens
 
 
@@ -22,7 +22,7 @@ class PretrainModel(nn.Module):
         next_utterance: from the first output to two classes; 1 is "the own label".
     """
 
-    def __init__(self, lm: PreTrainedModel, options: BackboneOptions):
+    def __init__(self, lm: PreTrainedModel, options: EncoderOptions):
         super().__init__()
         self.lm = lm
         self.encoder = Encoder(cast(PreTrainedModel, lm.base_model), options)

@@ -14,7 +14,7 @@ from parlai.scripts import eval_model, train_model
 from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.errors import InputError
-from polyagents.pretraining.reading import Position, Reader
+from polyagents.parlai_agents.task_reader import Position, TaskReader
 
 WINDOW = 8_192  # messages; twenty updates of 32,000 tokens, and padding of a hundredth (docs/pretraining.md)
 
@@ -31,7 +31,7 @@ class PretrainWorld(World):
 
     def _open(self) -> None:
         """The task from its beginning, or from where the training was."""
-        self.reader = Reader(self.opt, self.agent.seed + get_rank() if self.is_training else 0)
+        self.reader = TaskReader(self.opt, self.agent.seed + get_rank() if self.is_training else 0)
         self.plan: list[Any] = []
         self.first = self.position = self.agent.position if self.is_training else Position()
         self.evaluated = self.exs = 0

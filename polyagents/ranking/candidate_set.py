@@ -1,18 +1,15 @@
-"""What one batch ranks: every candidate once, the label always among them, and where each label stands."""
+"""What one batch ranks: every candidate once, a right one always among them, and where it stands."""
 
 import dataclasses
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from parlai.core.metrics import normalize_answer
 from torch import Tensor
 
 from polyagents.errors import InputError
-
-normalised = functools.lru_cache(maxsize=200_000)(normalize_answer)
+from polyagents.text.normalize import normalized
 
 
 class Candidate(NamedTuple):
@@ -22,6 +19,18 @@ class Candidate(NamedTuple):
     ids: tuple[int, ...]
 
 
+class Label(NamedTuple):
+    """What answers an example.
+
+    Attributes:
+        candidate: the label that is ranked.
+        right: the texts of all labels of the example; any of them counts as right, as for ParlAI's teachers.
+    """
+
+    candidate: Candidate
+    right: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class CandidateSet:
     """The candidates of a batch.
@@ -29,99 +38,102 @@ class CandidateSet:
     Attributes:
         ids: token ids of the U candidates to encode, each once.
         rows: [B, C], which of them each example ranks; None when every example ranks all of them (C = U).
-        mask: [B, C], False for what is not the example's negative: padding, what reads as its label does, and of a list
-            that all share what is not meant for it.
+        real: [B, C], or [1, C] where all examples have the same: False for padding, and of a shared list for what is
+            not meant for the example.
+        right: [B, C], True for every candidate that reads as one of the example's labels.
         texts: the C texts when shared, else a list per example, padding left out.
-        labels: [B], the column of each example's label; None where there are no labels.
+        labels: [B], the column of each example's label, -1 for an example that has none; None where none has.
     """
 
     ids: list[tuple[int, ...]]
     rows: Tensor | None
-    mask: Tensor
-    texts: Any
+    real: Tensor
+    right: Tensor
+    texts: "Sequence[str] | Sequence[Sequence[str]]"
     labels: Tensor | None
 
-    @functools.cached_property
-    def column(self) -> dict[tuple[int, ...], int]:
-        """Where each of the U candidates stands."""
-        return {ids: i for i, ids in enumerate(self.ids)}
+    @property
+    def mask(self) -> Tensor:
+        """[B, C], what a loss counts: the label and its negatives, among which is nothing that is right as well."""
+        if self.labels is None:
+            return self.real
+        labelled = torch.zeros_like(self.right)
+        rows = (self.labels >= 0).nonzero().flatten()
+        labelled[rows, self.labels[rows]] = True
+        return (self.real & ~self.right) | labelled
 
     def of(self, example: int) -> Sequence[str]:
         """The texts that one example ranks."""
-        texts: Sequence[str] = self.texts if self.rows is None else self.texts[example]
-        return texts
-
-    def real(self, width: int) -> Tensor:
-        """[B, C], True for every candidate that is not padding, copies of the label included."""
-        sizes = torch.tensor([len(self.of(example)) for example in range(len(self.mask))])
-        return torch.arange(width) < sizes.unsqueeze(1)
+        texts = self.texts if self.rows is None else self.texts[example]
+        return texts  # type: ignore[return-value]  # which of the two it is follows from `rows`
 
 
-def shared_set(given: Sequence[Candidate], labels: Sequence[Candidate] | None) -> CandidateSet:
+def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None) -> CandidateSet:
     """One list for the whole batch. Repeated labels are one candidate, so never each other's negatives.
 
-    Nor are labels that ParlAI's teachers would count as equal: they ignore case, punctuation and articles.
+    Nor are texts that ParlAI's teachers would count as equal: they ignore case, punctuation and articles.
     """
     column: dict[tuple[int, ...], int] = {}
     texts = []
-    for text, ids in [*given, *(labels or ())]:
+    for text, ids in [*given, *(label.candidate for label in labels or () if label is not None)]:
         if ids not in column:
             column[ids] = len(column)
             texts.append(text)
     if labels is None:
-        return CandidateSet(list(column), None, torch.ones(1, len(column)).bool(), texts, None)
-    positions = [column[label.ids] for label in labels]
-    reading: dict[str, list[int]] = {}
-    for i, text in enumerate(texts):
-        reading.setdefault(normalised(text), []).append(i)
-    mask = torch.ones(len(labels), len(column)).bool()
-    for example, position in enumerate(positions):
-        mask[example, reading[normalised(texts[position])]] = False
-        mask[example, position] = True
-    return CandidateSet(list(column), None, mask, texts, torch.tensor(positions))
+        real = torch.ones(1, len(column)).bool()
+        return CandidateSet(list(column), None, real, torch.zeros_like(real), texts, None)
+    reads_as: dict[str, list[int]] = {}
+    for place, text in enumerate(texts):
+        reads_as.setdefault(normalized(text), []).append(place)
+    real = torch.ones(len(labels), len(column)).bool()
+    right = torch.zeros_like(real)
+    positions = [-1 if label is None else column[label.candidate.ids] for label in labels]
+    for example, label in enumerate(labels):
+        if label is not None:
+            places = [place for text in label.right for place in reads_as.get(normalized(text), ())]
+            right[example, [*places, positions[example]]] = True
+    return CandidateSet(list(column), None, real, right, texts, torch.tensor(positions, dtype=torch.long))
 
 
 def shared_set_with_own(
-    given: Sequence[Candidate], own: Sequence[Sequence[Candidate]], others: Sequence[Candidate], labels: list[Candidate]
+    given: Sequence[Candidate],
+    own: Sequence[Sequence[Candidate]],
+    others: Sequence[Candidate],
+    labels: Sequence[Label],
 ) -> CandidateSet:
     """`given` for the whole batch, and a list of its own for each example; `others` are ranked by other processes."""
     shared = shared_set([*given, *others, *(candidate for listed in own for candidate in listed)], labels)
-    meant = torch.zeros_like(shared.mask)
+    meant = torch.zeros_like(shared.real)
     meant[:, columns_of(given, shared)] = True
     for example, listed in enumerate(own):
         meant[example, columns_of(listed, shared)] = True
     assert shared.labels is not None
     meant[torch.arange(len(labels)), shared.labels] = True
-    return dataclasses.replace(shared, mask=shared.mask & meant)
+    return dataclasses.replace(shared, real=meant)
 
 
-def columns_of(given: Sequence[Candidate], shared: CandidateSet) -> list[int]:
+def columns_of(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
     """Where each candidate stands in a shared set, which has equal ones once."""
-    return [shared.column[candidate.ids] for candidate in given]
+    column = {ids: place for place, ids in enumerate(shared.ids)}
+    return [column[candidate.ids] for candidate in given]
 
 
-def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Candidate] | None) -> CandidateSet:
+def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | None] | None) -> CandidateSet:
     """A list per example, padded to the longest; what several examples have is encoded once.
 
-    A label that its list lacks is added at the end.
+    A label that its list lacks is added at the end, unless the list has another that is right.
+
+    Raises:
+        InputError: there is nothing to rank.
     """
     unique: dict[tuple[int, ...], int] = {}
     texts: list[list[str]] = []
-    rows, masks, positions = [], [], []
-    for example, own in enumerate(given):
-        candidates = list(own)
-        mask = [True] * len(candidates)
-        if labels is not None:
-            ids = [candidate.ids for candidate in candidates]
-            label = labels[example]
-            if label.ids not in ids:
-                candidates, ids, mask = [*candidates, label], [*ids, label.ids], [*mask, True]
-            position = ids.index(label.ids)
-            positions.append(position)
-            wanted = normalised(label.text)
-            mask = [i == position or normalised(candidate.text) != wanted for i, candidate in enumerate(candidates)]
+    rows, rights, positions = [], [], []
+    for own, label in zip(given, labels or [None] * len(given), strict=True):
+        candidates, right, position = with_label(own, label)
         rows.append([unique.setdefault(candidate.ids, len(unique)) for candidate in candidates])
-        masks.append(mask)
+        rights.append(right)
+        positions.append(position)
         texts.append([candidate.text for candidate in candidates])
     if not unique:
         raise InputError("These examples have neither candidates nor labels; there is nothing to rank.")
@@ -129,34 +141,39 @@ def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Candidate]
     return CandidateSet(
         list(unique),
         torch.tensor([row + [0] * (width - len(row)) for row in rows]),
-        torch.tensor([mask + [False] * (width - len(mask)) for mask in masks]),
+        torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows]),
+        torch.tensor([right + [False] * (width - len(right)) for right in rights]),
         texts,
-        None if labels is None else torch.tensor(positions),
+        None if labels is None else torch.tensor(positions, dtype=torch.long),
     )
 
 
-def equal_to_label(candidates: CandidateSet, labels: Sequence[str], width: int) -> Tensor:
-    """[B, C], True where a candidate reads as the label does: the test that ParlAI's teachers apply to replies."""
-    assert candidates.labels is not None
-    equal = torch.zeros(len(labels), width).bool()
-    for example, label in enumerate(labels):
-        wanted = normalised(label)
-        texts = candidates.of(example)
-        equal[example, : len(texts)] = torch.tensor([normalised(text) == wanted for text in texts])
-    equal[torch.arange(len(labels)), candidates.labels] = True
-    return equal
+def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Candidate], list[bool], int]:
+    """An example's candidates with a right one among them: which are right, and where the one that is ranked stands."""
+    candidates = list(own)
+    if label is None:
+        return candidates, [False] * len(candidates), -1
+    reads_as_right = {normalized(text) for text in label.right}
+    right = [normalized(c.text) in reads_as_right or c.ids == label.candidate.ids for c in candidates]
+    ids = [candidate.ids for candidate in candidates]
+    if label.candidate.ids in ids:
+        return candidates, right, ids.index(label.candidate.ids)
+    spelt_out = [c.text in label.right for c in candidates]
+    if any(spelt_out):
+        return candidates, right, spelt_out.index(True)
+    return [*candidates, label.candidate], [*right, True], len(candidates)
 
 
-def label_ranks(scores: Tensor, equal: Tensor, real: Tensor) -> Tensor:
+def label_ranks(scores: Tensor, right: Tensor, real: Tensor) -> Tensor:
     """The rank of each example's label, from 1. It loses every tie, so that equal scores win nothing by luck.
 
     Args:
         scores: [B, C].
-        equal: [B, C], the label and what reads as it does; the best of them counts.
+        right: [B, C], the labels and what reads as they do; the best of them counts.
         real: [B, C], False for padding.
 
     Returns:
         [B].
     """
-    best = scores.masked_fill(~equal, -torch.inf).amax(1, keepdim=True)
-    return 1 + (~(scores < best) & real & ~equal).sum(1)  # not-a-number wins nothing either
+    best = scores.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
+    return 1 + (~(scores < best) & real & ~right).sum(1)  # not-a-number wins nothing either

@@ -18,16 +18,16 @@ class VectorCache:
         self.encode = encode
         self.known: dict[tuple[int, ...], Tensor] = {}
 
-    def vectors(self, candidates: Sequence[Sequence[int]]) -> Tensor:
-        """Token ids of U candidates -> [U, D], on the model's device."""
-        keys = [tuple(candidate) for candidate in candidates]
-        new = [key for key in dict.fromkeys(keys) if key not in self.known]
+    def vectors(self, candidates: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
+        """Token ids of U candidates -> [U, D], on a device."""
+        new = [ids for ids in dict.fromkeys(candidates) if ids not in self.known]
         if len(self.known) + len(new) > self.LIMIT:
             self.known.clear()
-            new = list(dict.fromkeys(keys))
+            new = list(dict.fromkeys(candidates))
         if new:
             self.known.update(zip(new, self.encode(new), strict=True))
-        return torch.stack([self.known[key] for key in keys])
+        # The model may have been moved since.
+        return torch.stack([self.known[ids] for ids in candidates]).to(device)
 
     def clear(self) -> None:
         """Forget all: the weights have changed."""

@@ -12,10 +12,10 @@ from typing import Any
 from polyagents.ranker import Match
 from polyagents.serving.limits import TOGETHER, WAITING
 
-Ranked = tuple[list[Match], bool]
+ContextMatches = tuple[list[Match], bool]
 """The matches of one context, and whether they are complete (Ranker.search)."""
 
-Rank = Callable[[Sequence[str], tuple[str, ...] | None, int], list[Ranked]]
+Rank = Callable[[Sequence[str], tuple[str, ...] | None, int], list[ContextMatches]]
 """Contexts, candidates (None for those of the server), top_k -> what was found for each context."""
 
 
@@ -24,7 +24,7 @@ class QueueFull(Exception):
 
 
 @dataclass(frozen=True)
-class Question:
+class RankingJob:
     """What one request wants ranked: a context, candidates (None for those of the server), how many to return."""
 
     context: str
@@ -33,8 +33,8 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the model said to one question, and how many questions it answered at once."""
+class RankingResult:
+    """What the model found for one job, and how many jobs it ranked at once."""
 
     matches: list[Match]
     complete: bool
@@ -43,30 +43,23 @@ class Answer:
 
 @dataclass(frozen=True)
 class Ticket:
-    """A question in the queue.
+    """A job in the queue.
 
     Attributes:
-        question: it.
-        ahead: how many waited when it came.
-        started: how many questions are ranked with it, this one counted, once the model has begun.
-        answer: what came out, or the model's error.
+        job: what is to be ranked.
+        ahead: how many jobs waited when it came.
+        started: how many jobs are ranked with it, this one counted; it is set once the model has begun.
+        result: what came out, or the model's error.
     """
 
-    question: Question
+    job: RankingJob
     ahead: int
     started: "asyncio.Future[int]" = field(default_factory=asyncio.Future)
-    answer: "asyncio.Future[Answer]" = field(default_factory=asyncio.Future)
+    result: "asyncio.Future[RankingResult]" = field(default_factory=asyncio.Future)
 
 
 class Batcher:
-    """The queue in front of the model.
-
-    Args:
-        rank: the model.
-        length_class: which contexts are worth ranking in one call.
-        together: questions that are ranked at once, at most.
-        waiting: questions that may wait.
-    """
+    """The queue in front of the model."""
 
     def __init__(
         self,
@@ -75,25 +68,33 @@ class Batcher:
         together: int = TOGETHER,
         waiting: int = WAITING,
     ):
+        """Make a queue.
+
+        Args:
+            rank: the model.
+            length_class: contexts of one class are worth ranking in one call.
+            together: how many jobs are ranked at once, at most.
+            waiting: how many jobs may wait.
+        """
         self.rank, self.length_class, self.together, self.most = rank, length_class, together, waiting
         self.waiting: list[Ticket] = []
         self.came = asyncio.Event()
 
-    def ask(self, question: Question) -> Ticket:
-        """Queue a question.
+    def ask(self, job: RankingJob) -> Ticket:
+        """Queue a job.
 
         Raises:
             QueueFull: too many wait already.
         """
         if len(self.waiting) >= self.most:
             raise QueueFull
-        ticket = Ticket(question, len(self.waiting))
+        ticket = Ticket(job, len(self.waiting))
         self.waiting.append(ticket)
         self.came.set()
         return ticket
 
     async def run(self) -> None:
-        """Answer questions until cancelled."""
+        """Rank jobs until cancelled."""
         thread = ThreadPoolExecutor(1, "model")
         try:
             while True:
@@ -101,44 +102,44 @@ class Batcher:
                 group = self.take()
                 if not self.waiting:
                     self.came.clear()
-                await self._answer(group, thread)
+                await self._rank(group, thread)
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
 
     def take(self) -> list[Ticket]:
-        """The oldest question, and those that one call of the model answers with it."""
-        first = self.kind(self.waiting[0].question)
+        """Take the oldest job out of the queue, and those that one call of the model ranks with it."""
+        first = self.kind(self.waiting[0].job)
         group: list[Ticket] = []
         rest: list[Ticket] = []
         for ticket in self.waiting:
-            joins = len(group) < self.together and self.kind(ticket.question) == first
+            joins = len(group) < self.together and self.kind(ticket.job) == first
             (group if joins else rest).append(ticket)
         self.waiting = rest
         return group
 
-    def kind(self, question: Question) -> tuple[Any, ...]:
-        """What the questions of one call have in common."""
-        return question.candidates, question.top_k, self.length_class(question.context)
+    def kind(self, job: RankingJob) -> tuple[Any, ...]:
+        """Return what the jobs of one call have in common."""
+        return job.candidates, job.top_k, self.length_class(job.context)
 
-    async def _answer(self, group: list[Ticket], thread: ThreadPoolExecutor) -> None:
-        group = [ticket for ticket in group if not ticket.answer.cancelled()]  # whose client has not gone
+    async def _rank(self, group: list[Ticket], thread: ThreadPoolExecutor) -> None:
+        group = [ticket for ticket in group if not ticket.result.cancelled()]  # whose client has not gone
         if not group:
             return
         for ticket in group:
             if not ticket.started.done():
                 ticket.started.set_result(len(group))
-        contexts, asked = [ticket.question.context for ticket in group], group[0].question
+        contexts, shared = [ticket.job.context for ticket in group], group[0].job
         try:
             ranked = await asyncio.get_running_loop().run_in_executor(
-                thread, self.rank, contexts, asked.candidates, asked.top_k
+                thread, self.rank, contexts, shared.candidates, shared.top_k
             )
         except Exception as error:
             if len(group) > 1:  # only those that the model fails for are to notice
                 for ticket in group:
-                    await self._answer([ticket], thread)
-            elif not group[0].answer.done():
-                group[0].answer.set_exception(error)
+                    await self._rank([ticket], thread)
+            elif not group[0].result.done():
+                group[0].result.set_exception(error)
             return
         for ticket, (matches, complete) in zip(group, ranked, strict=True):
-            if not ticket.answer.done():
-                ticket.answer.set_result(Answer(matches, complete, len(group)))
+            if not ticket.result.done():
+                ticket.result.set_result(RankingResult(matches, complete, len(group)))

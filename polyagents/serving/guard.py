@@ -1,4 +1,4 @@
-"""What stands before the application: who may ask, how often, from which page, and how much.
+"""The checks before the application: who may ask, how often, from which page, and how much.
 
 A request is refused before its body is read, and a body before it is longer than it may be.
 """
@@ -103,12 +103,12 @@ class Guard:
 
 
 def digest(token: bytes) -> bytes:
-    """Of one length whatever the token, and fit for a cookie, which does not give the token away."""
+    """Hash a token: of one length whatever the token, and fit for a cookie, which does not give the token away."""
     return hashlib.sha256(b"polyagents serve:" + token).hexdigest().encode()
 
 
 def credentials(scope: Scope) -> tuple[list[bytes], bool]:
-    """Digests of the tokens that a request brings; and whether it is the page's address with one in it."""
+    """Return digests of the tokens that a request brings; and whether it is the page's address with one in it."""
     headers = Headers(scope=scope)
     cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
     given = [cookie.encode("latin-1", "replace")]
@@ -123,7 +123,7 @@ def credentials(scope: Scope) -> tuple[list[bytes], bool]:
 
 
 def hostname(host: str) -> str:
-    """`localhost` of `localhost:8008`, `::1` of `[::1]:8008`; empty where it is neither."""
+    """Return `localhost` of `localhost:8008`, `::1` of `[::1]:8008`; "" where it is neither."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -131,7 +131,7 @@ def hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own, which nobody else can reach."""
+    """Return whether a name or address is this machine's own, which nobody else can reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -153,12 +153,12 @@ def check_sender(scope: Scope) -> None:
 
 
 def content_type(headers: Headers) -> str:
-    """Of a request's body, without its parameters."""
+    """Return the type of a request's body, without its parameters."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
-    """An ASGI send that adds headers to the response, those that are there when it begins."""
+    """Make an ASGI send that adds headers to the response, those that are there when it begins."""
 
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -169,7 +169,7 @@ def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
 
 
 async def body(scope: Scope, receive: Receive) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
     Raises:
         Refused: 413, before more than BODY_BYTES of it are read; 408 where it does not come.
@@ -184,7 +184,7 @@ async def body(scope: Scope, receive: Receive) -> bytes:
 
 
 async def collected(receive: Receive) -> bytes:
-    """A body that may come without its length."""
+    """Read a body that may come without its length."""
     parts, size, more = [], 0, True
     while more:
         message = await receive()
@@ -199,12 +199,12 @@ async def collected(receive: Receive) -> bytes:
 
 
 def too_large() -> Refused:
-    """The sentence for a body over the limit."""
+    """Make the refusal of a body over the limit."""
     return Refused(413, f"The body is larger than {BODY_BYTES:,} bytes; send fewer or shorter texts.")
 
 
 def replay(content: bytes, receive: Receive) -> Receive:
-    """An ASGI receive that gives a body that was read already, and then what comes."""
+    """Make an ASGI receive that gives a body that was read already, and then what comes."""
     unread = [content]
 
     async def again() -> Message:

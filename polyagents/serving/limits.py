@@ -1,4 +1,4 @@
-"""How much one client, and all of them together, may ask of the server."""
+"""Limits: how much one client, and all of them together, may ask of the server."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Rate:
         self.used_until: dict[str, float] = {}
 
     def wait(self, client: str) -> float:
-        """Seconds until a client may ask again; 0 if it may now, which counts this request."""
+        """Return the seconds until a client may ask again; 0 if it may now, which counts this request."""
         now = self.clock()
         used = max(self.used_until.get(client, now), now) + self.pause
         if used - now > 60 + self.pause / 2:  # the half: sums of floats

@@ -1,4 +1,4 @@
-"""What travels as JSON: requests, which say what they may be, and responses."""
+"""What travels as JSON: requests, with what each field may be, and responses."""
 
 import math
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from polyagents.ranker import Match
-from polyagents.serving.batching import Answer
+from polyagents.serving.batching import RankingResult
 from polyagents.serving.limits import (
     CANDIDATE_CHARACTERS,
     CANDIDATES,
@@ -17,20 +17,20 @@ from polyagents.serving.limits import (
 
 
 def characters(text: str) -> str:
-    """A text of whole characters; JSON can spell half a surrogate pair, which no tokenizer or file takes."""
+    """Refuse half a surrogate pair, which JSON can spell and no tokenizer or file takes."""
     text.encode("utf-8")  # a UnicodeEncodeError is a ValueError
     return text
 
 
 def short_enough(context: str | list[str]) -> str | list[str]:
-    """A context within the limit."""
+    """Refuse a context beyond the limit."""
     if sum(map(len, [context] if isinstance(context, str) else context)) > CONTEXT_CHARACTERS:
         raise ValueError("too long")
     return context
 
 
 def not_blank(context: str | list[str]) -> str | list[str]:
-    """A context, or last turn, with something to answer."""
+    """Refuse a context, or last turn, with nothing to answer."""
     if not (context if isinstance(context, str) else context[-1]).strip():
         raise ValueError("blank")
     return context
@@ -96,21 +96,27 @@ class ChatRequest(Request):
     top_k: TopK = 10
 
 
-class Ranked(BaseModel):
+class RankedCandidate(BaseModel):
     """A candidate: its place in the list, its text and score (null where the model gives no number)."""
+
+    __qualname__ = "Ranked"  # its name in /openapi.json, which clients are made from
+    model_config = ConfigDict(title="Ranked")
 
     index: int
     text: str
     score: float | None
 
     @classmethod
-    def of(cls, match: Match) -> "Ranked":
-        """From Python's; JSON has no infinity."""
+    def of(cls, match: Match) -> "RankedCandidate":
+        """Convert a match of Python; JSON has no infinity."""
         return cls(index=match.index, text=match.text, score=match.score if math.isfinite(match.score) else None)
 
 
-class Source(BaseModel):
+class CandidateSource(BaseModel):
     """What was ranked: a candidates file or index folder, or `request`; and how many candidates that has."""
+
+    __qualname__ = "Source"  # as above
+    model_config = ConfigDict(title="Source")
 
     name: str
     size: int
@@ -119,21 +125,23 @@ class Source(BaseModel):
 class RankResponse(BaseModel):
     """The best candidates, highest score first; among equals the lower index."""
 
-    matches: Annotated[list[Ranked], Field(description="the best, each with index, text and score")]
+    matches: Annotated[list[RankedCandidate], Field(description="the best, each with index, text and score")]
     complete: Annotated[bool, Field(description="false where an approximate index may have left out a better one")]
-    candidates: Annotated[Source, Field(description="what was ranked: name (of a request's own: request) and size")]
+    candidates: Annotated[
+        CandidateSource, Field(description="what was ranked: name (of a request's own: request) and size")
+    ]
     ms: Annotated[float, Field(description="milliseconds from the request to this response, waiting included")]
     together: Annotated[int, Field(description="requests that the model ranked at once, this one counted")]
 
     @classmethod
-    def of(cls, answer: Answer, source: Source, ms: float) -> dict[str, Any]:
-        """The fields of a response."""
+    def of(cls, result: RankingResult, source: CandidateSource, ms: float) -> dict[str, Any]:
+        """Return the fields of a response."""
         return {
-            "matches": [Ranked.of(match) for match in answer.matches],
-            "complete": answer.complete,
+            "matches": [RankedCandidate.of(match) for match in result.matches],
+            "complete": result.complete,
             "candidates": source,
             "ms": round(ms, 2),
-            "together": answer.together,
+            "together": result.together,
         }
 
 

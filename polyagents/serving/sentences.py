@@ -11,7 +11,7 @@ FIELDS = {**RankRequest.model_fields, **ChatRequest.model_fields}
 
 
 def sentence_of(error: RequestValidationError) -> str:
-    """Of the first thing that was wrong."""
+    """Say what was wrong first."""
     first = error.errors()[0]
     kind, place = first["type"], first["loc"][1:]
     if kind == "json_invalid":
@@ -26,7 +26,7 @@ def sentence_of(error: RequestValidationError) -> str:
 
 
 def given(value: Any) -> str:
-    """What a value is, short, and safe to send back."""
+    """Describe a value, short, and safe to send back."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")

@@ -4,14 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyagents.errors import InputError
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import read_candidates
-from polyagents.ranker import Candidates, Match, Ranker, quiet
+from polyagents.ranker import Candidates, Match, Ranker
+from polyagents.ranking.task_candidates import task_candidates_file
 
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
-KINDS = {"BiEncoder": "bi-encoder", "PolyEncoder": "poly-encoder", "CrossEncoder": "cross-encoder"}
 
 
 @dataclass(frozen=True)
@@ -32,27 +31,21 @@ class Served:
 
     @classmethod
     def load(cls, model_file: str, candidates_file: str | None = None, index_dir: str | None = None) -> "Served":
-        """Load a model and encode its candidates; without either source, `interactive`'s: all labels of its task.
+        """Load a model and encode its candidates; without either source, all labels of its task, as `interactive`.
 
         Raises:
-            InputError: something of it cannot be read, or the model names no task.
+            InputError: something of it cannot be read, or there are no candidates.
         """
         ranker = Ranker.load(model_file)
         if index_dir:
             return cls(ranker, ranker.open_index(index_dir), model_file, index_dir)
-        if not candidates_file and not ranker.agent.opt.get("task"):
-            raise InputError(
-                f"{model_file} does not say which task it was trained on, whose replies it could give; name some with "
-                f"--candidates-file or --index-dir."
-            )
-        with quiet():
-            file = candidates_file or ranker.agent.get_task_candidates_path()
+        file = candidates_file or task_candidates_file(model_file, ranker.model.saved)
         return cls(ranker, ranker.prepare(read_candidates(file)), model_file, file)
 
     @property
     def kind(self) -> str:
-        """bi-, poly- or cross-encoder."""
-        return KINDS[self.ranker.agent.architecture]
+        """What people call the architecture: bi-, poly- or cross-encoder."""
+        return self.ranker.model.label
 
     def length_class(self, context: str) -> int:
         """Contexts of one class are worth encoding together.
@@ -60,7 +53,7 @@ class Served:
         A batch is padded to its longest text. A GPU hardly minds; on a CPU that is work thrown away, and measured to
         cost more than a common call saves, but for short texts (benchmarks/serving.py).
         """
-        if self.ranker.agent.device.type != "cpu":
+        if self.ranker.model.device.type != "cpu":
             return 0
         return max(round(2 * math.log2(max(len(context), 1) / SHORT)), 0)
 

@@ -8,8 +8,9 @@ from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.text.special_tokens import SpecialTokens
+from polyagents.text.tokenizer import RankingTokenizer
 
 PLACES = {  # where a tokenizer may be, beside the hub
     "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
@@ -17,8 +18,16 @@ PLACES = {  # where a tokenizer may be, beside the hub
 }
 
 
-def load_tokenizer(backbone: str, flag: str = "--backbone") -> tuple[Tokenizer, SpecialTokens]:
-    """The fast tokenizer of a hub name or folder, which `flag` gave, completed with the special tokens it lacks."""
+def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
+    """The fast tokenizer of a hub name or folder, completed with the special tokens that it lacks.
+
+    Args:
+        backbone: the name or folder.
+        flag: which flag gave it, for the sentence where there is none.
+
+    Raises:
+        InputError: no fast tokenizer is there.
+    """
     has_own = not os.path.isdir(backbone) or any(
         os.path.exists(os.path.join(backbone, name))
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -48,7 +57,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> tuple[Tokenizer, 
     )
     new = [token for token in asdict(special).values() if tokenizer.token_to_id(token) is None]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
-    return tokenizer, special
+    return RankingTokenizer(tokenizer, special)
 
 
 def native_newline(tokenizer: Tokenizer) -> str | None:
@@ -56,8 +65,3 @@ def native_newline(tokenizer: Tokenizer) -> str | None:
     encoded = tokenizer.encode("\n", add_special_tokens=False)
     lossless = len(encoded.ids) == 1 and tokenizer.decode(encoded.ids, skip_special_tokens=False) == "\n"
     return encoded.tokens[0] if lossless else None
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for a sentence of ours."""
-    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of RoBERTa's kin and of BERT's
+
 
 @dataclass(frozen=True)
 class SpecialTokens:

@@ -6,41 +6,75 @@ softmax (KL).
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from parlai.core.opt import Opt
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.ranking.candidate_set import inline_set
+from polyagents.ranking.candidate_set import CandidateSet, inline_set
+from polyagents.ranking.loading import load_model
+from polyagents.ranking.model import RankingModel
+from polyagents.ranking.pairs import PairModel
+
+LOSSES = ("kl", "margin_mse")
 
 
-def load_teacher(opt: Opt) -> Any:
-    """The agent of the trained cross-encoder that the options of a student name, on the student's device.
+@dataclass(frozen=True)
+class Distillation:
+    """A teacher, and how a student learns from it.
+
+    Attributes:
+        teacher: a trained model that reads context and candidate together.
+        loss: one of LOSSES.
+        negatives: how many negatives of each example the teacher scores, beside the label.
+    """
+
+    teacher: RankingModel
+    loss: str
+    negatives: int
+
+    def losses(self, contexts: Sequence[str], candidates: CandidateSet, logits: Tensor) -> Tensor:
+        """How far each example is from its teacher.
+
+        Args:
+            contexts: B texts, each with a label among its candidates.
+            candidates: what the student ranks for them.
+            logits: the student's scores as its own loss takes them, [B, C].
+
+        Returns:
+            [B] fp32.
+        """
+        assert candidates.labels is not None
+        labels, mask = candidates.labels.to(logits.device), candidates.mask.to(logits.device)
+        columns, counted = hardest(logits.detach(), labels, mask, self.negatives)
+        chosen = []
+        for example, row in enumerate(columns.tolist()):
+            texts = candidates.of(example)
+            chosen.append([texts[column] if column < len(texts) else "" for column in row])  # padding is not counted
+        taught = teacher_scores(self.teacher, contexts, chosen).to(logits.device)
+        return distillation_loss(logits.gather(1, columns), taught, counted, self.loss)
+
+
+def load_teacher(file: str, device: torch.device) -> RankingModel:
+    """The trained cross-encoder of a model file, on a device.
 
     Raises:
-        InputError: no such file, or another architecture.
+        InputError: there is no such file, or it is another kind of model.
     """
-    from polyagents.ranker import Ranker  # which imports the agents, which import this module
-
-    model_file = opt["teacher_model_file"]
-    agent = Ranker.load(model_file, no_cuda=opt["no_cuda"], gpu=opt.get("gpu", -1)).agent
-    if agent.architecture != "CrossEncoder":
+    model = load_model(file, device, {})
+    if not isinstance(model, PairModel):
         raise InputError(
-            f"--teacher-model-file {model_file} is a {agent.architecture}; give a trained cross-encoder, which sees "
-            f"context and candidate together."
+            f"--teacher-model-file {file} is a {model.architecture}; give a trained cross-encoder, which sees context "
+            f"and candidate together."
         )
-    return agent
+    return model
 
 
-@torch.no_grad()
-def teacher_scores(agent: Any, contexts: Sequence[str], candidates: Sequence[Sequence[str]]) -> Tensor:
+def teacher_scores(teacher: RankingModel, contexts: Sequence[str], candidates: Sequence[Sequence[str]]) -> Tensor:
     """What the teacher makes of K candidates for each of B contexts, [B, K] fp32."""
-    agent.model.eval()
-    given = [agent.as_candidates(texts) for texts in candidates]
-    scores: Tensor = agent.candidate_scores([agent.context_ids(text) for text in contexts], inline_set(given, None))
-    return scores
+    given = [teacher.candidates(texts) for texts in candidates]
+    return teacher.scores([teacher.context_ids(text) for text in contexts], inline_set(given, None))
 
 
 def hardest(scores: Tensor, labels: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 Each process reads its own examples. The candidates of all of them are every example's negatives, so the candidates'
 texts are gathered, each process encodes its share, and the vectors are gathered with a way back for their gradients.
 Then two processes of batch B make the step of one with 2B. The gradients are averaged here rather than by torch's
-DistributedDataParallel, which counts one backward pass per weight and step, and `deferred.py` makes several.
+DistributedDataParallel, which counts one backward pass per weight and step, and `gradient_cache.py` makes several.
 """
 
 import itertools
@@ -11,10 +11,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from parlai.utils.distributed import is_distributed, num_workers
 from torch import Tensor, distributed, nn
 
 T = TypeVar("T")
+
+
+def is_distributed() -> bool:
+    """Whether this is one of several training processes."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def num_workers() -> int:
+    """How many training processes there are."""
+    return distributed.get_world_size() if is_distributed() else 1
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return distributed.get_rank() if is_distributed() else 0
 
 
 def gathered(own: T) -> list[T]:
@@ -33,7 +47,7 @@ def shares(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def own_share(lengths: Sequence[int]) -> list[int]:
-    """Those of this process; alone, all of them in their order.
+    """Indices of the texts that this process encodes; all of them, in their order, without distributed training.
 
     Where there are fewer texts than processes, those without a share encode the first text, for nothing: everybody has
     something to encode.

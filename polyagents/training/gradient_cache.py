@@ -19,7 +19,7 @@ Part = Any  # what an encoder makes of a chunk: vectors [b, D], context vectors,
 
 
 class GradientCache:
-    """What an encoder makes of a batch, cut off from the graph behind it.
+    """Vectors of a batch, cut off from the graph behind them until their gradient is known.
 
     Attributes:
         encoded: the batch in its order, vectors [B, ...]. `loss.backward()` leaves their gradient with them.

@@ -18,22 +18,23 @@ from tqdm import tqdm
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, text_key, utf8
 from polyagents.files.locks import exclusive_folder
-from polyagents.index.builder import BLOCK, Worker, write_shards
+from polyagents.index.builder import BLOCK, CandidateEncoder, Worker, write_shards
 from polyagents.index.exact import score_all, search
 from polyagents.index.manifest import Manifest
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.cross import CrossEncoder
 from polyagents.models.query import Query
-from polyagents.ranker import CONTEXTS_AT_ONCE, Ranker
-from polyagents.ranking.candidate_set import normalised
+from polyagents.ranking.model import RankingModel
+from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.text.normalize import normalize, normalized
 
+CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 SLACK = 100  # chosen here: how many more candidates than negatives are searched before all of them are scored
 SEED = 0  # of the random negatives
 
 
-class Pair(NamedTuple):
+class LabelledContext(NamedTuple):
     """A context and one of its labels."""
 
     text: str
@@ -52,7 +53,7 @@ class Mined:
         random: how many of the negatives were drawn.
     """
 
-    pair: Pair
+    pair: LabelledContext
     negatives: list[str]
     gap: float
     dropped: int
@@ -80,57 +81,64 @@ class Counts:
         self.short += len(mined.negatives) < wanted
 
 
-def pairs_of(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[Pair], int]:
+def pairs_of(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[LabelledContext], int]:
     """A pair for every label of every example, and how many examples have no text or no label."""
     pairs, skipped = [], 0
     for text, labels in examples:
-        own = [Pair(text, label) for label in labels if text.strip() and label.strip()]
+        own = [LabelledContext(text, label) for label in labels if text.strip() and label.strip()]
         pairs += own
         skipped += not own
     return pairs, skipped
 
 
-def check_can_search(ranker: Ranker) -> None:
-    """Refuse a cross-encoder."""
-    if isinstance(ranker.agent.module, CrossEncoder):
+def searchable(model: RankingModel) -> TwoTowerModel:
+    """The model, if it can search a pool of candidates.
+
+    Raises:
+        InputError: it reads context and candidate together.
+    """
+    if not isinstance(model, TwoTowerModel):
         raise InputError(
-            "A cross-encoder cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
-            "cross-encoder on what it finds."
+            f"A {model.label} cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
+            f"{model.label} on what it finds."
         )
+    return model
 
 
-def pool_in(folder: str, texts: Texts, ranker: Ranker) -> CandidateStore:
+def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
     """The candidates that negatives come from, encoded in fp32; what a run before has encoded is used again.
 
     Args:
         folder: made where it is missing.
         texts: C candidates.
-        ranker: a bi- or poly-encoder.
+        model: a bi- or poly-encoder.
 
     Raises:
         InputError: the disk is full, or not ours to write to.
     """
-    maker = ranker.agent.maker("fp32")
+    encoder = CandidateEncoder.of(model, "fp32")
     with exclusive_folder(folder):
         # Not Ranker.index, which reads lines: a label may have several.
-        shards = write_shards(folder, texts, maker, Worker())
-        Manifest(maker.model, fingerprint([texts.keys.tobytes()]), maker.stored_as, shards).commit(folder)
-        return CandidateStore.open(folder, maker.model)
+        shards = write_shards(folder, texts, encoder, Worker())
+        Manifest(encoder.model, fingerprint([texts.keys.tobytes()]), encoder.stored_as, shards).commit(folder)
+        return CandidateStore.open(folder, encoder.model)
 
 
-def mine(pairs: Sequence[Pair], ranker: Ranker, pool: CandidateStore, wanted: int, margin: float) -> Iterator[Mined]:
+def mine(
+    pairs: Sequence[LabelledContext], model: TwoTowerModel, pool: CandidateStore, wanted: int, margin: float
+) -> Iterator[Mined]:
     """Every pair with its hardest negatives, in order.
 
     Where a label scores so low that too few candidates lie below it, the rest is drawn from those above.
 
     Args:
         pairs: all of the training set: they say what else answers the same context.
-        ranker: the model that encoded the pool.
+        model: the one that encoded the pool.
         pool: C candidates, none of them deleted.
         wanted: negatives of each pair; fewer where the pool has no more.
         margin: a negative scores at most s - margin * |s|, where s is the label's score.
     """
-    miner = Miner(pairs, ranker, pool, wanted, margin)
+    miner = Miner(pairs, model, pool, wanted, margin)
     with tqdm(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
         for start in range(0, len(pairs), CONTEXTS_AT_ONCE):
             block = pairs[start : start + CONTEXTS_AT_ONCE]
@@ -155,18 +163,20 @@ class Split(NamedTuple):
 class Miner:
     """What `mine` needs to know of the training set and of the pool."""
 
-    def __init__(self, pairs: Sequence[Pair], ranker: Ranker, pool: CandidateStore, wanted: int, margin: float):
-        self.ranker, self.pool, self.wanted, self.margin = ranker, pool, wanted, margin
+    def __init__(
+        self, pairs: Sequence[LabelledContext], model: TwoTowerModel, pool: CandidateStore, wanted: int, margin: float
+    ):
+        self.model, self.pool, self.wanted, self.margin = model, pool, wanted, margin
         self.reads_as = np.fromiter((reading(text) for text in pool.texts()), np.int64, len(pool))
         self.draw = random.Random(SEED)
         self.answers: defaultdict[bytes, list[int]] = defaultdict(list)
         for pair in pairs:
             self.answers[context_key(pair.text)].append(reading(pair.label))
 
-    def mine(self, pairs: Sequence[Pair]) -> Iterator[Mined]:
+    def mine(self, pairs: Sequence[LabelledContext]) -> Iterator[Mined]:
         """Some of the pairs with their negatives."""
-        query = self.ranker.query([pair.text for pair in pairs])
-        labels = label_scores(self.ranker, query, [pair.label for pair in pairs])
+        query = self.model.query([self.model.context_ids(pair.text) for pair in pairs])
+        labels = label_scores(self.model, query, [pair.label for pair in pairs])
         found = search(query, self.pool, self.wanted + SLACK)
         for i, (pair, label) in enumerate(zip(pairs, labels, strict=True)):
             split = self.split(pair, label, found, i)
@@ -175,7 +185,7 @@ class Miner:
                 split = self.split(pair, label, TopCandidates.of(scores, len(self.pool)), 0)
             yield self.chosen(pair, label, split)
 
-    def split(self, pair: Pair, label: float, found: TopCandidates, row: int) -> Split:
+    def split(self, pair: LabelledContext, label: float, found: TopCandidates, row: int) -> Split:
         """What was found for a pair, without its answers, divided at the limit under its label's score."""
         indices, scores = found.indices[row], found.scores[row]
         other = ~np.isin(self.reads_as[indices], self.answers[context_key(pair.text)])
@@ -183,7 +193,7 @@ class Miner:
         below, above = other & low, other & ~low
         return Split(indices[below], scores[below], indices[above], scores[above])
 
-    def chosen(self, pair: Pair, label: float, split: Split) -> Mined:
+    def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
         """The hardest negatives, filled up with random ones."""
         indices, scores = split.below[: self.wanted], split.scores[: self.wanted]
         missing = min(self.wanted - len(indices), len(split.above))
@@ -195,16 +205,16 @@ class Miner:
 
 def reading(text: str) -> int:
     """The same for texts that read the same: 8 bytes, where millions of texts need not fit into memory."""
-    return hash(normalised(text))
+    return hash(normalized(text))
 
 
 def context_key(text: str) -> bytes:
     """The same for contexts that read the same."""
-    return text_key(utf8(normalised.__wrapped__(text)))  # not cached: contexts are long, and seldom come again
+    return text_key(utf8(normalize(text)))  # not cached: contexts are long, and seldom come again
 
 
-def label_scores(ranker: Ranker, query: Query, labels: Sequence[str]) -> list[float]:
+def label_scores(model: TwoTowerModel, query: Query, labels: Sequence[str]) -> list[float]:
     """The score of each of B contexts with its own label."""
-    vectors = ranker.agent.encode_texts(labels).to(query.vectors.device)
+    vectors = model.encode_texts(labels).to(query.device)
     scores: list[float] = query.scores(vectors).diagonal().tolist()
     return scores

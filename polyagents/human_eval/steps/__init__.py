@@ -1,1 +1,4 @@
-"""The steps of `polyagents human_eval`, one file each: flags, and the calls that they stand for."""
+"""The steps of `polyagents human_eval`, one file each: `parser()` declares its flags, `run(opt)` does it.
+
+A step imports the libraries that it needs when it runs, so that its flags are shown, and a wrong one is told, at once.
+"""

@@ -1,15 +1,17 @@
-"""The flag that all steps share."""
+"""The flag --database, which all steps share."""
 
+import argparse
 import os
-
-from parlai.core.params import ParlaiParser
+from typing import TYPE_CHECKING
 
 from polyagents.errors import InputError
-from polyagents.human_eval.store import Store
+
+if TYPE_CHECKING:
+    from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
 
-def add_database_flag(parser: ParlaiParser) -> None:
-    """Where everything is kept."""
+def add_database_flag(parser: argparse.ArgumentParser) -> None:
+    """Add --database, which says where everything is stored."""
     parser.add_argument(
         "--database",
         default="human_eval.db",
@@ -17,12 +19,19 @@ def add_database_flag(parser: ParlaiParser) -> None:
     )
 
 
-def existing_store(database: str) -> Store:
-    """The store of a step that comes after others: a mistyped file is not made.
+def open_store(database: str) -> "EvaluationStore":
+    """Open the store of a step that may be the first; it is made where it is missing."""
+    from polyagents.human_eval.storage.evaluation_store import EvaluationStore  # loads SQLAlchemy
+
+    return EvaluationStore(database)
+
+
+def existing_store(database: str) -> "EvaluationStore":
+    """Open the store of a step that comes after others, so that a mistyped file is not made.
 
     Raises:
         InputError: there is none.
     """
     if "://" not in database and not os.path.exists(database):
         raise InputError(f"There is no {database}; give --database, the one that human_eval import filled.")
-    return Store(database)
+    return open_store(database)

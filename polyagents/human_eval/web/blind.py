@@ -1,4 +1,4 @@
-"""What an annotator sees of a conversation: who said what, and nothing that tells a model.
+"""What an annotator sees of a conversation: who said what, and nothing that gives a model away.
 
 The templates get these records and never the conversation itself, which holds models and its source.
 """
@@ -6,15 +6,15 @@ The templates get these records and never the conversation itself, which holds m
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from polyagents.human_eval.views import Assignment, Shown
+from polyagents.human_eval.storage.views import Assignment, ShownSide
 
 SPEAKERS = {"left": "Speaker A", "right": "Speaker B"}
 PERSONA = "your persona: "  # ParlAI's mark of a line that was told to the model
 
 
 @dataclass(frozen=True)
-class Line:
-    """One message.
+class ShownMessage:
+    """One message as it is shown.
 
     Attributes:
         name: of the speaker, neutral.
@@ -28,8 +28,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What was given before the conversation.
+class SpeakerContext:
+    """What one speaker was given before the conversation.
 
     Attributes:
         name: of the speaker who read it, neutral; "" where that is not known.
@@ -55,31 +55,33 @@ class Half:
     side: str
     name: str
     choice: str
-    told: Sequence[Told]
-    lines: Sequence[Line]
+    told: Sequence[SpeakerContext]
+    lines: Sequence[ShownMessage]
 
 
 def halves(assignment: Assignment, choice: str) -> list[Half]:
-    """Left and right of a pair; `choice` is the question's."""
+    """Make the left and the right half of a page; `choice` is the question's."""
     shown = {"left": assignment.left, "right": assignment.right}
     return [half(side, shown[side], choice) for side in SPEAKERS]
 
 
-def half(side: str, shown: Shown, choice: str) -> Half:
-    """One of them."""
+def half(side: str, shown: ShownSide, choice: str) -> Half:
+    """Make one half of a page."""
     judged, names = SPEAKERS[side], neutral_names(shown, SPEAKERS[side])
-    lines = [Line(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in shown.conversation.turns]
+    lines = [
+        ShownMessage(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in shown.conversation.turns
+    ]
     return Half(side, judged, choice.replace("{}", judged), told(shown.conversation.context, names, judged), lines)
 
 
-def neutral_names(shown: Shown, judged: str) -> dict[str, str]:
-    """Speaker -> name: the judged speaker has this one, and the others are partners."""
+def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
+    """Name the speakers: the judged one gets the given name, and the others are partners."""
     others = dict.fromkeys(turn.speaker for turn in shown.conversation.turns if turn.speaker != shown.speaker)
     names = {speaker: f"Partner {place}" if len(others) > 1 else "Partner" for place, speaker in enumerate(others, 1)}
     return names | {shown.speaker: judged}
 
 
-def told(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[Told]:
+def told(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[SpeakerContext]:
     """What each speaker was told, the judged one first; where the context says of a line whose it is.
 
     Args:
@@ -92,4 +94,4 @@ def told(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[
         speaker, _, text = line.partition(": ")
         name = names.get(speaker, "")
         found.setdefault(name, []).append(text.removeprefix(PERSONA) if name else line)
-    return [Told(name, found[name]) for name in sorted(found, key=lambda name: name != judged)]
+    return [SpeakerContext(name, found[name]) for name in sorted(found, key=lambda name: name != judged)]

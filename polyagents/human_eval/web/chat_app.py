@@ -11,21 +11,23 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from polyagents.errors import InputError
-from polyagents.human_eval import formats
-from polyagents.human_eval.chat_models import ChatModels
-from polyagents.human_eval.chat_store import MOST, RATINGS, Chat, Chats, open_chats, people, rated_chats
-from polyagents.human_eval.ratings import ratings
-from polyagents.human_eval.self_chat import OWN
-from polyagents.human_eval.views import PATH
+from polyagents.human_eval.chat_replies import ChatModels
+from polyagents.human_eval.records import OWN_PERSONA
+from polyagents.human_eval.statistics import display
+from polyagents.human_eval.statistics.ratings import ratings
+from polyagents.human_eval.storage.chat_plan import MOST, ChatState
+from polyagents.human_eval.storage.chat_results import open_chats, people, rated_chats
+from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.web.forms import read_fields, whole
-from polyagents.human_eval.web.pages import PROGRESS, ago, application, check_organiser, known_token, page
+from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
+from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.serving.guard import Refused
 
 LONGEST = 2_000  # characters of a message
 
 
-def create_app(chats: Chats, models: ChatModels, organiser: str) -> ASGIApp:
-    """An ASGI application for the chats of a plan.
+def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
+    """Make an ASGI application for the chats of a plan.
 
     Args:
         chats: their store stays open as long as the application runs.
@@ -35,24 +37,24 @@ def create_app(chats: Chats, models: ChatModels, organiser: str) -> ASGIApp:
     pages = ChatPages(chats, models, organiser)
     return application(
         [
-            Route(PATH + "{token}", pages.show),
-            Route(PATH + "{token}/say", pages.say, methods=["POST"]),
-            Route(PATH + "{token}/rate", pages.rate, methods=["POST"]),
-            Route(PATH + "{token}/finish", pages.finish, methods=["POST"]),
-            Route(PROGRESS + "{token}", pages.progress),
+            Route(ANNOTATE_PATH + "{token}", pages.show),
+            Route(ANNOTATE_PATH + "{token}/say", pages.say, methods=["POST"]),
+            Route(ANNOTATE_PATH + "{token}/rate", pages.rate, methods=["POST"]),
+            Route(ANNOTATE_PATH + "{token}/finish", pages.finish, methods=["POST"]),
+            Route(PROGRESS_PATH + "{token}", pages.progress),
         ]
     )
 
 
 class ChatPages:
-    """All pages of one plan. One thread owns the models; who waits for it keeps nobody else from anything."""
+    """All pages of one plan. One thread owns the models; whoever waits for it keeps nobody else waiting."""
 
-    def __init__(self, chats: Chats, models: ChatModels, organiser: str):
+    def __init__(self, chats: ChatStore, models: ChatModels, organiser: str):
         self.chats, self.models, self.organiser = chats, models, organiser
         self.thread = ThreadPoolExecutor(1, "models")
 
     async def show(self, request: Request) -> Response:
-        """A person's link: the chat as it stands, or thanks. A message without a reply gets one first."""
+        """Answer a person's link with the chat as it stands, or thanks; a message without a reply gets one first."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
         chat = await run_in_threadpool(self.chats.current, token)
         if chat is None:
@@ -62,11 +64,11 @@ class ChatPages:
         plan = self.chats.plan
         return page(  # which gets no record that knows the model
             "chat.html",
-            link=PATH + token,
+            link=ANNOTATE_PATH + token,
             number=chat.number,
             place=chat.place,
             total=plan.conversations,
-            persona=[line.removeprefix(OWN).strip() for line in chat.personas[0].split("\n") if line],
+            persona=[line.removeprefix(OWN_PERSONA).strip() for line in chat.personas[0].split("\n") if line],
             messages=chat.messages,
             left=plan.turns - chat.replies,
             full=chat.replies >= MOST,
@@ -75,8 +77,8 @@ class ChatPages:
             longest=LONGEST,
         )
 
-    def answered(self, chat: Chat) -> Chat:
-        """The chat with a reply, in the models' thread.
+    def answered(self, chat: ChatState) -> ChatState:
+        """Return the chat with a reply; this runs in the models' thread.
 
         Raises:
             Refused: 503, where the model fails; what the person said is kept.
@@ -97,22 +99,22 @@ class ChatPages:
         return self.chats.read(latest.number)
 
     async def say(self, request: Request) -> Response:
-        """Keep a message; it is on the disk before the next page asks the model. The same one again is the same."""
+        """Store a message; it is on the disk before the next page asks the model. The same again changes nothing."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
         fields = await read_fields(request)
         number, place, text = whole(fields.get("chat", "")), whole(fields.get("place", "")), said(fields)
         await run_in_threadpool(self.chats.say, token, number, place, text)
-        return RedirectResponse(PATH + token, 303)
+        return RedirectResponse(ANNOTATE_PATH + token, 303)
 
     async def rate(self, request: Request) -> Response:
-        """Keep what a person says of a reply."""
+        """Store what a person says of a reply."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
         fields = await read_fields(request)
         if fields.get("rating") not in ("good", "bad"):
             raise InputError("A reply can be rated good or bad; go back and choose one.")
         number, place, good = whole(fields.get("chat", "")), whole(fields.get("place", "")), fields["rating"] == "good"
         await run_in_threadpool(self.chats.rate, token, number, place, good)
-        return RedirectResponse(f"{PATH}{token}#reply-{place}", 303)
+        return RedirectResponse(f"{ANNOTATE_PATH}{token}#reply-{place}", 303)
 
     async def finish(self, request: Request) -> Response:
         """End a chat, with the rating of the whole."""
@@ -120,10 +122,10 @@ class ChatPages:
         fields = await read_fields(request)
         rating = whole(fields["rating"]) if fields.get("rating") else None
         await run_in_threadpool(self.chats.finish, token, whole(fields.get("chat", "")), rating)
-        return RedirectResponse(PATH + token, 303)
+        return RedirectResponse(ANNOTATE_PATH + token, 303)
 
     def progress(self, request: Request) -> Response:
-        """The organiser's page."""
+        """Show the organiser's page."""
         check_organiser(request, self.organiser)
         store = self.chats.store
         waiting, rated = open_chats(store), {one.model: one for one in ratings(rated_chats(store))}
@@ -135,14 +137,14 @@ class ChatPages:
             ],
             people=people(store),
             conversations=self.chats.plan.conversations,
-            links=str(request.base_url).rstrip("/") + PATH,
+            links=str(request.base_url).rstrip("/") + ANNOTATE_PATH,
             ago=ago,
-            formats=formats,
+            display=display,
         )
 
 
 def said(fields: dict[str, str]) -> str:
-    """The message of a form.
+    """Read the message of a form.
 
     Raises:
         InputError: it is empty, or too long.

@@ -1,4 +1,4 @@
-"""What the page sends."""
+"""The forms that the pages send."""
 
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -16,8 +16,8 @@ DIGITS = 9  # of a number that every database can hold
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An annotator's answer.
+class SubmittedAnswer:
+    """An annotator's answer, as the page sends it.
 
     Attributes:
         assignment: number of what was shown.
@@ -33,7 +33,7 @@ class Answer:
 
 
 async def read_fields(request: Request) -> dict[str, str]:
-    """The form of a request, whatever is in it.
+    """Read the form of a request, whatever is in it.
 
     Raises:
         Refused: it is larger than it may be, and was not read; or no form.
@@ -48,8 +48,8 @@ async def read_fields(request: Request) -> dict[str, str]:
         raise InputError(f"The form has more than {FIELDS} fields; send it with the page.") from error
 
 
-async def read_answer(request: Request) -> Answer:
-    """The form of a request.
+async def read_answer(request: Request) -> SubmittedAnswer:
+    """Read an annotator's answer from the form of a request.
 
     Raises:
         Refused: it is larger than it may be, and was not read; or no form.
@@ -62,11 +62,11 @@ async def read_answer(request: Request) -> Answer:
     if len(reason) > REASON:
         raise InputError(f"The reason has {len(reason):,} characters; at most {REASON:,} are kept, so shorten it.")
     choice = cast(Literal["left", "right"], fields["choice"])
-    return Answer(whole(fields.get("assignment", "")), choice, reason, measured(fields.get("seconds", "")))
+    return SubmittedAnswer(whole(fields.get("assignment", "")), choice, reason, measured(fields.get("seconds", "")))
 
 
 def whole(text: str) -> int:
-    """A whole number.
+    """Read a whole number.
 
     Raises:
         InputError: it is none, or one that nothing here has.
@@ -77,7 +77,7 @@ def whole(text: str) -> int:
 
 
 def measured(text: str) -> float | None:
-    """Seconds; None where there are none.
+    """Read seconds; None where there are none.
 
     Raises:
         InputError: they are no number.

@@ -1,15 +1,15 @@
-"""What annotators are asked."""
+"""The questions that annotators are asked."""
 
 from dataclasses import dataclass
 
 from polyagents.errors import InputError
-from polyagents.human_eval.store import QUESTION
+from polyagents.human_eval.records import DEFAULT_QUESTION
 
 LONGEST = 300  # characters: it is a heading
 
 
 @dataclass(frozen=True)
-class Question:
+class AnnotationQuestion:
     """A question about two speakers.
 
     Attributes:
@@ -23,22 +23,22 @@ class Question:
 
 # ACUTE-Eval's four (Li et al. 2019), in the words of ParlAI's parlai/crowdsourcing/tasks/acute_eval/fast_eval.py.
 PRESETS = {
-    "engaging": Question(QUESTION, "I would prefer to talk to {}"),
-    "interesting": Question(
+    "engaging": AnnotationQuestion(DEFAULT_QUESTION, "I would prefer to talk to {}"),
+    "interesting": AnnotationQuestion(
         "If you had to say one of these speakers is interesting and one is boring, who would you say is more "
         "interesting?",
         "{} is more interesting",
     ),
-    "humanlike": Question("Which speaker sounds more human?", "{} sounds more human"),
-    "knowledgeable": Question(
+    "humanlike": AnnotationQuestion("Which speaker sounds more human?", "{} sounds more human"),
+    "knowledgeable": AnnotationQuestion(
         "If you had to say that one speaker is more knowledgeable and one is more ignorant, who is more knowledgeable?",
         "{} is more knowledgeable",
     ),
 }
 
 
-def question_of(given: str) -> Question:
-    """A preset by its name, or a question in the organiser's own words.
+def question_of(given: str) -> AnnotationQuestion:
+    """Return a preset by its name, or a question in the organiser's own words.
 
     Raises:
         InputError: a single word that names no preset, nothing at all, or far too much.
@@ -51,4 +51,4 @@ def question_of(given: str) -> Question:
             f"--question {text[:40]!r} is no question; give {', '.join(PRESETS)}, or a sentence of up to {LONGEST} "
             f"characters."
         )
-    return Question(text)
+    return AnnotationQuestion(text)

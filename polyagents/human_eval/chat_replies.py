@@ -1,0 +1,80 @@
+"""Models that reply to people: each reply follows from the whole chat, so no two people's histories ever meet."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from polyagents.human_eval.storage.chat_plan import ChatState
+
+if TYPE_CHECKING:  # torch is loaded with the first model, not before
+    from polyagents.ranker import Candidates, Ranker
+
+
+class ChatPartner(Protocol):
+    """A model that people can talk with."""
+
+    def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
+        """Return what the model says next.
+
+        Args:
+            persona: what the model reads before the chat; "" where there is none.
+            messages: what was said so far; the first, third, ... are the person's.
+            seed: for models that draw.
+
+        Raises:
+            InputError: the model has nothing left to say.
+        """
+        ...
+
+
+class ChatModels:
+    """Partners by the name of their model; for one thread at a time.
+
+    What a partner replies follows from what is stored alone, whoever talked to it before, and also after the server
+    was killed.
+    """
+
+    def __init__(self, partners: Mapping[str, ChatPartner], seed: int = 0):
+        self.partners, self.seed = partners, seed
+
+    def reply(self, chat: ChatState) -> str:
+        """Return what the chat's model says next.
+
+        Raises:
+            InputError: it has nothing left to say.
+        """
+        messages = [message.text for message in chat.messages]
+        return self.partners[chat.model].reply(chat.personas[1], messages, reply_seed(self.seed, chat))
+
+
+class RankerPartner:
+    """A model of ours, which replies with the best of its candidates.
+
+    As in ParlAI's `interactive`, its context is the persona and all messages so far, one utterance after the other,
+    and it does not repeat a line of that context unless nothing else remains.
+    """
+
+    def __init__(self, ranker: "Ranker", candidates: "Candidates", history_size: int = -1):
+        """Talk with a model.
+
+        Args:
+            ranker: the model.
+            candidates: all replies, encoded as far as that can be done ahead.
+            history_size: how many utterances the model reads, the last ones; -1 is all of them.
+        """
+        self.ranker, self.candidates, self.history_size = ranker, candidates, history_size
+
+    def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
+        """Return the best candidate; `seed` changes nothing, as a ranker does not draw."""
+        utterances = [*([persona] if persona else []), *messages]
+        context = "\n".join(utterances[-self.history_size :] if self.history_size > 0 else utterances)
+        said = set(context.split("\n"))
+        matches = self.ranker.rank(context, self.candidates, top_k=1 + len(said))
+        fresh = [match for match in matches if match.text not in said]
+        return (fresh or matches)[0].text
+
+
+def reply_seed(seed: int, chat: ChatState) -> int:
+    """Derive a seed for each reply, the same again after a restart."""
+    place = f"{seed} {chat.number} {len(chat.messages)}"
+    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")

@@ -1,0 +1,1 @@
+"""Files of conversations: ParlAI's and ACUTE-Eval's formats, read and written, and CSV."""

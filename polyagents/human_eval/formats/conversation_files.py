@@ -1,0 +1,163 @@
+"""Files of conversations in any of the formats, recognised by their content."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from polyagents.errors import InputError
+from polyagents.human_eval.conversations import make_conversation
+from polyagents.human_eval.formats import acute_eval_format, parlai_format
+from polyagents.human_eval.formats.parlai_format import TEXT_FIELDS, Malformed
+from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair
+
+Part = tuple[str, Callable[[], Any]]
+"""Where in a file a part is, and the function that parses it or raises."""
+
+
+@dataclasses.dataclass
+class FileContents:
+    """The conversations and pairs of a file.
+
+    Attributes:
+        conversations: the conversations that could be read, in order.
+        pairs: the pairs of them, where the file has pairings.
+        malformed: where everything is that was left out, and what is wrong with it.
+    """
+
+    conversations: list[Conversation] = dataclasses.field(default_factory=list)
+    pairs: list[ConversationPair] = dataclasses.field(default_factory=list)
+    malformed: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+
+def read_file(path: str, model: str | None = None) -> FileContents:
+    """Read what a file holds, whatever its format.
+
+    Args:
+        path: a file of ParlAI's conversations (JSON lines), its older logs (one JSON list), its text format, or
+            ACUTE-Eval's pairings (JSON lines, or one JSON object).
+        model: a name for the one model in a log, in place of the log's own: ParlAI's older logs name the class of the
+            agent, which two models may share.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give files of conversations.") from error
+    found, places = FileContents(), parlai_format.places_of(path)
+    for where, parse in parts_of(content):
+        try:
+            add_part(found, parse(), places, path, model)
+        except (ValueError, RecursionError) as error:
+            found.malformed.append((where, reason(error)))
+    return found
+
+
+def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path: str, model: str | None) -> None:
+    """Add a dialogue or pairing to the contents.
+
+    Raises:
+        Malformed: the entry is neither.
+    """
+    if isinstance(entry, list):
+        found.conversations.append(renamed(parlai_format.read_exchanges(entry, places, path), model))
+    elif isinstance(entry, dict) and "dialog" in entry:
+        found.conversations.append(renamed(parlai_format.read_line(entry, places, path), model))
+    elif isinstance(entry, dict) and "dialogue_dicts" in entry:
+        conversations, pair = acute_eval_format.read_pairing(entry, path)
+        found.conversations += conversations
+        found.pairs.append(pair)
+    else:
+        raise Malformed("it has neither a dialog nor dialogue_dicts")
+
+
+def renamed(conversation: Conversation, model: str | None) -> Conversation:
+    """Return the same conversation, with another name of its one model.
+
+    Raises:
+        Malformed: it has more or fewer models.
+    """
+    if model is None:
+        return conversation
+    old = set(conversation.models.values()) - {HUMAN}
+    if len(old) != 1:
+        raise Malformed(f"it is of {len(old)} models, and --model-name can name one")
+    models = {speaker: HUMAN if who == HUMAN else model for speaker, who in conversation.models.items()}
+    turns = [(turn.speaker, turn.text) for turn in conversation.turns]
+    return make_conversation(turns, models, conversation.context, conversation.source)
+
+
+def reason(error: Exception) -> str:
+    """Say what is wrong with a part."""
+    if isinstance(error, Malformed):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no UTF-8"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else "it is no JSON"
+
+
+def parts_of(content: bytes) -> Iterator[Part]:
+    """Divide a file into parts, not parsed yet: of ParlAI's text, of one JSON value, or of JSON lines."""
+    lines = content.split(b"\n")  # not by splitlines, which divides at other characters, too
+    first = next((line.strip() for line in lines if line.strip()), b"")
+    if first.startswith(tuple(field.encode() for field in TEXT_FIELDS)):
+        yield from dialogues_of_text(lines)
+        return
+    try:
+        whole = json.loads(content)
+    except (ValueError, RecursionError):
+        whole = None
+    if isinstance(whole, list):
+        for number, dialogue in enumerate(whole, 1):
+            if dialogue != []:  # ParlAI's older logger ends with one
+                yield f"dialogue {number}", functools.partial(as_it_is, dialogue)
+    elif isinstance(whole, dict):
+        yield "line 1", functools.partial(as_it_is, whole)
+    else:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"line {number}", functools.partial(parse_json, line)
+
+
+def parse_json(line: bytes) -> Any:
+    """Parse a line; bytes that are no UTF-8 raise an error of their own."""
+    return json.loads(line.decode("utf-8"))
+
+
+def as_it_is(value: Any) -> Any:
+    """Return what was parsed with the file."""
+    return value
+
+
+def dialogues_of_text(lines: list[bytes]) -> Iterator[Part]:
+    """Divide ParlAI's text format into dialogues: each ends with a blank line, or a line that says so."""
+    dialogue: list[tuple[int, bytes]] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            dialogue.append((number, line))
+        if dialogue and (not line.strip() or line.rstrip().endswith(b"episode_done:True")):
+            yield f"line {dialogue[0][0]}", functools.partial(parse_text, dialogue)
+            dialogue = []
+    if dialogue:
+        yield f"line {dialogue[0][0]}", functools.partial(parse_text, dialogue)
+
+
+def parse_text(dialogue: list[tuple[int, bytes]]) -> list[Any]:
+    """Read the exchanges of a dialogue.
+
+    A line that is no exchange spoils the dialogue: what was said around it would not fit together.
+
+    Raises:
+        Malformed: there is such a line.
+    """
+    exchanges = []
+    for number, line in dialogue:
+        try:
+            exchanges.append(parlai_format.read_text_line(line.decode("utf-8").rstrip("\r")))
+        except ValueError as error:
+            raise Malformed(f"the dialogue that begins there is broken in line {number}: {reason(error)}") from error
+    return exchanges

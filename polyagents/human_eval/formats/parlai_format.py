@@ -1,0 +1,245 @@
+"""ParlAI's logs: `conversations` (JSON lines with a metadata file), the JSON logs before them, and its text format.
+
+`self_chat`, `interactive --outfile` and `eval_model --world-logs` write the first, or with `--save-format parlai` the
+last.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from polyagents.files.atomic import atomic_write, write_text
+from polyagents.human_eval.conversations import context_lines, make_conversation
+from polyagents.human_eval.records import HUMAN, Conversation, RatedChat
+
+CONTEXT = "context"  # the speaker of a persona or topic
+PERSONA = ("your persona:", "partner's persona:")
+TEXT_FIELDS = ("text:", "id:")  # what a line of the text format begins with
+LABELS_ARE_OF = "model"  # the text format does not say who answered
+
+
+class Malformed(ValueError):
+    """A part of a file is no conversation; the message says what is wrong with it."""
+
+
+Places = tuple[str | None, str | None]
+"""The model that speaks first in each exchange and the one that answers; None where no metadata file tells."""
+
+
+def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
+    """Read a line of the conversations format.
+
+    Raises:
+        Malformed: it is no such line.
+    """
+    dialog, context = entry["dialog"], entry.get("context") or []
+    if not isinstance(dialog, list) or not isinstance(context, list):
+        raise Malformed("its dialog or context is no list")
+    said = {str(speaker): str(model) for speaker, model in object_in(entry.get("models"), "models").items()}
+    background = context_lines([text_of(act) for act in context])
+    return read_exchanges(dialog, places, source, background, said if "models" in entry else None)
+
+
+def read_exchanges(
+    dialog: Sequence[Any],
+    places: Places,
+    source: str,
+    background: Iterable[str] = (),
+    models: Mapping[str, str] | None = None,
+) -> Conversation:
+    """Make a conversation of exchanges.
+
+    Args:
+        dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
+            the speaker.
+        places: the models by place in an exchange.
+        source: the file.
+        background: lines that are shown above the conversation.
+        models: speaker -> model, where the log says it.
+
+    Raises:
+        Malformed: a message has no text, or nobody speaks.
+    """
+    lines, turns, found = list(background), [], dict[str, str]()
+    for exchange in dialog:
+        acts = exchange if isinstance(exchange, list) else [exchange]
+        lines += context_lines([text_of(act) for act in acts if is_context(act)])
+        for place, act in enumerate(acts):
+            if not is_context(act):
+                text = text_of(act)
+                speaker = str(act.get("id") or f"speaker {place + 1}")
+                turns.append((speaker, text))
+                found.setdefault(speaker, model_name(speaker, places[place] if place < 2 else None))
+    # Where the log tells the models, `write` wrote it, and persona lines are where they belong.
+    persona, turns = without_persona(turns) if models is None else ([], turns)
+    if not turns:
+        raise Malformed("nobody speaks")
+    return make_conversation(turns, found if models is None else models, [*lines, *persona], source)
+
+
+def is_context(act: Any) -> bool:
+    """Return whether a message is a persona or topic, which nobody said."""
+    return isinstance(act, dict) and act.get("id") == CONTEXT
+
+
+def text_of(act: Any) -> str:
+    """Return what a message says.
+
+    Raises:
+        Malformed: it has no text.
+    """
+    if not isinstance(act, dict) or not isinstance(act.get("text"), str):
+        raise Malformed("a turn has no text")
+    return str(act["text"])
+
+
+def model_name(speaker: str, known: str | None) -> str:
+    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number."""
+    if "human" in speaker.lower():
+        return HUMAN
+    return known or re.sub(r"_[12]$", "", speaker)
+
+
+def object_in(value: Any, name: str) -> dict[Any, Any]:
+    """Return a field that is an object; an empty one where the field is missing.
+
+    Raises:
+        Malformed: it is something else.
+    """
+    if value is not None and not isinstance(value, dict):
+        raise Malformed(f"its {name} are no object")
+    return value or {}
+
+
+def without_persona(turns: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the persona lines that ParlAI's first message begins with, and the turns without them."""
+    if not turns or not turns[0][1].startswith(PERSONA):
+        return [], turns
+    speaker, text = turns[0]
+    lines = text.split("\n")
+    persona = [line for line in lines if line.startswith(PERSONA)]
+    said = "\n".join(line for line in lines if not line.startswith(PERSONA))
+    return persona, [(speaker, said), *turns[1:]] if said else turns[1:]
+
+
+def places_of(file: str) -> Places:
+    """Read the models from the metadata beside a log, by place in an exchange."""
+    try:
+        with open(metadata_file(file), encoding="utf-8") as metadata:
+            found = json.load(metadata)
+        opt, self_chat = dict(found["opt"]), bool(found.get("self_chat"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+    model = opt.get("model_file") or opt.get("model")
+    if not isinstance(model, str):
+        return None, None
+    if self_chat:
+        return model, str(opt.get("partner_model_file") or model)
+    return HUMAN, model  # of `interactive` a person, of `eval_model` the task
+
+
+def metadata_file(file: str) -> str:
+    """Return ParlAI's name for the metadata of a log."""
+    return f"{os.path.splitext(file)[0]}.metadata"
+
+
+def read_text_line(line: str) -> list[dict[str, Any]]:
+    """Read the messages of one exchange from a line of the text format.
+
+    Raises:
+        Malformed: it has no text, or no labels.
+    """
+    fields = text_fields(line)
+    if "text" not in fields or "labels" not in fields:
+        raise Malformed("it has no text: or no labels: field")
+    first_label = fields["labels"].split("|")[0]
+    asked = {"id": unescaped(fields["id"]) if "id" in fields else None, "text": unescaped(fields["text"])}
+    return [asked, {"id": LABELS_ARE_OF, "text": unescaped(first_label)}]
+
+
+def text_fields(line: str) -> dict[str, str]:
+    """Divide a line of the text format into its fields, still escaped, as ParlAI's `str_to_msg` does.
+
+    The last of several fields of one name counts.
+    """
+    if "\t" not in line and not line.startswith(TEXT_FIELDS):
+        return {}
+    parts = (part.partition(":") for part in line.split("\t") if ":" in part)
+    return {name: value for name, _, value in parts}
+
+
+def unescaped(value: str) -> str:
+    """Read a value of the text format, in which tabs, line ends and `|` are escaped."""
+    return value.replace("\\t", "\t").replace("\\n", "\n").replace("__PIPE__", "|")
+
+
+def write_conversations(
+    path: str,
+    conversations: Iterable[Conversation],
+    opt: Mapping[str, Any] | None = None,
+    chats: Iterable[RatedChat] = (),
+) -> int:
+    """Write the conversations format, with its metadata, each file whole or not at all; return how many.
+
+    ParlAI ignores what we add: `models` in each line, which says who spoke, and `import` reads; and `ratings`, what
+    people said of the chats that a conversation came from.
+    """
+    conversations, ratings = list(conversations), ratings_by_conversation(chats)
+    speakers: dict[str, None] = {}
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for conversation in conversations:
+            line = as_line(conversation, metadata_file(path))
+            if conversation.name in ratings:
+                line["ratings"] = ratings[conversation.name]
+            speakers |= dict.fromkeys(line["models"])
+            file.write(json.dumps(line) + "\n")
+    metadata = {
+        "date": str(datetime.now(timezone.utc)),
+        "opt": dict(opt or {}),
+        "self_chat": all(is_self_chat(conversation) for conversation in conversations),
+        "speakers": list(speakers),
+        "version": "0.1",
+    }
+    write_text(metadata_file(path), json.dumps(metadata))
+    return len(conversations)
+
+
+def ratings_by_conversation(chats: Iterable[RatedChat]) -> dict[str, list[dict[str, Any]]]:
+    """Return who talked, the rating of the whole and which replies are good, of each chat, by its conversation."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for chat in chats:
+        replies = [message.good for message in chat.messages[1::2]]
+        rated = {"annotator": chat.annotator, "rating": chat.rating, "good_replies": replies, "passed": chat.passed}
+        found.setdefault(chat.conversation, []).append(rated)
+    return found
+
+
+def is_self_chat(conversation: Conversation) -> bool:
+    """Return whether a model speaks to itself."""
+    models = list(conversation.models.values())
+    return len(models) > 1 and len(set(models)) == 1
+
+
+def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
+    """Make an object of the conversations format: exchanges of two turns each."""
+    names = speaker_names(conversation)
+    acts = [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns]
+    context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []
+    return {
+        "dialog": [acts[start : start + 2] for start in range(0, len(acts), 2)],
+        "context": context,
+        "metadata_path": metadata,
+        "models": {names[speaker]: model for speaker, model in conversation.models.items()},
+    }
+
+
+def speaker_names(conversation: Conversation) -> dict[str, str]:
+    """Return the names that ParlAI's tools look for, by speaker: the model's, with a number where it is not unique."""
+    speakers = dict.fromkeys(turn.speaker for turn in conversation.turns)
+    names = {speaker: conversation.models.get(speaker, speaker) for speaker in speakers}
+    if len(set(names.values())) == len(names) and CONTEXT not in names.values():
+        return names
+    return {speaker: f"{name}_{place}" for place, (speaker, name) in enumerate(names.items(), 1)}

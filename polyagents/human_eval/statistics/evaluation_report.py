@@ -1,0 +1,100 @@
+"""The report of a human evaluation: judgements in, a page, a picture and tables out."""
+
+import base64
+import os
+from collections.abc import Sequence
+
+import jinja2
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+from polyagents.human_eval.records import Judgement, RatedChat
+from polyagents.human_eval.statistics import display
+from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough, filter_judgements
+from polyagents.human_eval.statistics.intervals import RESAMPLES
+from polyagents.human_eval.statistics.judgement_tables import judgement_tables
+from polyagents.human_eval.statistics.rating_tables import rating_tables
+from polyagents.human_eval.statistics.ratings import ModelRating, ratings
+from polyagents.human_eval.statistics.report_picture import draw
+from polyagents.human_eval.statistics.report_sections import AnnotatorSummary, Section, annotators, sections
+from polyagents.human_eval.statistics.text_summary import counted, counted_chats, rating_summary, summary
+from polyagents.human_eval.statistics.win_rates import Matchup
+
+
+def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, chats: Sequence[RatedChat] = ()) -> str:
+    """Write everything that can be said about some judgements and chats into a folder, made where it is missing.
+
+    report.html is the whole report in one file; report.png is its picture, and the tables are judgements.csv,
+    win_rates.csv, ranking.csv, agreement.csv and annotators.csv, where there are judgements; ratings.csv, chats.csv and
+    replies.csv, where there are chats (`csv_files.as_cell` says how to read them back exactly).
+
+    Args:
+        judgements: of one or more questions, in any order; of several of one annotator on one pair, the first counts.
+        folder: to write to. Files of an earlier report in it are replaced.
+        seed: of the bootstrap, 0 or more; the same judgements and seed give the same report.
+        chats: finished ones, with what people said of them.
+
+    Returns:
+        The most important numbers as text, for a terminal.
+
+    Raises:
+        InputError: there is nothing to report on, a winner did not take part, or the folder cannot be written to.
+    """
+    if seed < 0:
+        raise InputError(f"The seed of a report is {seed}; give 0 or more.")
+    filtered = filter_judgements(judgements)
+    if not chats:
+        check_enough(filtered)
+    found, people, rated = sections(filtered, seed), annotators(filtered), ratings(chats)
+    picture = draw(found) if found else None
+    html = page(filtered, found, people, picture, chats, rated)
+    files = (judgement_tables(filtered, found, people) if filtered else {}) | (
+        rating_tables(chats, rated) if chats else {}
+    )
+    files |= {"report.html": html.encode("utf-8", errors="replace")} | ({"report.png": picture} if picture else {})
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}); give another folder for the report.") from error
+    for name, content in files.items():  # not before all of it is known: nothing that fails leaves half a report
+        with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
+            file.write(content)
+    said = [summary(found, filtered)] * bool(filtered) + [rating_summary(chats, rated)] * bool(chats)
+    return "\n\n".join([*said, f"All of it: {os.path.join(folder, 'report.html')}"])
+
+
+def page(
+    filtered: Sequence[FilteredJudgement],
+    found: Sequence[Section],
+    people: Sequence[AnnotatorSummary],
+    picture: bytes | None,
+    chats: Sequence[RatedChat],
+    rated: Sequence[ModelRating],
+) -> str:
+    """Render the HTML page. Every text in it is escaped; names may be anything."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html").render(
+        sections=found,
+        annotators=people,
+        counted=counted(filtered) if filtered else "",
+        picture=base64.b64encode(picture).decode("ascii") if picture else "",
+        counted_chats=counted_chats(chats),
+        ratings=rated,
+        resamples=RESAMPLES,
+        comparisons=sum(len(section.matchups) for section in found),
+        display=display,
+        shade=shade,
+    )
+
+
+def shade(matchup: Matchup) -> str:
+    """Return the colour behind a win rate, as in the picture; pale, so that black text is easy to read on it."""
+    rate = matchup.rate.value
+    red, green, blue = (33, 102, 172) if rate > 0.5 else (178, 24, 43)
+    return f"rgba({red}, {green}, {blue}, {abs(rate - 0.5):.2f})"

@@ -1,0 +1,78 @@
+"""Which judgements count, and why the others are left out."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polyagents.errors import InputError
+from polyagents.human_eval.records import Judgement
+
+COUNTS = ""
+FAILED = "the annotator failed the checks"
+SAME = "a model with itself"
+REPEATED = "the same annotator judged the pair before"
+
+
+@dataclass(frozen=True)
+class FilteredJudgement:
+    """A judgement, and why it is left out; COUNTS where it is not."""
+
+    judgement: Judgement
+    left_out: str
+
+
+def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement]:
+    """Say for each judgement, in the order given, whether it counts.
+
+    Whoever failed the checks may have clicked at random. A pair of a model with itself has no winner that could be
+    told from its loser. Of the judgements of one pair by one annotator on one question, the first counts: the others
+    are no new opinion.
+
+    Raises:
+        InputError: a winner is not one of the two models.
+    """
+    seen: set[tuple[str, ...]] = set()
+    filtered = []
+    for judgement in judgements:
+        check_winner(judgement)
+        key = (judgement.annotator, judgement.question, judgement.pair, *sorted(judgement.models))
+        if not judgement.passed:
+            left_out = FAILED
+        elif judgement.models[0] == judgement.models[1]:
+            left_out = SAME
+        else:
+            left_out = REPEATED if key in seen else COUNTS
+            seen.add(key)
+        filtered.append(FilteredJudgement(judgement, left_out))
+    return filtered
+
+
+def check_winner(judgement: Judgement) -> None:
+    """Refuse a winner that did not take part."""
+    if judgement.winner not in judgement.models:
+        first, second = judgement.models
+        raise InputError(
+            f"The judgement of pair {judgement.pair!r} by {judgement.annotator!r} has the winner {judgement.winner!r}, "
+            f"which is neither {first!r} nor {second!r}; correct the winner, or take this judgement out."
+        )
+
+
+def check_enough(filtered: Sequence[FilteredJudgement]) -> None:
+    """Refuse to report on nothing.
+
+    Raises:
+        InputError: there is no judgement, or none that counts.
+    """
+    if not filtered:
+        raise InputError("There are no judgements to report; let annotators judge pairs first, then report again.")
+    if all(one.left_out for one in filtered):
+        raise InputError(
+            f"None of the {len(filtered):,} judgements counts: {reasons(filtered)}; a report needs judgements of two "
+            f"different models by annotators that passed the checks."
+        )
+
+
+def reasons(filtered: Sequence[FilteredJudgement]) -> str:
+    """Count what is left out, by reason: `2 (a model with itself)`; "" where all judgements count."""
+    counts = Counter(one.left_out for one in filtered if one.left_out)
+    return ", ".join(f"{counts[reason]:,} ({reason})" for reason in (FAILED, SAME, REPEATED) if counts[reason])

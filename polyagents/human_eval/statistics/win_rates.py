@@ -1,0 +1,51 @@
+"""How often one model was preferred over another, and whether that may be chance."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import binomtest
+
+from polyagents.human_eval.records import Judgement
+from polyagents.human_eval.statistics.intervals import Estimate, share
+
+
+@dataclass(frozen=True)
+class Matchup:
+    """Two models that were compared.
+
+    Attributes:
+        models: two different ones.
+        wins: how often each of them was preferred.
+    """
+
+    models: tuple[str, str]
+    wins: tuple[int, int]
+
+    @property
+    def judgements(self) -> int:
+        """How many judgements compare the two models."""
+        return sum(self.wins)
+
+    @property
+    def rate(self) -> Estimate:
+        """The share of judgements that prefer the first model, with Wilson's interval; it takes them as independent."""
+        return share(self.wins[0], self.judgements)
+
+    @property
+    def p_value(self) -> float:
+        """How often two equal models would differ at least this much: the exact two-sided binomial test of a half."""
+        return float(binomtest(self.wins[0], self.judgements).pvalue)
+
+    def reverse(self) -> "Matchup":
+        """Return the same comparison, seen from the other model."""
+        return Matchup(self.models[::-1], self.wins[::-1])
+
+
+def matchups(judgements: Sequence[Judgement]) -> list[Matchup]:
+    """Count the wins of all pairs of models that were compared, by name."""
+    wins: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for judgement in judgements:
+        first, second = sorted(judgement.models)
+        wins[first, second][judgement.winner == second] += 1
+    return [Matchup(models, (first, second)) for models, (first, second) in sorted(wins.items())]

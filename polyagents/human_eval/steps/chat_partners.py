@@ -1,0 +1,144 @@
+"""Models that people chat with, loaded by their files: ours without ParlAI, all others as ParlAI's agents."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from polyagents.errors import InputError
+from polyagents.human_eval.steps.model_flags import for_parlai, parlai_for
+
+if TYPE_CHECKING:
+    from polyagents.human_eval.chat_replies import ChatPartner, RankerPartner
+
+# Options of a saved model with which a RankerPartner replies as ParlAI's agent does; with others the agent replies.
+AS_PARLAI = {
+    "interactive_candidates": "fixed",
+    "inference": "max",
+    "repeat_blocking_heuristic": True,
+    "use_reply": "label",
+    "delimiter": "\n",
+    "person_tokens": False,
+    "split_lines": False,
+    "history_reversed": False,
+}
+
+
+def check_model_file(file: str, given_as: str) -> None:
+    """Refuse a model file that is not there.
+
+    Args:
+        file: its path, or its name in the zoo.
+        given_as: the flag or command that it was given to.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
+        raise InputError(
+            f"{given_as} {file}: there is no trained model ({file}.opt is missing); give the path that was "
+            f"--model-file of train_model."
+        )
+
+
+def load_partners(opt: Mapping[str, Any]) -> "dict[str, ChatPartner]":
+    """Load the models of a step by the files that were given; one that was given twice is loaded once.
+
+    Raises:
+        InputError: one cannot be loaded, or needs ParlAI, which is not installed.
+    """
+    with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
+        return {file: load_partner(opt, file) for file in opt["files"]}
+
+
+def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
+    """Load one model: as a ranker where that is enough, else as ParlAI's agent."""
+    saved = saved_options(file)
+    is_ranker = bool(architecture(saved)) and all(saved.get(name, same) == same for name, same in AS_PARLAI.items())
+    if is_ranker and not opt["model_flags"]:
+        return load_ranker(opt, file, saved)
+    with parlai_for(f"{file} with {' '.join(opt['model_flags'])}" if is_ranker else file):
+        from polyagents.parlai_agents.chat_partner import ParlaiPartner, command_options, load_agent
+    return ParlaiPartner(
+        load_agent(command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)), {"seed": opt["seed"]}))
+    )
+
+
+def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> "RankerPartner":
+    """Load a model of ours and encode its candidates.
+
+    The vectors are kept beside the model file where that can be done, as our agents do in ParlAI's commands.
+    """
+    from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
+    from polyagents.index.manifest import Manifest
+    from polyagents.index.texts import read_candidates
+    from polyagents.ranker import Candidates, Ranker
+
+    replies, path = candidates_file(opt, file, saved), local_path(file)
+    ranker = Ranker.load(file, **({"precision": opt["precision"]} if opt["precision"] else {}))
+    candidates: Candidates
+    if architecture(saved) == "CrossEncoder" or not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+        candidates = ranker.prepare(read_candidates(replies))
+    else:
+        folder = f"{path}.{os.path.splitext(os.path.basename(replies))[0]}.index"
+        before = Manifest.read(folder)  # build_index may have been there
+        candidates = ranker.index(replies, folder, "fp32" if before is None else before.stored_as)
+        candidates.shortlist = None  # the search is exact, as in `interactive`
+    return RankerPartner(ranker, candidates, int(saved.get("history_size", -1)))
+
+
+def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> str:
+    """Find what a model of ours replies with: the file that is named, or else the labels of the task.
+
+    Raises:
+        InputError: neither is named, or the labels are not collected yet and ParlAI is not installed.
+    """
+    given = opt["fixed_candidates_path"] or saved.get("fixed_candidates_path")
+    task = opt["task"] or saved.get("task")
+    if not given and not task:
+        raise InputError(
+            f"{file} does not say which task it was trained on, whose replies it could give; name some with "
+            f"--fixed-candidates-path."
+        )
+    name = re.sub(r"[^\w.,:-]", "_", str(task))
+    path = str(given or f"{local_path(file)}.cands-{name}.cands")
+    if os.path.exists(path):
+        return path
+    with parlai_for(f"{path} is not there: finding or writing it"):
+        from polyagents.parlai_agents import chat_partner
+    return chat_partner.candidates_file(
+        chat_partner.command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)), {})
+    )
+
+
+def saved_options(file: str) -> Mapping[str, Any]:
+    """Read the options that were saved with a model; there are none where the file is damaged."""
+    from polyagents.parlai_files import model_options  # loads transformers
+
+    return model_options.read(local_path(file))
+
+
+def local_path(file: str) -> str:
+    """Return the path of a model file; one of the zoo is downloaded."""
+    if not file.startswith("zoo:"):
+        return file
+    from polyagents.ranker import zoo_file
+
+    return zoo_file(file)
+
+
+def architecture(saved: Mapping[str, Any]) -> str | None:
+    """Return the name of our architecture that reads a model, its own or that of ParlAI's agent; None for others."""
+    from polyagents.parlai_files.model_options import architecture_of
+
+    agent = str(saved.get("model"))
+    return agent.removeprefix("polyagents:") if agent.startswith("polyagents:") else architecture_of(agent)
+
+
+def agent_of(opt: Mapping[str, Any], file: str) -> str | None:
+    """Return our agent for what one of ParlAI's agents wrote; None for other models, and where a flag names one."""
+    from polyagents.zoo.models import our_agent  # loads transformers
+
+    return None if "--model" in opt["model_flags"] else our_agent(file)

@@ -1,0 +1,52 @@
+"""`polyagents human_eval export`: what is stored, for ParlAI's tools."""
+
+import argparse
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.arguments import CommandParser
+from polyagents.errors import InputError
+from polyagents.human_eval.formats.acute_eval_format import write_pairings
+from polyagents.human_eval.formats.crowd_task import write_crowd_task
+from polyagents.human_eval.formats.parlai_format import write_conversations
+from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+
+TARGETS = ("acute_eval", "parlai", "crowd_task")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Declare the flags."""
+    parser = CommandParser(
+        "polyagents human_eval export",
+        "Write ACUTE-Eval's pairings (acute_eval), ParlAI's conversations (parlai), or a folder to run ACUTE-Eval "
+        "with on a crowd platform, from ParlAI's git tree (crowd_task).",
+    )
+    parser.add_argument("--to", help=", ".join(TARGETS))
+    parser.add_argument("--out", help="the file to write; of crowd_task, the folder")
+    add_database_flag(parser)
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Write the files and print how much they hold."""
+    target, out = opt["to"], opt["out"]
+    if target not in TARGETS or not out:
+        raise InputError(f"human_eval export needs --to {'|'.join(TARGETS)} and --out.")
+    store = existing_store(opt["database"])
+    conversations, pairs = store.conversations(), store.pairs()
+    if not conversations:
+        raise InputError(f"There is no conversation in {store.name}; import some first, or give another --database.")
+    if target == "parlai":
+        from polyagents.human_eval.storage.chat_results import rated_chats  # loads SQLAlchemy
+
+        write_conversations(out, conversations.values(), chats=rated_chats(store))
+        print(json.dumps({"conversations": len(conversations), "out": out}))
+        return
+    if not pairs:
+        raise InputError(f"There are no pairs in {store.name}; make some with polyagents human_eval pairs.")
+    if target == "acute_eval":
+        write_pairings(out, pairs, conversations)
+    else:
+        write_crowd_task(out, pairs, conversations)
+    print(json.dumps({"pairs": len(pairs), "out": out}))

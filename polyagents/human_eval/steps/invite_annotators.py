@@ -1,0 +1,29 @@
+"""`polyagents human_eval invite`: a link for each annotator."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.arguments import CommandParser
+from polyagents.errors import InputError
+from polyagents.human_eval.steps.database_flag import add_database_flag, open_store
+from polyagents.human_eval.web.links import ANNOTATE_PATH
+
+
+def parser() -> argparse.ArgumentParser:
+    """Declare the flags."""
+    parser = CommandParser(
+        "polyagents human_eval invite",
+        "Invite annotators: a secret link path for each, the same when a name is given again.",
+    )
+    parser.add_argument("names", nargs="*", help="the names of the annotators")
+    add_database_flag(parser)
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Print a line per annotator: name, tab, path of the link."""
+    if not opt["names"]:
+        raise InputError("human_eval invite needs the names of annotators.")
+    for annotator in open_store(opt["database"]).invite(opt["names"]):
+        print(f"{annotator.name}\t{ANNOTATE_PATH}{annotator.token}")

@@ -1,0 +1,93 @@
+"""Flags of the steps that load models: those that both have, and those that ParlAI and its agents are given.
+
+ParlAI's agents have hundreds of flags, which only ParlAI knows. What a step does not know itself is kept for them.
+"""
+
+import argparse
+import contextlib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from polyagents.arguments import CommandParser
+from polyagents.errors import InputError
+
+SHORT = {"-t": "--task", "-dt": "--datatype", "-fcp": "--fixed-candidates-path", "-m": "--model", "-mf": "--model-file"}
+# Of our own flags those that ParlAI and its agents have, too.
+SHARED = ("task", "datatype", "fixed_candidates_path", "precision", "model", "model_file")
+
+
+class ModelStepParser(CommandParser):
+    """A parser that keeps the flags that it does not know, in `model_flags`, for ParlAI and its agents."""
+
+    def parse_args(  # type: ignore[override]  # argparse's type is overloaded for other namespaces
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse the flags that the step knows.
+
+        ParlAI's short names are kept from argparse, which would take -histsz for -h, and -tr for -t, were -t declared.
+        """
+        given = [SHORT.get(argument) or re.sub(r"^(?=-[a-zA-Z]\w)", "--", argument) for argument in args or ()]
+        parsed, rest = self.parse_known_args(given, namespace)
+        parsed.model_flags = [re.sub(r"^--(?=-)", "", argument) for argument in rest]
+        # argparse would also take a value of an unknown flag for a file.
+        parsed.files = list(itertools.takewhile(lambda argument: not argument.startswith("-"), given))
+        return parsed
+
+
+def add_shared_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that all models of a step share."""
+    parser.add_argument("--task", help="(-t) a task of ParlAI, polyagents.tasks.NAME, or fromfile:parlaiformat")
+    parser.add_argument("--datatype", default="valid", help="(-dt) the part of the task: train, valid or test")
+    parser.add_argument(
+        "--fixed-candidates-path",
+        help="(-fcp) the replies of rankers, a text file with one per line; by default all labels of the task",
+    )
+    parser.add_argument(
+        "--precision", choices=("fp32", "bf16", "fp16"), help="of our models; by default as in training"
+    )
+
+
+def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
+    """Return the part of a command line that ParlAI and its agents read.
+
+    Args:
+        opt: the values of a step's flags.
+        changes: values of SHARED that take the place of the step's.
+    """
+    values = {name: changes.get(name, opt.get(name)) for name in SHARED}
+    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in values.items() if value is not None]
+    return [*itertools.chain.from_iterable(given), *opt["model_flags"]]
+
+
+@contextlib.contextmanager
+def parlai_for(what: str) -> Iterator[None]:
+    """Say in one sentence that something needs ParlAI, where importing it fails.
+
+    Args:
+        what: what needs it, such as a flag.
+
+    Raises:
+        InputError: ParlAI is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if not any(isinstance(cause, ModuleNotFoundError) and is_parlais(cause) for cause in causes(error)):
+            raise
+        raise InputError(
+            f"{what} needs ParlAI, which is not installed; run: pip install --no-deps parlai==1.7.2"
+        ) from error
+
+
+def is_parlais(error: ModuleNotFoundError) -> bool:
+    """Return whether the module that is missing is ParlAI."""
+    return (error.name or "").split(".")[0] == "parlai"
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, the cause of that, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

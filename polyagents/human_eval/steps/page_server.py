@@ -1,0 +1,68 @@
+"""How a step serves pages to people who have a link: its flags, the links that it prints, the server."""
+
+import argparse
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from polyagents.console import say
+from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
+from polyagents.serving.http_server import address, server_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+EVERYWHERE = ("0.0.0.0", "::")  # no address to be opened in a browser
+
+
+class HasLink(Protocol):
+    """Somebody with a name and the secret part of a link."""
+
+    @property
+    def name(self) -> str:
+        """The name that was invited."""
+
+    @property
+    def token(self) -> str:
+        """The secret part of the link."""
+
+
+def add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """Add --host and --port."""
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="by default only this machine gets in; 0.0.0.0 lets everybody in who has a link. The links are "
+        "secret, but plain HTTP can be read on its way: outside a trusted network put a proxy with HTTPS before it",
+    )
+    parser.add_argument("--port", type=int, default=8009, help="0 takes any that is free")
+
+
+def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: Iterable[HasLink], what: str) -> None:
+    """Print the links and serve until Ctrl-C.
+
+    Args:
+        opened: a socket that is bound to an address.
+        app: the application that is served.
+        organiser: the secret part of the organiser's link.
+        people: everybody else who has a link.
+        what: what is served, in words.
+    """
+    opened.listen()  # who opens a link at once waits for the server, and is not turned away
+    start = reachable(address(opened))
+    print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
+    for person in people:
+        print(f"{person.name}\t{start}{ANNOTATE_PATH}{person.token}", flush=True)
+    say(f"{what} (Ctrl-C ends it)")
+    try:
+        server_of(app).run(sockets=[opened])
+    except KeyboardInterrupt:  # which uvicorn raises again once it has ended
+        say("Ended.")
+
+
+def reachable(start: str) -> str:
+    """Return an address that others can open, where the server listens on all that this machine has."""
+    for everywhere in EVERYWHERE:
+        host = f"[{everywhere}]" if ":" in everywhere else everywhere
+        start = start.replace(f"//{host}:", f"//{socket.gethostname()}:")
+    return start

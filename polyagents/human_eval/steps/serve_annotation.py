@@ -1,0 +1,45 @@
+"""`polyagents human_eval serve`: the annotation page."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.arguments import CommandParser
+from polyagents.errors import InputError
+from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages
+from polyagents.human_eval.web.questions import PRESETS, question_of
+from polyagents.serving.http_server import listening
+
+
+def parser() -> argparse.ArgumentParser:
+    """Declare the flags."""
+    parser = CommandParser(
+        "polyagents human_eval serve",
+        "Ask annotators which of two speakers they prefer, in their browsers. Prints the organiser's link, and one for "
+        "each annotator that was invited; who has a link needs nothing else, so hand them out with care.",
+    )
+    add_database_flag(parser)
+    add_server_flags(parser)
+    parser.add_argument(
+        "--question",
+        default="engaging",
+        help=f"ACUTE-Eval's {', '.join(PRESETS)}, or a sentence of your own; each has its own answers",
+    )
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Print the links and serve until Ctrl-C."""
+    question = question_of(opt["question"])
+    store = existing_store(opt["database"])
+    progress = store.progress(question.text)
+    if not progress.pairs:
+        raise InputError(f"{store.name} has no pairs to judge; make some with polyagents human_eval pairs.")
+    from polyagents.human_eval.web.annotation_app import create_app  # loads the web libraries
+
+    with listening(opt["host"], opt["port"]) as opened:
+        what = f"{question.text} {progress.pairs:,} pairs, {progress.checks:,} checks of {store.name}"
+        organiser = store.organiser()
+        serve_pages(opened, create_app(store, question, organiser), organiser, progress.annotators, what)
+    store.close()

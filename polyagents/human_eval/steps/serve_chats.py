@@ -1,0 +1,92 @@
+"""`polyagents human_eval chat`: people talk with models, and rate them."""
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from polyagents.arguments import positive_int
+from polyagents.errors import InputError
+from polyagents.human_eval.statistics.display import count
+from polyagents.human_eval.steps.chat_partners import check_model_file, load_partners
+from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
+from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages
+from polyagents.human_eval.storage.chat_plan import MOST, RATE
+from polyagents.serving.http_server import listening
+
+if TYPE_CHECKING:
+    from polyagents.human_eval.storage.chat_plan import Personas
+
+
+def parser() -> argparse.ArgumentParser:
+    """Declare the flags."""
+    parser = ModelStepParser(
+        "polyagents human_eval chat",
+        "People talk with models in their browsers, blind and assigned in balance, and rate them. Model files come "
+        "first: human_eval chat M N ... Prints the organiser's link and one for each person that was invited. Any "
+        "further flag of ParlAI and its agents counts for all models.",
+    )
+    parser.add_argument("files", nargs="*", help="model files; flags of models count for all of them")
+    add_database_flag(parser)
+    add_server_flags(parser)
+    add_shared_flags(parser)
+    parser.add_argument(
+        "--turns", type=positive_int, default=6, help=f"messages of the person, at least; at most are {MOST}"
+    )
+    parser.add_argument("--conversations", type=positive_int, default=2, help="of each person")
+    parser.add_argument(
+        "--rate",
+        choices=RATE,
+        default="both",
+        help="what people rate: replies (good or bad, as they like), the whole (1 to 5, needed), or both",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="draws personas, which model is first, and what models draw"
+    )
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Read the personas, load the models, serve."""
+    if not opt["files"]:
+        raise InputError("human_eval chat needs model files, before all flags: human_eval chat M N -t TASK.")
+    for file in opt["files"]:
+        check_model_file(file, "human_eval chat")
+    if opt["turns"] > MOST:
+        raise InputError(f"--turns {opt['turns']} is too many; give up to {MOST}.")
+    store = existing_store(opt["database"])
+    from polyagents.human_eval.storage.chat_results import people  # loads SQLAlchemy
+
+    invited = people(store)
+    if not invited:
+        raise InputError(f"Nobody is invited in {store.name}; run polyagents human_eval invite NAME first.")
+    with listening(opt["host"], opt["port"]) as opened:  # what is wrong with it is said before models are loaded
+        from polyagents.human_eval.chat_replies import ChatModels
+        from polyagents.human_eval.storage.chat_plan import ChatPlan
+        from polyagents.human_eval.storage.chat_store import ChatStore
+        from polyagents.human_eval.web.chat_app import create_app  # loads the web libraries
+
+        personas = read_personas(opt) if opt["task"] else [("", "")]
+        partners = load_partners(opt)
+        chosen = ("turns", "conversations", "rate", "seed")
+        chats = ChatStore(store, ChatPlan(list(partners), personas, **{name: opt[name] for name in chosen}))
+        organiser = store.organiser()
+        what = (
+            f"{count(len(invited), 'person', 'people')}, {count(opt['conversations'], 'chat')} of each, "
+            f"{count(len(partners), 'model')}, in {store.name}"
+        )
+        serve_pages(opened, create_app(chats, ChatModels(partners, opt["seed"]), organiser), organiser, invited, what)
+    store.close()
+
+
+def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":
+    """Read the personas of a task's dialogues, in an order that the seed draws.
+
+    Raises:
+        InputError: the task cannot be read, or ParlAI is not installed.
+    """
+    with parlai_for("--task"):
+        from polyagents.parlai_agents.chat_partner import command_options
+        from polyagents.parlai_agents.self_chat import all_openings
+    task = command_options(for_parlai(opt, model_file=opt["files"][0]), {})
+    return [opening.personas for opening in all_openings(task, opt["seed"])]

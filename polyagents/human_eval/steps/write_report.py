@@ -1,0 +1,29 @@
+"""`polyagents human_eval report`: what came of it."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.arguments import CommandParser
+from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+
+
+def parser() -> argparse.ArgumentParser:
+    """Declare the flags."""
+    parser = CommandParser(
+        "polyagents human_eval report",
+        "Win rates, agreement, a ranking, and ratings of chats, with intervals: report.html, report.png and CSV files.",
+    )
+    add_database_flag(parser)
+    parser.add_argument("--out", default="human-eval-report", help="folder of the report; made where it is missing")
+    parser.add_argument("--seed", type=int, default=0, help="draws what the ranking's intervals are made of")
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Write the report and print its summary."""
+    store = existing_store(opt["database"])
+    from polyagents.human_eval.statistics.evaluation_report import write_report  # loads SciPy and Matplotlib
+    from polyagents.human_eval.storage.chat_results import rated_chats
+
+    print(write_report(store.judgements(), opt["out"], opt["seed"], rated_chats(store)))

@@ -1,0 +1,173 @@
+"""Which pair an annotator is shown, and what the annotator answered: the queries of judging.
+
+Every function works within the transaction of the session that it is given.
+"""
+
+import hashlib
+from datetime import datetime, timezone
+
+from sqlalchemy import ColumnElement, case, func, select, union
+from sqlalchemy.orm import Session, aliased
+
+from polyagents.errors import InputError
+from polyagents.human_eval.records import Side
+from polyagents.human_eval.storage.database_tables import (
+    AnnotatorRow,
+    AnswerRow,
+    AssignmentRow,
+    ChatRow,
+    ConversationRow,
+    PairRow,
+)
+from polyagents.human_eval.storage.queries import LARGEST, conversation_of, failed_annotators, pair_of
+from polyagents.human_eval.storage.views import Assignment, ShownSide, Visit
+
+
+def open_assignment(session: Session, who: AnnotatorRow, question: str) -> AssignmentRow | None:
+    """Find what an annotator was shown and did not answer; of several the first."""
+    answered = select(AnswerRow.assignment).where(AnswerRow.question == question)
+    shown = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.number.not_in(answered))
+    return session.scalars(shown.order_by(AssignmentRow.place)).first()
+
+
+def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | None:
+    """Choose what an annotator should be shown next: checks, then the pair with the fewest answers that count.
+
+    Of pairs with equally many answers it is one with the fewest conversations that the annotator has read in other
+    pairs; of these the one that the fewest annotators have before them: what others read now will soon have more.
+    """
+    seen = select(AssignmentRow.pair).where(AssignmentRow.annotator == who.number)
+    counting = AssignmentRow.annotator.not_in(failed_annotators(session))
+    shown = (
+        select(AssignmentRow.pair, func.count(AnswerRow.number).label("answers"), func.count().label("shown"))
+        .outerjoin(AnswerRow, (AnswerRow.assignment == AssignmentRow.number) & (AnswerRow.question == question))
+        .where(counting)
+        .group_by(AssignmentRow.pair)
+        .subquery()
+    )
+    order = (
+        case((PairRow.right.is_(None), 1), else_=0),
+        func.coalesce(shown.c.answers, 0),
+        already_read(who),
+        func.coalesce(shown.c.shown, 0),
+        PairRow.number,
+    )
+    unseen = select(PairRow).outerjoin(shown, shown.c.pair == PairRow.number).where(PairRow.number.not_in(seen))
+    return session.scalars(unseen.where(is_not_own(who)).order_by(*order).limit(1)).first()
+
+
+def is_not_own(who: AnnotatorRow) -> ColumnElement[bool]:
+    """Select the pairs without a chat of the annotator's own: whoever talked to a model is no blind judge of it."""
+    own = select(ChatRow.conversation).where(ChatRow.annotator == who.number, ChatRow.conversation.is_not(None))
+    return PairRow.conversation_0.not_in(own) & PairRow.conversation_1.not_in(own)
+
+
+def already_read(who: AnnotatorRow) -> ColumnElement[int]:
+    """Count how many of a pair's two conversations an annotator was shown before."""
+    earlier = aliased(PairRow)
+    shown = [
+        select(conversation).join(AssignmentRow, AssignmentRow.pair == earlier.number)
+        for conversation in (earlier.conversation_0, earlier.conversation_1)
+    ]
+    read = union(*(each.where(AssignmentRow.annotator == who.number) for each in shown))
+    first, second = (case((side.in_(read), 1), else_=0) for side in (PairRow.conversation_0, PairRow.conversation_1))
+    return first + second
+
+
+def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
+    """Give an annotator a pair.
+
+    Which side is left is drawn by the secret token and the pair: evenly, and nobody can know it beforehand.
+    """
+    seen = session.scalar(select(func.count()).where(AssignmentRow.annotator == who.number)) or 0
+    left = hashlib.sha256(f"{who.token} {pair.name}".encode()).digest()[0] % 2
+    row = AssignmentRow(annotator=who.number, pair=pair.number, left=left, place=seen + 1)
+    session.add(row)
+    session.flush()
+    return row
+
+
+def assignment_of(session: Session, row: AssignmentRow) -> Assignment:
+    """Read what the annotator sees of an assignment."""
+    pair = pair_of(session.get_one(PairRow, row.pair))
+    left, right = (shown_side(session, pair.sides[side]) for side in (row.left, 1 - row.left))
+    who = session.get_one(AnnotatorRow, row.annotator)
+    total = session.scalar(select(func.count()).select_from(PairRow).where(is_not_own(who))) or 0
+    return Assignment(row.number, row.place, total, left, right)
+
+
+def shown_side(session: Session, side: Side) -> ShownSide:
+    """Read the conversation of one side."""
+    row = session.scalars(select(ConversationRow).where(ConversationRow.name == side.conversation)).one()
+    return ShownSide(conversation_of(row), side.speaker)
+
+
+def assignment_row(session: Session, who: AnnotatorRow, number: int) -> AssignmentRow:
+    """Find an annotator's own assignment.
+
+    Raises:
+        InputError: there is none, or it is another annotator's; the sentence does not say which of the two.
+    """
+    row = session.get(AssignmentRow, number) if 0 < number <= LARGEST else None
+    if row is None or row.annotator != who.number:
+        raise InputError(f"Assignment {number} is none of yours; open your link again.")
+    return row
+
+
+def assignment_at(session: Session, who: AnnotatorRow, place: int) -> AssignmentRow | None:
+    """Find what an annotator was shown at a place."""
+    at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
+    return session.scalars(at).first()
+
+
+def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerRow | None:
+    """Find the answer that an assignment has already."""
+    given = select(AnswerRow).where(AnswerRow.assignment == row.number, AnswerRow.question == question)
+    return session.scalars(given).first()
+
+
+def store_answer(
+    session: Session, row: AssignmentRow, side: int, reason: str, seconds: float | None, question: str
+) -> None:
+    """Store an answer to an assignment, in place of the one that it has.
+
+    Args:
+        session: a writing one.
+        row: the assignment.
+        side: the side of the pair (0 or 1) that was preferred.
+        reason: in the annotator's words.
+        seconds: the time from seeing the pair to the answer; None where it is not known.
+        question: what was asked.
+
+    Raises:
+        InputError: the assignment has another answer, and so has a later one.
+    """
+    given = given_answer(session, row, question)
+    if given is None:
+        given = AnswerRow(assignment=row.number, question=question)
+        session.add(given)
+    elif (given.choice, given.reason) == (side, reason):
+        return
+    elif (last_place(session, row.annotator, question) or 0) > row.place:
+        raise InputError(f"Pair {row.place} has its answer, and so has a later one; only the latest can be changed.")
+    given.choice, given.reason, given.seconds = side, reason, seconds
+    given.answered = datetime.now(timezone.utc).isoformat()
+
+
+def visit_of(session: Session, row: AssignmentRow, question: str) -> Visit:
+    """Read what an annotator sees at the place of an assignment, with the answer if there is one."""
+    given, last = given_answer(session, row, question), last_place(session, row.annotator, question)
+    assignment = assignment_of(session, row)
+    if given is None:
+        return Visit(assignment, "", "", last)
+    return Visit(assignment, "left" if given.choice == row.left else "right", given.reason, last)
+
+
+def last_place(session: Session, annotator: int, question: str) -> int | None:
+    """Return the place of an annotator's latest answer; the annotator is given by number."""
+    answered = (
+        select(func.max(AssignmentRow.place))
+        .join(AnswerRow, AnswerRow.assignment == AssignmentRow.number)
+        .where(AssignmentRow.annotator == annotator, AnswerRow.question == question)
+    )
+    return session.scalar(answered)

@@ -1,0 +1,206 @@
+"""The store of chats of people with models, in the evaluation store's database.
+
+    chats = ChatStore(store, plan)
+    chat = chats.current(token)                 # the person's open one, or a new one; None when all are done
+    chats.say(token, chat.number, 0, "hi")      # on the disk before a model is asked
+    chats.reply(chat.number, 1, "hello")
+    chats.rate(token, chat.number, 1, good=True)
+    chats.finish(token, chat.number, 4)         # from now on it is a stored conversation, too
+
+As in the evaluation store, every call is a transaction of its own, and the same call twice changes nothing more: a
+message has a place in its chat, and there is one message at a place.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from polyagents.errors import InputError
+from polyagents.human_eval.conversations import clean, context_lines, make_conversation
+from polyagents.human_eval.records import HIGHEST, HUMAN, LOWEST, ChatMessage, Conversation
+from polyagents.human_eval.storage import queries
+from polyagents.human_eval.storage.chat_plan import MOST, ChatPlan, ChatState
+from polyagents.human_eval.storage.chat_results import chats_by_model
+from polyagents.human_eval.storage.database_tables import AnnotatorRow, ChatRow, ConversationRow, MessageRow
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+
+RATINGS = range(LOWEST, HIGHEST + 1)  # of the whole
+
+
+class ChatStore:
+    """The chats of one plan. An open chat with a model that is not in the plan waits for a plan that has the model."""
+
+    def __init__(self, store: EvaluationStore, plan: ChatPlan):
+        self.store, self.database, self.plan = store, store.database, plan
+
+    # ---- talking ---------------------------------------------------------------------------------------------------
+
+    def current(self, token: str) -> ChatState | None:
+        """Return the chat that a person is in, or a new one; None when there is nothing left to do.
+
+        Raises:
+            InputError: the link is not known.
+        """
+        with self.database.atomic_write() as session:
+            who = queries.annotator_row(session, token)
+            own = list(session.scalars(select(ChatRow).where(ChatRow.annotator == who.number).order_by(ChatRow.place)))
+            planned = [row for row in own if row.model in self.plan.models]
+            row = next((row for row in planned if row.ended is None), None)
+            if row is None:
+                if len(planned) >= self.plan.conversations:
+                    return None
+                row = self._begin(session, who, own)
+                planned.append(row)
+            return replace(chat_of(session, row), place=planned.index(row) + 1)
+
+    def _begin(self, session: Session, who: AnnotatorRow, own: Sequence[ChatRow]) -> ChatRow:
+        """Begin a chat with the model that this person, and of several such that everybody, has talked to least."""
+        everybody = chats_by_model(session)
+
+        def order(model: str) -> tuple[int, int, bytes]:
+            drawn = hashlib.sha256(f"{self.plan.seed} {who.token} {len(own)} {model}".encode()).digest()
+            return sum(row.model == model for row in own), everybody.get(model, 0), drawn
+
+        personas = self.plan.personas[sum(everybody.values()) % len(self.plan.personas)]
+        model = min(self.plan.models, key=order)
+        row = ChatRow(annotator=who.number, place=len(own) + 1, model=model, personas=list(map(clean, personas)))
+        session.add(row)
+        session.flush()
+        return row
+
+    def read(self, number: int) -> ChatState:
+        """Read a chat that exists."""
+        with self.database.reading() as session:
+            return chat_of(session, session.get_one(ChatRow, number))
+
+    def say(self, token: str, number: int, place: int, text: str) -> None:
+        """Store a person's message.
+
+        Args:
+            token: the secret part of the link.
+            number: the number of the chat.
+            place: the message's place in the chat, 0 for the first.
+            text: what was said; not empty.
+
+        Raises:
+            InputError: the link is not known, the chat is not the person's, has ended or has as many messages as it
+                may, or the place is not the next or has another message. Nothing is stored then.
+        """
+        with self.database.atomic_write() as session:
+            row = own_chat(session, token, number)
+            said, text = messages_of(session, row), clean(text)
+            if place % 2 == 0 and place < len(said) and said[place].text == text:
+                return
+            check_open(row)
+            if place != len(said) or place % 2:
+                raise InputError("This conversation has gone on, maybe in another window; reload the page to see it.")
+            if place >= 2 * MOST:
+                raise InputError(f"A conversation has at most {MOST} messages of yours; finish this one.")
+            session.add(MessageRow(chat=row.number, place=place, text=text))
+
+    def reply(self, number: int, place: int, text: str) -> None:
+        """Store what a model replied, unless there is a reply at this place already or the chat has ended meanwhile."""
+        with self.database.atomic_write() as session:
+            row = session.get_one(ChatRow, number)
+            if row.ended is None and place % 2 and place == len(messages_of(session, row)):
+                session.add(MessageRow(chat=number, place=place, text=text))
+
+    # ---- rating ----------------------------------------------------------------------------------------------------
+
+    def rate(self, token: str, number: int, place: int, good: bool) -> None:
+        """Store what a person says of a reply; it may be changed until the chat is finished.
+
+        Raises:
+            InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
+                plan asks for no such ratings.
+        """
+        if not self.plan.rates_replies:
+            raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
+        with self.database.atomic_write() as session:
+            row = own_chat(session, token, number)
+            at = select(MessageRow).where(MessageRow.chat == row.number, MessageRow.place == place)
+            message = session.scalars(at).first() if place % 2 else None
+            if message is None:
+                raise InputError(f"There is no reply {place} in this conversation; reload the page.")
+            if message.good != good:
+                check_open(row)
+                message.good = good
+
+    def finish(self, token: str, number: int, rating: int | None) -> None:
+        """End a chat; it becomes a stored conversation.
+
+        Args:
+            token: the secret part of the link.
+            number: the number of the chat.
+            rating: the rating of the whole, 1 to 5; None where the plan asks for none.
+
+        Raises:
+            InputError: the link is not known, the chat is not the person's, has ended with another rating, or is too
+                short, or the rating is missing.
+        """
+        if not self.plan.rates_whole:
+            rating = None
+        elif rating not in RATINGS:
+            raise InputError("The conversation has no rating yet; choose one of 1 to 5, then finish.")
+        with self.database.atomic_write() as session:
+            row = own_chat(session, token, number)
+            if row.ended is not None and row.rating == rating:
+                return
+            check_open(row)
+            chat = chat_of(session, row)
+            if chat.replies < self.plan.turns:
+                raise InputError(
+                    f"This conversation has {chat.replies} replies; it can be finished after {self.plan.turns}."
+                )
+            conversation = chat_conversation(chat)
+            if not session.scalar(select(ConversationRow.number).where(ConversationRow.name == conversation.name)):
+                session.add(queries.conversation_row(conversation))
+                session.flush()
+            row.rating, row.conversation = rating, conversation.name
+            row.ended = datetime.now(timezone.utc).isoformat()
+
+
+# ---- rows and records ----------------------------------------------------------------------------------------------
+
+
+def own_chat(session: Session, token: str, number: int) -> ChatRow:
+    """Find a person's own chat.
+
+    Raises:
+        InputError: there is none, or it is another person's; the sentence does not say which of the two.
+    """
+    who = queries.annotator_row(session, token)
+    row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
+    if row is None or row.annotator != who.number:
+        raise InputError(f"Conversation {number} is none of yours; open your link again.")
+    return row
+
+
+def check_open(row: ChatRow) -> None:
+    """Refuse a change of a chat that is finished."""
+    if row.ended is not None:
+        raise InputError(f"Conversation {row.place} is finished; open your link again to go on.")
+
+
+def messages_of(session: Session, row: ChatRow) -> list[ChatMessage]:
+    """Return what was said in a chat."""
+    rows = session.scalars(select(MessageRow).where(MessageRow.chat == row.number).order_by(MessageRow.place))
+    return [ChatMessage(one.text, one.good) for one in rows]
+
+
+def chat_of(session: Session, row: ChatRow) -> ChatState:
+    """Read a chat from its row."""
+    own, other = row.personas
+    return ChatState(row.number, row.place, row.model, (own, other), tuple(messages_of(session, row)))
+
+
+def chat_conversation(chat: ChatState) -> Conversation:
+    """Make a conversation of a chat, the person as its first speaker."""
+    speakers = (HUMAN, "model")
+    turns = [(speakers[place % 2], message.text) for place, message in enumerate(chat.messages)]
+    context = context_lines(list(chat.personas)) if any(chat.personas) else []
+    return make_conversation(turns, {HUMAN: HUMAN, "model": chat.model}, context, "human_eval chat")

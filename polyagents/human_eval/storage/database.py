@@ -1,0 +1,114 @@
+"""One way to write to SQLite and PostgreSQL: one writer at a time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.orm import DeclarativeBase, Session
+
+from polyagents.errors import InputError
+
+WAIT = 60  # seconds that a writer waits for others; a write takes milliseconds
+LOCK = 1_903_017  # the number of our advisory lock in PostgreSQL: any, as long as every version of this file has it
+POSSIBLE = "give the file of an SQLite database, or postgresql://USER:PASSWORD@HOST/NAME"
+
+
+class Database:
+    """A database and the tables in it.
+
+    A write locks all other writers out, on SQLite by its own lock, on PostgreSQL by an advisory one: what is read in a
+    write is still so when it ends, whoever else writes. People answer far too rarely for that to be slow.
+    """
+
+    def __init__(self, url: str, tables: type[DeclarativeBase]):
+        """Open a database, and make the tables that it lacks.
+
+        Args:
+            url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
+            tables: the base class of what is stored.
+
+        Raises:
+            InputError: it cannot be opened, or is no database.
+        """
+        place = parsed(url)
+        self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)
+        try:
+            engine = sqlite(place) if is_sqlite(place) else postgresql(place)
+            self.writer = engine.execution_options(begin="BEGIN IMMEDIATE")
+            self.reader = engine if is_sqlite(place) else engine.execution_options(isolation_level="REPEATABLE READ")
+            with self.writer.begin() as connection:
+                lock(connection)
+                tables.metadata.create_all(connection)
+        except DBAPIError as error:
+            said = str(error.orig).strip().splitlines()[0]
+            raise InputError(f"--database {self.name} cannot be used ({said}); {POSSIBLE}.") from error
+
+    @contextmanager
+    def atomic_write(self) -> Iterator[Session]:
+        """Open a session that is committed as a whole at its end, or not at all; nobody else writes meanwhile."""
+        with Session(self.writer) as session, session.begin():
+            lock(session.connection())
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open a session that sees one state of the database, whoever writes meanwhile."""
+        with Session(self.reader) as session:
+            yield session
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.writer.dispose()
+
+
+def parsed(url: str) -> URL:
+    """Parse what the user gave into SQLAlchemy's URL."""
+    if "://" not in url:
+        return URL.create("sqlite", database=os.path.abspath(url))
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise InputError(f"--database {url!r} is no URL; {POSSIBLE}.") from error
+    if found.drivername in ("postgresql", "postgres"):
+        return found.set(drivername="postgresql+psycopg")  # SQLAlchemy's own default has had no new version for years
+    if found.drivername == "sqlite" and found.database:
+        return found
+    raise InputError(f"--database is of {found.drivername!r}; {POSSIBLE}.")
+
+
+def is_sqlite(url: URL) -> bool:
+    """Return whether a database is a file."""
+    return url.get_backend_name() == "sqlite"
+
+
+def sqlite(url: URL) -> Engine:
+    """Make an engine whose transactions begin as we say: Python's driver begins them at the first write, too late."""
+    engine = create_engine(url, connect_args={"timeout": WAIT, "isolation_level": None}, pool_timeout=WAIT)
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _: Any) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")  # who reads does not wait for who writes
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+    return engine
+
+
+def postgresql(url: URL) -> Engine:
+    """Make an engine, if there is a driver."""
+    try:
+        return create_engine(url, pool_timeout=WAIT, pool_pre_ping=True)  # the server may have been started anew
+    except ModuleNotFoundError as error:
+        raise InputError(f"PostgreSQL needs {error.name}; run: pip install 'polyagents[postgres]'.") from error
+
+
+def lock(connection: Connection) -> None:
+    """Wait for all other writers; SQLite did so at the beginning of the transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))

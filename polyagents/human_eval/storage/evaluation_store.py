@@ -1,0 +1,236 @@
+"""The store of human evaluation: conversations, pairs, annotators, what they were shown, what they answered.
+
+The annotation page needs:
+
+    store = EvaluationStore("human_eval.db")    # or postgresql://...; one per process, shared by its threads
+    store.annotator(token)                      # the annotator of a link; InputError for an unknown one
+    shown = store.next_assignment(token)        # left and right conversation; None when all pairs are judged
+    store.answer(token, shown.number, "left", "it asks back", 31.5)
+    store.progress()                            # for the organiser, whose link has store.organiser()
+    store.judgements()                          # for the report
+
+Every call is a transaction of its own. What a call has stored is on the disk when it returns, and a process that dies
+in the middle of one leaves nothing behind. Any number of threads and processes may call all of them at once.
+"""
+
+import math
+import secrets
+from collections.abc import Iterable
+from typing import Literal
+
+from sqlalchemy import select
+
+from polyagents.errors import InputError
+from polyagents.human_eval.conversations import clean
+from polyagents.human_eval.records import DEFAULT_QUESTION, Conversation, ConversationPair, Judgement
+from polyagents.human_eval.storage import assignments, judgement_results, queries
+from polyagents.human_eval.storage.database import Database
+from polyagents.human_eval.storage.database_tables import (
+    AnnotatorRow,
+    Base,
+    ConversationRow,
+    OrganiserRow,
+    PairRow,
+)
+from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Progress, Visit
+
+LONGEST = 200  # characters of a name; PostgreSQL keeps unique ones up to some 2,000 bytes
+
+
+class EvaluationStore:
+    """All data of an evaluation of pairs, in one database."""
+
+    def __init__(self, url: str):
+        """Open a store; make its tables where they are missing.
+
+        Args:
+            url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
+
+        Raises:
+            InputError: it cannot be opened.
+        """
+        self.database = Database(url, Base)
+        self.name = self.database.name
+
+    def close(self) -> None:
+        """Close all connections to the database."""
+        self.database.close()
+
+    # ---- what is judged --------------------------------------------------------------------------------------------
+
+    def add_conversations(self, conversations: Iterable[Conversation]) -> int:
+        """Add the conversations (of `make_conversation`) that are not there yet; return how many that were."""
+        with self.database.atomic_write() as session:
+            there = set(session.scalars(select(ConversationRow.name)))
+            new = {conversation.name: conversation for conversation in conversations if conversation.name not in there}
+            session.add_all(queries.conversation_row(conversation) for conversation in new.values())
+        return len(new)
+
+    def add_pairs(self, pairs: Iterable[ConversationPair]) -> int:
+        """Add the pairs (of `make_pair`) that are not there yet, after all others; return how many that were.
+
+        Raises:
+            InputError: a conversation is missing, or its judged speaker's model is not known; nothing is added.
+        """
+        with self.database.atomic_write() as session:
+            there = set(session.scalars(select(PairRow.name)))
+            new = {pair.name: pair for pair in pairs if pair.name not in there}
+            models = queries.models_by_conversation(session)
+            for side in (side for pair in new.values() for side in pair.sides):
+                if side.speaker not in models.get(side.conversation, {}):
+                    raise InputError(
+                        f"Pairs cannot be added: conversation {side.conversation} is not stored, or no model of its "
+                        f"{side.speaker} is known; import it first."
+                    )
+            session.add_all(queries.pair_row(pair) for pair in new.values())
+        return len(new)
+
+    def conversations(self) -> dict[str, Conversation]:
+        """Return all conversations by name, in the order in which they came."""
+        with self.database.reading() as session:
+            rows = session.scalars(select(ConversationRow).order_by(ConversationRow.number))
+            return {row.name: queries.conversation_of(row) for row in rows}
+
+    def pairs(self) -> list[ConversationPair]:
+        """Return all pairs, checks included, in the order in which they came."""
+        with self.database.reading() as session:
+            return [queries.pair_of(row) for row in session.scalars(select(PairRow).order_by(PairRow.number))]
+
+    # ---- who judges ------------------------------------------------------------------------------------------------
+
+    def invite(self, names: Iterable[str]) -> list[InvitedAnnotator]:
+        """Invite annotators of these names; who was invited before keeps the token.
+
+        Raises:
+            InputError: a name is empty, or too long.
+        """
+        wanted = list(dict.fromkeys(clean(name).strip() for name in names))
+        if not all(0 < len(name) <= LONGEST for name in wanted):
+            raise InputError(
+                f"An annotator's name is empty or too long; give each a name of up to {LONGEST} characters."
+            )
+        with self.database.atomic_write() as session:
+            rows = {row.name: row for row in session.scalars(select(AnnotatorRow))}
+            for name in wanted:
+                if name not in rows:
+                    rows[name] = AnnotatorRow(name=name, token=new_token())
+                    session.add(rows[name])
+                    session.flush()  # one by one, so that they stay in order
+            return [InvitedAnnotator(name, rows[name].token) for name in wanted]
+
+    def annotator(self, token: str) -> InvitedAnnotator:
+        """Return the annotator of a link.
+
+        Raises:
+            InputError: the link belongs to nobody.
+        """
+        with self.database.reading() as session:
+            return InvitedAnnotator(queries.annotator_row(session, token).name, token)
+
+    def organiser(self) -> str:
+        """Return the secret part of the organiser's link, which stays the same as long as the store exists."""
+        with self.database.atomic_write() as session:
+            row = session.scalars(select(OrganiserRow)).first()
+            if row is None:
+                row = OrganiserRow(token=new_token())
+                session.add(row)
+            return row.token
+
+    # ---- judging ---------------------------------------------------------------------------------------------------
+
+    def next_assignment(self, token: str, question: str = DEFAULT_QUESTION) -> Assignment | None:
+        """Return what an annotator is to judge now; None when there is nothing left.
+
+        What was shown and not answered comes again, with the same side on the left. Then come the onboarding checks,
+        then the pairs with the fewest answers of annotators who passed the checks (`assignments.next_pair`).
+
+        Args:
+            token: the secret part of the link.
+            question: what is asked; an answer to another question does not answer this one.
+
+        Raises:
+            InputError: the link is not known.
+        """
+        with self.database.atomic_write() as session:
+            who = queries.annotator_row(session, token)
+            row = assignments.open_assignment(session, who, question)
+            if row is None:
+                pair = assignments.next_pair(session, who, question)
+                if pair is None:
+                    return None
+                row = assignments.assign(session, who, pair)
+            return assignments.assignment_of(session, row)
+
+    def answer(
+        self,
+        token: str,
+        assignment: int,
+        choice: Literal["left", "right"],
+        reason: str = "",
+        seconds: float | None = None,
+        question: str = DEFAULT_QUESTION,
+    ) -> None:
+        """Store an answer. The same answer twice is stored once.
+
+        The annotator's latest answer may be changed, so that a slip can be corrected; older ones may not.
+
+        Args:
+            token: the secret part of the link.
+            assignment: the number of the assignment.
+            choice: the side that was preferred.
+            reason: in the annotator's words; may be "".
+            seconds: the time from seeing the pair to the answer; None where it is not known.
+            question: what was asked.
+
+        Raises:
+            InputError: the link is not known, the assignment is not the annotator's, it has been answered otherwise
+                before a later one, or the choice or seconds are invalid. Nothing is stored then.
+        """
+        if choice not in ("left", "right"):
+            raise InputError(f"{choice!r} is no choice; give left or right.")
+        if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+            raise InputError(f"{seconds!r} seconds is no time; give 0 or more, or none.")
+        with self.database.atomic_write() as session:
+            row = assignments.assignment_row(session, queries.annotator_row(session, token), assignment)
+            side = row.left if choice == "left" else 1 - row.left
+            assignments.store_answer(session, row, side, clean(reason), seconds, clean(question))
+
+    def visit(self, token: str, place: int, question: str = DEFAULT_QUESTION) -> Visit | None:
+        """Return what an annotator was shown at a place (1 for the first pair); None where nothing was shown yet.
+
+        Raises:
+            InputError: the link is not known.
+        """
+        with self.database.reading() as session:
+            row = assignments.assignment_at(session, queries.annotator_row(session, token), place)
+            return None if row is None else assignments.visit_of(session, row, question)
+
+    def latest(self, token: str, question: str = DEFAULT_QUESTION) -> int | None:
+        """Return the place of an annotator's latest answer; None before the first.
+
+        Raises:
+            InputError: the link is not known.
+        """
+        with self.database.reading() as session:
+            return assignments.last_place(session, queries.annotator_row(session, token).number, question)
+
+    # ---- what came of it -------------------------------------------------------------------------------------------
+
+    def judgements(self) -> list[Judgement]:
+        """Return all answers about pairs that are no checks, in the order in which they were first given."""
+        with self.database.reading() as session:
+            return judgement_results.judgements(session)
+
+    def progress(self, question: str = DEFAULT_QUESTION) -> Progress:
+        """Count how far the evaluation is, and each annotator.
+
+        Args:
+            question: the judgements of this question are counted; the checks of all questions say who passed.
+        """
+        with self.database.reading() as session:
+            return judgement_results.progress(session, question)
+
+
+def new_token() -> str:
+    """Draw the secret part of a link: 128 bits."""
+    return secrets.token_urlsafe(16)

@@ -1,0 +1,104 @@
+"""Rows and the records that they hold, and what several parts of the storage ask of the database.
+
+Every function works within the transaction of the session that it is given.
+"""
+
+from collections.abc import Mapping
+
+from sqlalchemy import case, func, select
+from sqlalchemy.orm import Session
+
+from polyagents.errors import InputError
+from polyagents.human_eval.records import PASS_SHARE, Conversation, ConversationPair, Side, Utterance
+from polyagents.human_eval.storage.database_tables import (
+    AnnotatorRow,
+    AnswerRow,
+    AssignmentRow,
+    ConversationRow,
+    PairRow,
+)
+
+LARGEST = 2**31 - 1  # of a number in PostgreSQL
+
+SpeakerModels = Mapping[str, Mapping[str, str]]
+"""Conversation -> speaker -> model."""
+
+# ---- rows and records ----------------------------------------------------------------------------------------------
+
+
+def conversation_row(conversation: Conversation) -> ConversationRow:
+    """Make the row that stores a conversation."""
+    return ConversationRow(
+        name=conversation.name,
+        turns=[[turn.speaker, turn.text] for turn in conversation.turns],
+        models=dict(conversation.models),
+        context=list(conversation.context),
+        source=conversation.source,
+    )
+
+
+def conversation_of(row: ConversationRow) -> Conversation:
+    """Read a conversation from its row."""
+    turns = tuple(Utterance(speaker, text) for speaker, text in row.turns)
+    return Conversation(row.name, turns, row.models, tuple(row.context), row.source)
+
+
+def pair_row(pair: ConversationPair) -> PairRow:
+    """Make the row that stores a pair."""
+    first, second = pair.sides
+    return PairRow(
+        name=pair.name,
+        conversation_0=first.conversation,
+        speaker_0=first.speaker,
+        conversation_1=second.conversation,
+        speaker_1=second.speaker,
+        right=pair.right,
+    )
+
+
+def pair_of(row: PairRow) -> ConversationPair:
+    """Read a pair from its row."""
+    sides = (Side(row.conversation_0, row.speaker_0), Side(row.conversation_1, row.speaker_1))
+    return ConversationPair(row.name, sides, row.right)
+
+
+# ---- what is judged ------------------------------------------------------------------------------------------------
+
+
+def models_by_conversation(session: Session) -> SpeakerModels:
+    """Return who spoke in every conversation."""
+    rows = session.execute(select(ConversationRow.name, ConversationRow.models))
+    return {row.name: row.models for row in rows}
+
+
+def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
+    """Return the models of a pair's sides."""
+    return models[row.conversation_0][row.speaker_0], models[row.conversation_1][row.speaker_1]
+
+
+# ---- who judges ----------------------------------------------------------------------------------------------------
+
+
+def annotator_row(session: Session, token: str) -> AnnotatorRow:
+    """Find the annotator of a link.
+
+    Raises:
+        InputError: the link belongs to nobody.
+    """
+    row = session.scalars(select(AnnotatorRow).where(AnnotatorRow.token == token)).first()
+    if row is None:
+        raise InputError("This link is not known here; ask for a new one where you got it.")
+    return row
+
+
+def failed_annotators(session: Session) -> set[int]:
+    """Return the numbers of the annotators who got too few onboarding checks right."""
+    right = func.sum(case((AnswerRow.choice == PairRow.right, 1), else_=0))
+    checks = (
+        select(AssignmentRow.annotator, right, func.count())
+        .join(AnswerRow, AnswerRow.assignment == AssignmentRow.number)
+        .join(PairRow, PairRow.number == AssignmentRow.pair)
+        .where(PairRow.right.is_not(None))
+        .group_by(AssignmentRow.annotator)
+    )
+    return {annotator for annotator, correct, count in session.execute(checks) if correct < PASS_SHARE * count}

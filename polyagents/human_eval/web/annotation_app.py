@@ -1,0 +1,92 @@
+"""The application in which annotators judge pairs, with the organiser's page."""
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.web.blind import halves
+from polyagents.human_eval.web.forms import REASON, read_answer, whole
+from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
+from polyagents.human_eval.web.questions import AnnotationQuestion
+from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
+
+
+def create_app(store: EvaluationStore, question: AnnotationQuestion, organiser: str) -> ASGIApp:
+    """Make an ASGI application that asks one question about the pairs of a store.
+
+    Args:
+        store: stays open as long as the application runs.
+        question: to all annotators.
+        organiser: the secret part of the organiser's link.
+    """
+    pages = AnnotationPages(store, question, organiser)
+    return application(
+        [
+            Route(ANNOTATE_PATH + "{token}", pages.next),
+            Route(ANNOTATE_PATH + "{token}", pages.answer, methods=["POST"]),
+            Route(ANNOTATE_PATH + "{token}/{place}", pages.pair),
+            Route(PROGRESS_PATH + "{token}", pages.progress),
+        ]
+    )
+
+
+class AnnotationPages:
+    """All pages of one evaluation."""
+
+    def __init__(self, store: EvaluationStore, question: AnnotationQuestion, organiser: str):
+        self.store, self.question, self.organiser = store, question, organiser
+
+    def next(self, request: Request) -> Response:
+        """Answer an annotator's link: lead on to the pair that is next, or thank."""
+        token = known_token(self.store, request)
+        assignment = self.store.next_assignment(token, self.question.text)
+        if assignment is None:
+            return page("thanks.html", link=ANNOTATE_PATH + token, last=self.store.latest(token, self.question.text))
+        return RedirectResponse(f"{ANNOTATE_PATH}{token}/{assignment.place}", 303)
+
+    def pair(self, request: Request) -> Response:
+        """Show a pair, to be judged, or with the latest answer, to be changed."""
+        token, place = known_token(self.store, request), whole(request.path_params["place"])
+        found = self.store.visit(token, place, self.question.text)
+        if found is None:
+            raise HTTPException(404, f"Pair {place} has not been shown to you yet; go on where you are.")
+        if found.closed:
+            raise HTTPException(409, f"Pair {place} has its answer; only your latest answer can be changed.")
+        return page(
+            "pair.html",
+            link=ANNOTATE_PATH + token,
+            question=self.question.text,
+            visit=found,
+            halves=halves(found.assignment, self.question.choice),
+            longest=REASON,
+        )
+
+    async def answer(self, request: Request) -> Response:
+        """Store an answer; it is on the disk before the page says so. The same one again changes nothing."""
+        token = await run_in_threadpool(known_token, self.store, request)
+        given = await read_answer(request)
+        await run_in_threadpool(
+            self.store.answer,
+            token,
+            given.assignment,
+            given.choice,
+            given.reason,
+            given.seconds,
+            question=self.question.text,
+        )
+        return RedirectResponse(ANNOTATE_PATH + token, 303)
+
+    def progress(self, request: Request) -> Response:
+        """Show the organiser's page."""
+        check_organiser(request, self.organiser)
+        return page(
+            "progress.html",
+            question=self.question.text,
+            progress=self.store.progress(self.question.text),
+            links=str(request.base_url).rstrip("/") + ANNOTATE_PATH,
+            ago=ago,
+        )

@@ -1,0 +1,110 @@
+"""What all pages of human evaluation have in common: templates, errors, headers, who may see them.
+
+Every page works without JavaScript. The token in a link is all that a visitor needs and all that protects it, so no
+page names it to another site, and nothing is kept in caches.
+"""
+
+import hmac
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from polyagents.console import duration
+from polyagents.errors import InputError
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.web.links import ANNOTATE_PATH
+from polyagents.serving import guard
+
+HERE, SHARED = Path(__file__).parent, Path(guard.__file__).parent  # the look is that of `polyagents serve`
+PAGES = Environment(
+    loader=FileSystemLoader([HERE / "templates", SHARED / "templates"]),
+    autoescape=select_autoescape(),
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+POLICY = "Content-Security-Policy"
+HEADERS = guard.HEADERS | {POLICY: guard.HEADERS[POLICY].replace("form-action 'none'", "form-action 'self'")}
+
+
+def application(routes: Sequence[BaseRoute]) -> ASGIApp:
+    """Make an ASGI application with these pages, whose errors are pages, too."""
+    app = Starlette(
+        routes=[
+            *routes,
+            Mount("/static", StaticFiles(directory=HERE / "static", packages=[("polyagents.serving", "static")])),
+        ],
+        exception_handlers={
+            HTTPException: lambda request, error: sorry(request, error.status_code, error.detail, error.headers),
+            guard.Refused: lambda request, error: sorry(request, error.status, error.sentence, error.headers),
+            InputError: lambda request, error: sorry(request, 422, str(error)),
+            # Is raised again once it is answered, and uvicorn logs it.
+            Exception: lambda request, _: sorry(request, 500, "This did not work here; try again in a while."),
+        },
+    )
+    app.router.redirect_slashes = False
+    return with_headers(app)
+
+
+def known_token(store: EvaluationStore, request: Request) -> str:
+    """Return the token of a link, if it is known.
+
+    Raises:
+        HTTPException: 404.
+    """
+    try:
+        token = store.annotator(request.path_params["token"]).token
+    except InputError as error:
+        raise HTTPException(404, str(error)) from error
+    request.state.link = ANNOTATE_PATH + token
+    return token
+
+
+def check_organiser(request: Request, organiser: str) -> None:
+    """Refuse whoever has not the organiser's link.
+
+    Raises:
+        HTTPException: 404.
+    """
+    if not hmac.compare_digest(request.path_params["token"].encode(), organiser.encode()):
+        raise HTTPException(
+            404, "This is not the organiser's link; the command that serves these pages prints it when it starts."
+        )
+
+
+def page(template: str, status: int = 200, headers: Any = None, **values: Any) -> Response:
+    """Render a page of a template."""
+    return HTMLResponse(PAGES.get_template(template).render(values), status, headers)
+
+
+def sorry(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
+    """Render a page that says in one sentence what was wrong, and leads back to where an annotator is."""
+    sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page takes no such request."}
+    link = getattr(request.state, "link", None)
+    return page("sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)
+
+
+def ago(moment: str | None) -> str:
+    """Say how long a moment (UTC in ISO 8601) is past."""
+    if moment is None:
+        return "–"
+    passed = datetime.now(timezone.utc) - datetime.fromisoformat(moment)
+    return f"{duration(max(passed.total_seconds(), 0))} ago"
+
+
+def with_headers(app: ASGIApp) -> ASGIApp:
+    """Make an application whose responses have HEADERS."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, guard.with_headers(send, HEADERS))
+
+    return wrapped

@@ -1,0 +1,137 @@
+"""What every architecture offers to those who use it, and which architectures there are.
+
+There are two kinds. A two-tower architecture encodes context and candidate apart, so candidates can be encoded ahead,
+kept, and searched. A pair architecture reads both together. A further architecture meets one of the two protocols, is
+registered, and is then trained, evaluated, indexed, searched and served like those that are built in
+(docs/architecture.md shows one).
+"""
+
+import importlib.metadata
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+
+from torch import Tensor
+
+from polyagents.errors import InputError
+from polyagents.models.bi import BiEncoder
+from polyagents.models.cross import CrossEncoder
+from polyagents.models.encoder import Encoder
+from polyagents.models.options import RankingOptions
+from polyagents.models.poly import PolyEncoder
+from polyagents.models.query import Query
+from polyagents.models.reduction import ContextVectors
+from polyagents.models.tokens import Tokens
+
+ENTRY_POINTS = "polyagents.architectures"  # the group under which installed packages name theirs
+
+
+class Architecture(Protocol):
+    """What both kinds have.
+
+    Attributes:
+        short_name: what `polyagents train_model -m` takes.
+        label: what people call it.
+        options_type: the class of its options; its fields are the flags of its agent.
+        logit_scale: what the training loss multiplies the scores by.
+    """
+
+    short_name: ClassVar[str]
+    label: ClassVar[str]
+    options_type: ClassVar[type[RankingOptions]]
+    logit_scale: float
+
+
+@runtime_checkable
+class TwoTowerArchitecture(Architecture, Protocol):
+    """Context and candidate are encoded apart; `two_towers.TwoTowers` has all of it but vectors and score.
+
+    Attributes:
+        context_encoder: encodes contexts.
+        candidate_encoder: encodes candidates; it may be the same.
+    """
+
+    context_encoder: Encoder
+    candidate_encoder: Encoder
+
+    def context_vectors(self, chunk: Tokens) -> ContextVectors:
+        """Encode a chunk of contexts: [b, T] -> vectors [b, M, D] and mask [b, M]."""
+        ...
+
+    def candidate_vectors(self, chunk: Tokens) -> Tensor:
+        """Encode a chunk of candidates: [c, T] -> [c, D]."""
+        ...
+
+    def encode_context(self, tokens: Tokens) -> ContextVectors:
+        """Encode contexts [B, T], chunk by chunk: vectors [B, M, D] and mask [B, M]."""
+        ...
+
+    def encode_candidates(self, tokens: Tokens) -> Tensor:
+        """Encode candidates [C, T], chunk by chunk: [C, D]."""
+        ...
+
+    def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
+        """Score candidates [C, D], or [B, C, D], for context vectors [B, M, D]: [B, C] fp32."""
+        ...
+
+    def upper_bound(self, largest: Tensor) -> Tensor | None:
+        """Bound scores by the largest dot products [n, B] (models/query.py); None where no bound is known."""
+        ...
+
+    def query(self, context: ContextVectors) -> Query:
+        """Encoded contexts, as what a large set of candidates is searched for."""
+        ...
+
+
+@runtime_checkable
+class PairArchitecture(Architecture, Protocol):
+    """Context and candidate are read together.
+
+    Attributes:
+        encoder: reads pairs.
+    """
+
+    encoder: Encoder
+
+    def pair_scores(self, chunk: Tokens) -> Tensor:
+        """Score a chunk of pairs: [p, T] -> [p]."""
+        ...
+
+    def score_pairs(self, pairs: Tokens) -> Tensor:
+        """Score pairs [P, T], chunk by chunk: [P] fp32."""
+        ...
+
+
+def reads_pairs(architecture: type) -> bool:
+    """Whether a class is of the kind that reads context and candidate together."""
+    return hasattr(architecture, "pair_scores")
+
+
+Registered = TypeVar("Registered", bound=type)
+ARCHITECTURES: dict[str, type] = {kind.__name__: kind for kind in (BiEncoder, PolyEncoder, CrossEncoder)}
+
+
+def register(architecture: Registered) -> Registered:
+    """Make an architecture known by the name of its class, as a decorator does; its agent is `polyagents:<name>`."""
+    ARCHITECTURES[architecture.__name__] = architecture
+    return architecture
+
+
+def is_known(name: str) -> bool:
+    """Whether there is an architecture of this name: built in, registered, or named by an installed package."""
+    if name not in ARCHITECTURES:
+        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
+            register(entry.load())
+    return name in ARCHITECTURES
+
+
+def find(name: str) -> type:
+    """The architecture of a name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not is_known(name):
+        raise InputError(
+            f"There is no architecture {name}; there are {', '.join(sorted(ARCHITECTURES))}. One of another package is "
+            f"found when that package is installed, or has been imported."
+        )
+    return ARCHITECTURES[name]

@@ -1,0 +1,118 @@
+"""Agents of ParlAI that people chat with: how they are loaded, and how they reply to a whole chat at once."""
+
+import contextlib
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from parlai.core.agents import Agent, add_datapath_and_model_args, create_agent
+from parlai.core.message import Message
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.core.torch_ranker_agent import TorchRankerAgent
+
+from polyagents.errors import InputError
+from polyagents.ranker import quiet
+
+CONTEXT = "context"  # ParlAI's id of who says a persona or topic
+
+
+class ParlaiPartner:
+    """An agent that forgets everything before it reads a chat, and reads it as if it had taken part."""
+
+    def __init__(self, agent: Agent):
+        self.agent = agent
+
+    def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
+        """Return what the agent says next.
+
+        Args:
+            persona: what the agent reads before the chat; "" where there is none.
+            messages: what was said so far; the first, third, ... are the person's.
+            seed: seeds Python's and torch's generators, for agents that draw.
+
+        Raises:
+            InputError: it has nothing left to say.
+        """
+        seed_all(seed)
+        self.agent.reset()
+        if persona:
+            self.agent.observe(Message({"id": CONTEXT, "text": persona, "episode_done": False}))
+        for place, text in enumerate(messages):
+            if place % 2 == 0:
+                self.agent.observe(Message({"id": "human", "text": text, "episode_done": False}))
+            elif hasattr(self.agent, "self_observe"):  # others do not remember what they said in a living chat, either
+                self.agent.self_observe(Message({"text": text, "episode_done": False}))
+        with naming_the_flag([self.agent]):
+            return self.agent.act().get("text") or ""
+
+
+def command_options(arguments: Sequence[str], own: Mapping[str, Any]) -> Opt:
+    """Parse the flags of ParlAI, of a task and of a model for a chat.
+
+    Args:
+        arguments: the command line.
+        own: values that ParlAI does not know, which are added to the result.
+    """
+    parser = ParlaiParser(True, True)
+    parser.set_defaults(interactive_mode=True, datatype="valid", batchsize=1)
+    return Opt(parser.parse_args(list(arguments)) | dict(own))
+
+
+def load_agent(opt: Opt) -> Agent:
+    """Load the model that the options name.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    with quiet():
+        return create_agent(opt, requireModelExists=True)
+
+
+def load_other_agent(opt: Opt, model_file: str, model: str | None) -> Agent:
+    """Load a model beside the one of --model-file, with the flags that were given for all.
+
+    Args:
+        opt: of the command.
+        model_file: its file.
+        model: the agent that is to load it; None for the one that wrote it.
+    """
+    own = ("model", "model_file", "dict_file")
+    given = {flag: value for flag, value in opt["override"].items() if flag not in own} | {"interactive_mode": True}
+    given |= {"model": model} if model else {}
+    second = Opt(given | {"model_file": model_file, "override": given})
+    add_datapath_and_model_args(second)
+    return load_agent(second)
+
+
+@contextlib.contextmanager
+def naming_the_flag(agents: Iterable[Agent]) -> Iterator[None]:
+    """Say what to do where a ranker of ParlAI's has no candidate left."""
+    try:
+        yield
+    except IndexError as error:
+        if any(isinstance(agent, TorchRankerAgent) for agent in agents):
+            raise InputError(
+                f"A model has said all of its candidates, and does not repeat itself ({error}); give "
+                f"--repeat-blocking-heuristic false, or a larger --fixed-candidates-path."
+            ) from error
+        raise
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that agents draw from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def candidates_file(opt: Opt) -> str:
+    """Find the candidates that a model of ours replies with; the list of its task is written where it is missing.
+
+    Args:
+        opt: the options of a chat with the model.
+
+    Raises:
+        InputError: the candidates cannot be found, or the model cannot be loaded.
+    """
+    return str(load_agent(opt).fixed_candidates_path)

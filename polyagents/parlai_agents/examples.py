@@ -1,0 +1,61 @@
+"""What a batch of ParlAI's holds for a ranker: contexts, labels and candidates, as texts and as token ids."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polyagents.ranking.candidate_set import Candidate, Label
+
+
+@dataclass(frozen=True)
+class Examples:
+    """B examples.
+
+    Attributes:
+        contexts: token ids of their contexts.
+        texts: the contexts as texts.
+        labels: what answers each; None for an example that has no label.
+        given: the candidates that came with each; None where none came with any.
+    """
+
+    contexts: list[list[int]]
+    texts: list[str]
+    labels: list[Label | None]
+    given: list[list[Candidate]] | None
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether any example has a label."""
+        return any(label is not None for label in self.labels)
+
+
+def examples_of(observations: Sequence[Mapping[str, Any]]) -> Examples:
+    """The examples of observations that have a context."""
+    given = [candidates_of(one) for one in observations]
+    return Examples(
+        [one["text_vec"].tolist() for one in observations],
+        [one["full_text"] for one in observations],
+        [label_of(one) for one in observations],
+        [own or [] for own in given] if any(own is not None for own in given) else None,
+    )
+
+
+def label_of(observation: Mapping[str, Any]) -> Label | None:
+    """The label that ParlAI drew of an observation's labels, and all of them; None where it has none."""
+    for field in ("labels", "eval_labels"):
+        if observation.get(f"{field}_choice"):
+            text, ids = observation[f"{field}_choice"], observation[f"{field}_vec"].tolist()
+            return Label(Candidate(text, tuple(ids)), tuple(observation[field]))
+    return None
+
+
+def candidates_of(observation: Mapping[str, Any]) -> list[Candidate] | None:
+    """The candidates of an observation; None where it brings none, or they are not asked for."""
+    vectors = observation.get("label_candidates_vecs")
+    if vectors is None:
+        return None
+    pairs = zip(observation["label_candidates"], vectors, strict=True)
+    return [Candidate(text, tuple(ids.tolist())) for text, ids in pairs]

@@ -1,0 +1,104 @@
+"""From ParlAI's observations to batches of token ids: [S] context [S], and every candidate between its [S]."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from parlai.core.torch_agent import Batch
+from parlai.core.torch_ranker_agent import TorchRankerAgent
+from torch import Tensor
+
+from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.parlai_agents.examples import examples_of
+from polyagents.ranking.model import RankingModel
+
+Phase = dict[str, bool]
+OWN_CANDIDATES = ("inline", "batch-all-cands", "batch+inline")  # sources that read the candidates of an example
+
+
+class ObservingAgent(TorchRankerAgent):
+    """What a ranker makes of observations.
+
+    Attributes:
+        ranking: the model, with its tokenizer and its options.
+        dict: its tokenizer, as ParlAI asks for it.
+        phase: whether the batch before was trained on, under "training"; all clones share it.
+    """
+
+    ranking: RankingModel
+    dict: TextDictionary
+    phase: Phase
+
+    def _set_text_vec(self, obs: Any, history: Any, truncate: int | None) -> Any:
+        """TorchAgent: the context's ids, between its [S], from the history, whose turns are tokenised once."""
+        ids = history.get_history_vec()
+        if obs.get("text") is None or ids is None:
+            return obs
+        context = self.dict.ready.context(ids, truncate)
+        obs.force_set("full_text", history.get_history_str())
+        obs.force_set("text_vec", torch.tensor(context))
+        obs.force_set("context_original_length", len(ids) + 2)
+        obs.force_set("context_truncate_rate", len(ids) + 2 > len(context))
+        obs.force_set("context_truncated_length", len(ids) + 2 - len(context))
+        return obs
+
+    def _vectorize_text_with_truncate_stats(
+        self,
+        text: str,
+        add_start: bool = False,
+        add_end: bool = False,
+        truncate: int | None = None,
+        truncate_left: bool = True,
+    ) -> tuple[Tensor, int, bool]:
+        """TorchAgent's way to a label's ids. Every candidate is between its [S], whatever the caller says."""
+        ids = self.dict.txt2vec(text)
+        candidate = self.dict.ready.candidate(ids, truncate)
+        return torch.tensor(candidate), len(ids) + 2, len(ids) + 2 > len(candidate)
+
+    def _set_label_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> None:
+        """TorchAgent's, which fails on an empty list of labels, and takes an empty label for one."""
+        for field in ("labels", "eval_labels"):
+            if field in obs and not any(obs[field] or ()):
+                return
+        super()._set_label_vec(obs, add_start, add_end, truncate)
+
+    def _set_label_cands_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> Any:
+        """TorchRankerAgent: the candidates' ids, in one call of the tokenizer, and only where they are used."""
+        source = self.candidates if "labels" in obs else self.eval_candidates
+        if source in OWN_CANDIDATES and obs.get("label_candidates"):
+            texts = list(obs["label_candidates"])
+            obs.force_set("label_candidates", texts)
+            obs.force_set("label_candidates_vecs", [torch.tensor(c.ids) for c in self.ranking.candidates(texts)])
+        return obs
+
+    def is_valid(self, obs: Any) -> bool:
+        """TorchRankerAgent's, and what has no context is no example; in training, nor is what has no label."""
+        learns = "labels" in obs
+        has_label = obs.get("labels_vec") is not None
+        return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (has_label or not learns)
+
+    def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
+        """TorchAgent's, with our own view of the examples; a batch without any is still one of training, or not."""
+        batch: Batch = super().batchify(obs_batch, sort=sort)
+        batch.is_training = self._is_training_batch(obs_batch)
+        valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
+        batch.examples = examples_of([obs_batch[i] for i in valid])
+        if batch.valid_indices is None:  # batch_act records nothing for nobody, but asks
+            batch.valid_indices = torch.tensor([], dtype=torch.long)
+        return batch
+
+    def _is_training_batch(self, obs_batch: Sequence[Any]) -> bool:
+        """Whether a batch is trained on.
+
+        ParlAI tells by the labels. Where a batch has none at all, it is what the batch before it was: other processes
+        train on theirs, and wait for this one.
+        """
+        if any("labels" in obs for obs in obs_batch):
+            self.phase["training"] = True
+        elif any("eval_labels" in obs for obs in obs_batch):
+            self.phase["training"] = False
+        return self.phase["training"]
+
+    def share(self) -> Any:
+        """TorchRankerAgent's, and what all clones have in common."""
+        return super().share() | {"phase": self.phase, "ranking": self.ranking}

@@ -1,0 +1,239 @@
+"""The rankers on ParlAI's TorchRankerAgent: ParlAI's messages in, the model's ranking out.
+
+observe -> token ids (observing.py) -> examples (examples.py) -> candidates (batch_candidates.py, fixed_candidates.py)
+-> scores of the model (ranking/) -> a reply and its metrics (replies.py).
+"""
+
+import functools
+import os
+from typing import Any
+from unittest import mock
+
+import torch
+from parlai.core import torch_ranker_agent
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.core.torch_agent import Batch, Output
+from parlai.utils import logging
+from parlai.utils.distributed import is_primary_worker
+from torch import Tensor
+
+from polyagents.console import say
+from polyagents.errors import InputError
+from polyagents.index.builder import CandidateEncoder
+from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.manifest import Manifest
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import read_candidates
+from polyagents.models.architecture import find
+from polyagents.models.encoder import Encoder
+from polyagents.parlai_agents import checkpoint, flags
+from polyagents.parlai_agents.base_agent import is_training_command
+from polyagents.parlai_agents.batch_candidates import TrainingCandidates, evaluation_candidates
+from polyagents.parlai_agents.examples import Examples
+from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, FixedCandidates, located
+from polyagents.parlai_agents.model_agent import ModelAgent
+from polyagents.parlai_agents.observing import ObservingAgent
+from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics, training_metrics
+from polyagents.parlai_agents.task_candidates import write_task_candidates
+from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.training import distributed
+from polyagents.training.distillation import Distillation, load_teacher
+from polyagents.training.gradient_cache import GradientCache
+from polyagents.training.losses import ranking_loss
+from polyagents.training.scoring import training_scores
+from polyagents.zoo.resolve import zoo_file
+
+
+class RankerAgent(ModelAgent, ObservingAgent):
+    """A ranker of any architecture; a subclass says of which.
+
+    Attributes:
+        ranking: the model that all clones share, with its tokenizer and its options.
+        fixed: the candidates of `--fixed-candidates-path`; None where none are asked for.
+    """
+
+    fixed_candidates_path: str
+    fixed: FixedCandidates | None
+
+    @classmethod
+    def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
+        """TorchRankerAgent's flags, the architecture's, and the paper's training settings as defaults (5.1)."""
+        super().add_cmdline_args(parser, partial_opt=partial_opt)
+        flags.add_ranker_flags(parser, find(cls.architecture), is_training_command(partial_opt))
+        return parser
+
+    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
+        self.parlai_model = self._decide_start(opt) if shared is None else None
+        self.recall_at = flags.read_recall_at(opt)
+        training = self._is_training_run(opt)
+        self.phase = {"training": training} if shared is None else shared["phase"]
+        if shared is not None:
+            self.ranking = shared["ranking"]
+        # ParlAI would wrap the model in DistributedDataParallel; the gradients are averaged by us (distributed.py).
+        with mock.patch.object(torch_ranker_agent, "is_distributed", lambda: False):
+            super().__init__(opt, shared)
+        self.replies = Replies(self.opt, self.rank_top_k)
+        if shared is None:
+            self.distillation: Distillation | None = None
+            self.training_candidates = TrainingCandidates(self.opt, self.ranking, self.random)
+            if training:
+                self._begin_training()
+
+    def _begin_training(self) -> None:
+        distributed.same_weights(self.ranking.module)
+        if self.opt["compile"]:
+            for encoder in {module for module in self.ranking.module.modules() if isinstance(module, Encoder)}:
+                encoder.compile_backbone()
+        if file := self.opt.get("teacher_model_file"):
+            teacher = load_teacher(zoo_file(file, self.opt.get("datapath")), self.ranking.device)
+            self.distillation = Distillation(teacher, self.opt["distillation_loss"], self.opt["teacher_negatives"])
+        self.begin_run()
+        if self.resumed is not None:
+            checkpoint.restore(self.resumed, self.training_candidates, distributed.rank())
+
+    def state_dict(self) -> dict[str, Any]:
+        """BaseAgent's, and what a resumed run draws from."""
+        return super().state_dict() | {"draws": checkpoint.draws(self.training_candidates)}
+
+    # ---- fixed candidates ------------------------------------------------------------------------------------------
+
+    def set_vocab_candidates(self, shared: dict[str, Any] | None) -> None:
+        """TorchRankerAgent's word candidates: refused in flags.py; its share() wants the names."""
+        self.vocab_candidates = self.vocab_candidate_vecs = self.vocab_candidate_encs = None
+
+    def set_fixed_candidates(self, shared: dict[str, Any] | None) -> None:
+        """TorchRankerAgent: the candidates of `--fixed-candidates-path`, or all of the task."""
+        # Its share() wants these names; nothing is kept under them.
+        self.fixed_candidates = self.fixed_candidate_vecs = self.fixed_candidate_encs = None
+        self.num_fixed_candidates = 0
+        self.fixed = None if shared is None else shared["fixed"]
+        if shared is None and "fixed" in (self.candidates, self.eval_candidates):
+            path = self.fixed_candidates_path or self.get_task_candidates_path()
+            self.fixed_candidates_path = located(path, self.opt.get("datapath"))
+            self.fixed = FixedCandidates(self.fixed_candidates_path, self.ranking, self._encode_file)
+            # What is wrong with the file is said now, and the first message of a chat need not wait.
+            _ = self.fixed.listed if self._is_training_run(self.opt) else self.fixed.texts
+
+    def _encode_file(self, path: str) -> EncodedCandidates:
+        """Candidates with their vectors, kept beside the model file while the weights do not change any more."""
+        assert isinstance(self.ranking, TwoTowerModel)
+        file = self.opt.get("model_file")
+        writable = file and os.access(os.path.dirname(os.path.abspath(file)), os.W_OK)
+        if self._is_training_run(self.opt) or not writable:
+            return InMemoryCandidates.encode(read_candidates(path), self.ranking.encode_texts)
+        folder = f"{file}.{os.path.splitext(os.path.basename(path))[0]}.index"
+        before = Manifest.read(folder)  # build_index may have been there, and asked for less
+        stored_as = "fp32" if before is None else before.stored_as
+        return CandidateStore.build(path, folder, CandidateEncoder.of(self.ranking, stored_as))
+
+    def get_task_candidates_path(self) -> str:
+        """TorchRankerAgent's list of all candidates of the task, beside the model file."""
+        if not self.opt.get("model_file"):
+            raise InputError("Fixed candidates need --fixed-candidates-path, a text file with one candidate per line.")
+        return write_task_candidates(self.opt)
+
+    def share(self) -> dict[str, Any]:
+        """ObservingAgent's, and the fixed candidates: clones share the weights, so what goes stale for one does for all."""
+        return dict(super().share()) | {"fixed": self.fixed}
+
+    # ---- training --------------------------------------------------------------------------------------------------
+
+    def train_step(self, batch: Batch) -> Output | None:
+        """TorchRankerAgent: one update (or one part of an accumulated one).
+
+        A process whose own batch is empty takes part all the same: the others wait for its share of the work.
+        """
+        examples: Examples = batch.examples
+        counts = distributed.gathered(len(examples))
+        if not sum(counts):
+            return None
+        self.model.train()
+        self.ranking.weights_changed()  # they are about to
+        if self.fixed is not None:
+            self.fixed.forget_vectors()
+        self.zero_grad()
+        losses, sides = self._training_losses(examples)
+        # The mean over all processes' examples, once their gradients are averaged.
+        self.backward(losses.sum() * len(counts) / sum(counts))
+        for side in sides:
+            side.backward()
+        self.update_params()
+        return Output()
+
+    def _training_losses(self, examples: Examples) -> tuple[Tensor, list[GradientCache]]:
+        """The loss of each example, [B], and what takes its gradient back."""
+        if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
+            return torch.zeros(0, device=self.device), []
+        candidates = self.training_candidates.of(self.candidates, examples, self.fixed)
+        assert candidates.labels is not None
+        labels, mask = candidates.labels.to(self.device), candidates.mask.to(self.device)
+        scores, sides = training_scores(self.ranking, examples.contexts, candidates, self.opt.get("chunk_tokens"))
+        logits = scores * self.module.logit_scale
+        losses = ranking_loss(logits, labels, mask)
+        self._record({"mean_loss": averages(losses.detach())})
+        self._record(training_metrics(scores.detach(), labels, mask))
+        if self.distillation is not None and len(examples):
+            taught = self.distillation.losses(examples.texts, candidates, logits)
+            self._record({"distillation_loss": averages(taught.detach())})
+            losses = losses + taught
+        self._report_failure(losses.detach(), examples)
+        return losses, sides
+
+    def _report_failure(self, losses: Tensor, examples: Examples) -> None:
+        """Name the examples whose loss is no number; `update_params` will not train on them."""
+        wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
+        if not wrong:
+            return
+        report = logging.error if is_primary_worker() else say  # ParlAI silences the log of the others
+        label = examples.labels[wrong[0]]
+        report(
+            f"Update {self._number_training_updates + 1}: the loss of {len(wrong)} of {len(losses)} examples is not "
+            f"finite, and the batch is not trained on. The first: {examples.texts[wrong[0]]!r} -> "
+            f"{None if label is None else label.candidate.text!r}"
+        )
+
+    # ---- evaluation and chat ---------------------------------------------------------------------------------------
+
+    def eval_step(self, batch: Batch) -> Output | None:
+        """TorchRankerAgent: rank, reply, and measure where there are labels."""
+        examples: Examples = batch.examples
+        if not len(examples):
+            return None
+        self.model.eval()
+        if self.eval_candidates != "fixed":
+            candidates = evaluation_candidates(self.opt, self.eval_candidates, examples)
+            scores = self.ranking.scores(examples.contexts, candidates).cpu()
+        else:
+            assert self.fixed is not None
+            if not examples.labelled:
+                return self.replies.of_fixed(self.fixed, examples.contexts, self._said())
+            scores, candidates = self.fixed.scores_with_labels(examples.contexts, examples.labels)
+        if candidates.labels is not None:
+            self._record(evaluation_metrics(scores, candidates, self.module.logit_scale, self.recall_at))
+        return self.replies.of_scores(scores.numpy(), candidates)
+
+    def _record(self, metrics: Metrics) -> None:
+        for name, values in metrics.items():
+            self.record_local_metric(name, values)
+
+    def _said(self) -> set[str]:
+        """Lines of the conversation so far, which a chat leaves out unless nothing else remains."""
+        if not self.opt.get("repeat_blocking_heuristic", True):
+            return set()
+        return {line for text in self.history.history_raw_strings for line in text.split("\n")}
+
+    # TorchRankerAgent is abstract here; its train_step and eval_step, which call it, are replaced above.
+    def score_candidates(self, batch: Batch, cand_vecs: Any, cand_encs: Any = None) -> Any:
+        """Not used: the model scores in `train_step` and `eval_step`."""
+        raise AssertionError("train_step and eval_step score for themselves")
+
+
+@functools.cache
+def agent_class(architecture: str) -> type[RankerAgent]:
+    """The agent of an architecture: `polyagents:<architecture>` in ParlAI's commands."""
+    return type(
+        architecture,
+        (RankerAgent,),
+        {"architecture": architecture, "__module__": __name__, "__doc__": f"`-m polyagents:{architecture}`."},
+    )

@@ -1,0 +1,110 @@
+"""Ranked texts as ParlAI's replies, and the metrics beside them."""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from parlai.core.metrics import AverageMetric
+from parlai.core.opt import Opt
+from parlai.core.torch_agent import Output
+from torch import Tensor
+
+from polyagents.index.top_k import top_k
+from polyagents.parlai_agents.fixed_candidates import FixedCandidates
+from polyagents.ranking.candidate_set import CandidateSet, label_ranks
+from polyagents.training.losses import ranking_loss
+
+TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
+
+Metrics = dict[str, "list[AverageMetric | None]"]
+"""A value for each example; None where an example has nothing to measure."""
+
+
+def evaluation_metrics(
+    scores: Tensor, candidates: CandidateSet, logit_scale: float, recall_at: Sequence[int]
+) -> Metrics:
+    """Loss, rank, mrr, and the hits@k that ParlAI's teachers do not count already.
+
+    Args:
+        scores: [B, C] on the CPU.
+        candidates: what they are of, with labels.
+        logit_scale: what the loss multiplies them by.
+        recall_at: the k that are reported.
+    """
+    assert candidates.labels is not None
+    labelled = (candidates.labels >= 0).tolist()
+    loss = ranking_loss(scores * logit_scale, candidates.labels.clamp(min=0), candidates.mask)
+    ranks = label_ranks(scores, candidates.right, candidates.real)
+    metrics = {"loss": loss} | rank_metrics(ranks)
+    metrics |= {f"hits@{k}": (ranks <= k).float() for k in recall_at if k not in TEACHER_RECALL_AT}
+    return {name: averages(values, labelled) for name, values in metrics.items()}
+
+
+def training_metrics(scores: Tensor, labels: Tensor, mask: Tensor) -> Metrics:
+    """How the labels of a training batch rank among what its loss counts: scores [B, C], labels [B], mask [B, C]."""
+    is_label = torch.zeros_like(mask).scatter(1, labels.unsqueeze(1), True)
+    ranks = label_ranks(scores, is_label, mask)
+    metrics = {"train_accuracy": (ranks == 1).float()} | rank_metrics(ranks)
+    return {name: averages(values) for name, values in metrics.items()}
+
+
+def rank_metrics(ranks: Tensor) -> dict[str, Tensor]:
+    """The rank of each label, and its reciprocal."""
+    return {"rank": ranks, "mrr": ranks.float().reciprocal()}
+
+
+def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[AverageMetric | None]":
+    """A metric for each of B values; none where nothing was measured."""
+    listed = values.tolist()
+    return [
+        AverageMetric(value) if wanted else None
+        for value, wanted in zip(listed, measured or [True] * len(listed), strict=True)
+    ]
+
+
+class Replies:
+    """Ranked texts -> replies, by ParlAI's flags."""
+
+    def __init__(self, opt: Opt, rank_top_k: int):
+        self.opt = opt
+        self.ranked_texts = int(rank_top_k if rank_top_k > 0 else opt["cap_num_predictions"])
+
+    def of_scores(self, scores: np.ndarray, candidates: CandidateSet) -> Output:
+        """The best texts of every example, highest score first; a label comes after what ties with it."""
+        # ParlAI's teachers count their hits in this list.
+        k = self.ranked_texts if candidates.labels is None else max(self.ranked_texts, *TEACHER_RECALL_AT)
+        ranked, values = [], []
+        for example, row in enumerate(scores):
+            texts = candidates.of(example)
+            row = row[: len(texts)]
+            right = None if candidates.labels is None else candidates.right[example, : len(texts)].numpy()
+            index = top_k(row, max(k, 1), right)
+            ranked.append([texts[i] for i in index])
+            values.append([float(row[i]) for i in index])
+        return self._output(ranked, values)
+
+    def of_fixed(self, fixed: FixedCandidates, contexts: Sequence[Sequence[int]], said: set[str]) -> Output:
+        """The best of the fixed candidates, without what was said already, unless nothing else remains."""
+        spoken = {place for line in said if (place := fixed.find(line)) is not None}
+        k = max(self.ranked_texts, 1)
+        found, ranked, values = fixed.best(contexts, k + len(spoken)), [], []
+        for indices, scores in zip(found.indices, found.scores, strict=True):
+            fresh = [place for place, index in enumerate(indices) if index not in spoken] or range(len(indices))
+            ranked.append([fixed.texts[int(indices[place])] for place in fresh[:k]])
+            values.append([float(scores[place]) for place in fresh[:k]])
+        return self._output(ranked, values)
+
+    def _output(self, ranked: list[list[str]], values: list[list[float]]) -> Output:
+        if self.opt.get("inference", "max") == "topk":
+            chosen = [random.choice(texts[: self.opt["topk"]]) for texts in ranked]
+        else:
+            chosen = [texts[0] for texts in ranked]
+        if not self.opt.get("return_cand_scores"):
+            return Output(chosen, ranked)
+        # The second field is for people: `interactive --return-cand-scores true --display-add-fields top_replies`.
+        lines = [
+            [f"{score:9.4f}  {text}" for text, score in zip(texts, row, strict=True)]
+            for texts, row in zip(ranked, values, strict=True)
+        ]
+        return Output(chosen, ranked, sorted_scores=values, top_replies=lines)

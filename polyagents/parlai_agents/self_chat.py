@@ -1,0 +1,150 @@
+"""Conversations of models: two of them, or one with itself, begun as a task's dialogues are.
+
+They run in ParlAI's own world for self-chats, but for what that world begins with: ParlAI has personas for five tasks
+only, and draws them without a seed.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parlai.core.agents import Agent
+from parlai.core.opt import Opt
+from parlai.tasks.self_chat.worlds import SelfChatWorld
+
+from polyagents.errors import InputError
+from polyagents.parlai_agents.chat_partner import CONTEXT, naming_the_flag
+from polyagents.parlai_agents.task_messages import task_messages
+
+OWN = "your persona:"  # of who answers the message that it stands in
+PARTNER = "partner's persona:"
+SILENCE = "__SILENCE__"  # ParlAI's message of a partner who waits
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a dialogue of a task begins.
+
+    Attributes:
+        text: the first message.
+        personas: of the one who says it, and of the one who answers; "" where the task has none.
+    """
+
+    text: str
+    personas: tuple[str, str]
+
+
+class OpenedSelfChat(SelfChatWorld):
+    """A self-chat with a given beginning."""
+
+    def __init__(self, opt: Opt, agents: Sequence[Agent], opening: Opening):
+        self.opening = opening
+        super().__init__(opt, list(agents))
+
+    def init_openers(self) -> None:
+        """SelfChatWorld: read openers. The opening is there already."""
+
+    def get_contexts(self) -> list[str] | None:
+        """SelfChatWorld: what each agent reads before the first message; an empty message is left out."""
+        return list(self.opening.personas) if any(self.opening.personas) else None
+
+    def get_openers(self, episode_num: int) -> list[str]:
+        """SelfChatWorld: what the first agent says."""
+        return [self.opening.text]
+
+
+def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
+    """Draw beginnings from a task's dialogues, no dialogue twice; the same for the same seed.
+
+    Raises:
+        InputError: the task cannot be read, or has too few dialogues.
+    """
+    found = all_openings(opt, seed)
+    if len(found) < count:
+        raise InputError(
+            f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, and {count} are "
+            f"wanted; give a smaller --conversations, or another -dt."
+        )
+    return found[:count]
+
+
+def all_openings(opt: Opt, seed: int) -> list[Opening]:
+    """Read the beginnings of all dialogues of a task, in an order that the seed draws.
+
+    Where a task has only the persona of the one who answers, the one who opens gets that of another dialogue, as in
+    ParlAI.
+
+    Raises:
+        InputError: the task cannot be read, or nobody says anything in it.
+    """
+    first = [text for text in dict.fromkeys(first_messages(opt)) if without_personas(text) not in ("", SILENCE)]
+    if not first:
+        raise InputError(f"--task {opt['task']} has no opening in -dt {opt['datatype']}; give another -dt, or task.")
+    draw = random.Random(seed)
+    order = sorted(first, key=lambda _: draw.random())  # by random(), whose sequence Python promises to keep
+    return [opening_of(text, order[place - 1]) for place, text in enumerate(order)]
+
+
+def opening_of(text: str, other: str) -> Opening:
+    """Divide a first message into what each speaker reads, and what is said.
+
+    Args:
+        text: a first message of the task, persona lines first.
+        other: another one, whose persona is taken where the task does not give the partner's.
+    """
+    own = persona_in(text, OWN)
+    partner = persona_in(text, PARTNER).replace(PARTNER, OWN) or persona_in(other, OWN)
+    return Opening(without_personas(text), (partner, own))
+
+
+def persona_in(text: str, mark: str) -> str:
+    """Return the persona lines of one kind."""
+    return "\n".join(line for line in text.split("\n") if line.startswith(mark))
+
+
+def without_personas(text: str) -> str:
+    """Return what is said in a message."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith((OWN, PARTNER))).strip()
+
+
+def first_messages(opt: Opt) -> Iterator[str]:
+    """Read the first message of every dialogue of a task, in order.
+
+    Raises:
+        InputError: the task cannot be read.
+    """
+    fold = str(opt["datatype"]).split(":")[0]
+    once = "train:evalmode" if fold == "train" else fold
+    begins = True
+    for act in task_messages(Opt(opt | {"datatype": once, "interactive_task": False, "selfchat_task": False})):
+        if begins:
+            yield act.get("text") or ""
+        begins = act.get("episode_done", False)
+
+
+def self_chat(opt: Opt, agents: Sequence[Agent], opening: Opening, turns: int) -> list[tuple[str, str]]:
+    """Let two agents talk.
+
+    Args:
+        opt: the options of the command.
+        agents: the one that speaks first, and the one that answers.
+        opening: how the conversation begins; it is the first agent's first turn.
+        turns: how many turns each agent has.
+
+    Returns:
+        Who spoke ("0" or "1", the agent's place) and what, in order.
+
+    Raises:
+        InputError: a ranker of ParlAI's has no candidate left.
+    """
+    world = OpenedSelfChat(Opt(opt | {"selfchat_max_turns": turns + 1}), agents, opening)
+    spoken: list[tuple[str, str]] = []
+    while len(spoken) < 2 * turns:
+        with naming_the_flag(agents):
+            world.parley()
+        acts: list[dict[str, Any]] = world.get_acts()
+        spoken += [(str(place), act.get("text") or "") for place, act in enumerate(acts) if act.get("id") != CONTEXT]
+    for agent in agents:
+        agent.reset()
+    return spoken

@@ -1,0 +1,30 @@
+"""All labels of a model's task as a candidates file, read from the task where they are not there yet."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.scripts.build_candidates import build_cands
+
+from polyagents.files.atomic import write_text
+from polyagents.index.texts import read_candidates
+from polyagents.ranking.task_candidates import task_candidates_path
+
+
+def write_task_candidates(options: Mapping[str, Any]) -> str:
+    """The file of all labels of a model's task, beside the model file; written once, whole or not at all.
+
+    Args:
+        options: of the model; its `task` with the task's own flags, and `model_file`.
+    """
+    path = task_candidates_path(options["model_file"], options["task"])
+    if not os.path.exists(path):
+        opt = Opt(options)
+        opt |= {"outfile": f"{path}.tmp", "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
+        opt["num_examples"] = -1  # an evaluation of a few examples wants all candidates, too
+        build_cands(opt)
+        texts = sorted(read_candidates(f"{path}.tmp"))  # ParlAI writes them in the order of a hash table
+        os.remove(f"{path}.tmp")
+        write_text(path, "\n".join(texts))
+    return path

@@ -1,0 +1,116 @@
+"""The examples of a ParlAI task in an order that the seed decides, from any place on."""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from parlai.core.opt import Opt
+from parlai.core.teachers import create_task_agent_from_taskname
+from parlai.utils.data import DatatypeHelper
+
+from polyagents.errors import InputError
+
+
+class TextPair(NamedTuple):
+    """What was said, an utterance a line, what came next, and which of several tasks it is from."""
+
+    context: str
+    label: str
+    task: int = 0
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a training is.
+
+    Attributes:
+        windows: that are done.
+        updates: made of the one after them.
+        of: how many that one has; 0 where it is not begun.
+        total: updates in all.
+    """
+
+    windows: int = 0
+    updates: int = 0
+    of: int = 0
+    total: int = 0
+
+    def __float__(self) -> float:
+        """In windows."""
+        return self.windows + (self.updates / self.of if self.of else 0.0)
+
+
+class TaskReader:
+    """One teacher, read one message after the other.
+
+    ParlAI's teachers draw from Python's own generator. They get a state of it that is theirs alone, so that what they
+    draw does not depend on who else draws: after the same number of messages the same one follows.
+    """
+
+    def __init__(self, opt: Opt, seed: int):
+        """Open the task of `opt`.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        self.task = opt["task"]
+        self.state = (random.Random(seed).getstate(), np.random.RandomState(seed).get_state())
+        self.turns: list[str] = []
+        own = Opt(opt | {"batchsize": 1, "num_workers": 0, "load_from_checkpoint": False})
+        with self.own_state():
+            try:
+                self.teacher: Any = create_task_agent_from_taskname(own)[0]
+            except (OSError, RuntimeError) as error:
+                raise InputError(f"--task {self.task} cannot be read ({str(error).splitlines()[0]}).") from error
+        self.is_endless = DatatypeHelper.is_training(opt["datatype"])
+
+    @contextlib.contextmanager
+    def own_state(self) -> Iterator[None]:
+        """Put the teacher's generators in the place of everybody's."""
+        everybodys = (random.getstate(), np.random.get_state())
+        random.setstate(self.state[0])
+        np.random.set_state(self.state[1])
+        try:
+            yield
+        finally:
+            self.state = (random.getstate(), np.random.get_state())
+            random.setstate(everybodys[0])
+            np.random.set_state(everybodys[1])
+
+    def skip(self, messages: int) -> None:
+        """Skip the first `messages` messages: seek if the teacher can, otherwise read and discard them."""
+        if hasattr(self.teacher, "skip"):
+            self.teacher.skip(messages)
+        else:
+            self.read(messages)
+
+    def read(self, messages: int) -> list[TextPair]:
+        """The pairs of so many messages, fewer at the end of an evaluation.
+
+        The context is all that was said in the dialogue, labels included, an utterance a line; the label is empty
+        where a message has none.
+        """
+        pairs = []
+        with self.own_state():
+            for _ in range(messages):
+                if self.at_end():
+                    break
+                message = self.teacher.act()
+                label = next(iter(message.get("labels") or message.get("eval_labels") or ()), "")
+                self.turns += [message["text"]] if message.get("text") else []
+                if self.turns:
+                    task = getattr(self.teacher, "task_idx", 0)  # MultiTaskTeacher's
+                    pairs.append(TextPair("\n".join(self.turns), label, task))
+                self.turns = [] if message.get("episode_done") else [*self.turns, *filter(None, [label])]
+        return pairs
+
+    def at_end(self) -> bool:
+        """Whether an evaluation has nothing more."""
+        return not self.is_endless and bool(self.teacher.epoch_done())
+
+    def num_examples(self) -> int:
+        """Of the task; 0 where it does not know."""
+        return int(self.teacher.num_examples() or 0)

@@ -1,0 +1,100 @@
+"""A model from its settings: the backbone, the encoder around it, the architecture around that."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from polyagents.errors import InputError
+from polyagents.models.architecture import PairArchitecture, TwoTowerArchitecture, find
+from polyagents.models.backbone import Vocabulary, load_backbone
+from polyagents.models.encoder import Encoder
+from polyagents.models.options import EncoderOptions
+from polyagents.ranking.model import RankingModel, Settings
+from polyagents.ranking.pairs import PairModel
+from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.text.options import TextOptions
+from polyagents.text.tokenizer import RankingTokenizer
+
+
+def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
+    """The settings of a model, from the flags of an agent or from what the options file of a trained model holds.
+
+    Raises:
+        InputError: there is no such architecture, or a value is none that is possible.
+    """
+    texts = TextOptions.read(values)
+    return Settings(
+        architecture,
+        EncoderOptions.read(values),
+        find(architecture).options_type.read(values),
+        limit(texts.text_truncate),
+        limit(texts.label_truncate),
+        values,
+    )
+
+
+def limit(tokens: int) -> int | None:
+    """A number of tokens; None for -1, which is no limit."""
+    return None if tokens < 0 else tokens
+
+
+def vocabulary_of(tokenizer: RankingTokenizer) -> Vocabulary:
+    """What a backbone must know of a tokenizer."""
+    return Vocabulary(len(tokenizer), tokenizer.pad_id, tokenizer.end_id)
+
+
+def build_encoder(
+    settings: Settings,
+    tokenizer: RankingTokenizer,
+    training: bool,
+    config: PretrainedConfig | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+) -> Encoder:
+    """The encoder of a model; the arguments are those of `load_backbone`."""
+    backbone = load_backbone(settings.encoder, vocabulary_of(tokenizer), training, config, weights)
+    return Encoder(backbone, settings.encoder, settings.ranking.scale)
+
+
+def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings) -> RankingModel:
+    """The model around an encoder.
+
+    Raises:
+        InputError: texts may grow longer than the encoder has positions for.
+        TypeError: the architecture meets neither protocol.
+    """
+    module: object = find(settings.architecture)(encoder, settings.ranking)
+    model: RankingModel
+    if isinstance(module, TwoTowerArchitecture):
+        model = TwoTowerModel(module, tokenizer, settings)
+    elif isinstance(module, PairArchitecture):
+        model = PairModel(module, tokenizer, settings)
+    else:
+        raise TypeError(f"{settings.architecture} is neither a TwoTowerArchitecture nor a PairArchitecture.")
+    texts, labels = settings.text_truncate, settings.label_truncate
+    check_lengths(encoder, settings.encoder.backbone, texts, labels, model.longest_input)
+    return model
+
+
+def check_lengths(encoder: Encoder, backbone: str, texts: int | None, labels: int | None, longest: int) -> None:
+    """Refuse lengths that the encoder has no positions for.
+
+    Args:
+        encoder: the encoder.
+        backbone: its name.
+        texts: tokens of a context at most; None is no limit.
+        labels: tokens of a candidate at most; None is no limit.
+        longest: tokens of the longest input that can come of both.
+
+    Raises:
+        InputError: they are too long.
+    """
+    if encoder.max_tokens is None:
+        return
+    if texts is None or labels is None or longest > encoder.max_tokens:
+        text, label = (-1 if length is None else length for length in (texts, labels))
+        raise InputError(
+            f"--text-truncate {text} and --label-truncate {label} let texts grow longer than the {encoder.max_tokens} "
+            f"tokens that {backbone} has positions for; lower them."
+        )

@@ -1,0 +1,37 @@
+"""A model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
+
+import torch
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_folder
+from polyagents.text.tokenizer import RankingTokenizer
+
+
+def write_folder(model: PreTrainedModel, tokenizer: RankingTokenizer, folder: str) -> None:
+    """Write all files, each whole or not at all, in place of those that are there; the weights come last.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    give_rows(model, tokenizer)
+    try:
+        with atomic_folder(folder) as temporary:
+            model.save_pretrained(temporary)
+            tokenizer.to_transformers().save_pretrained(temporary)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the files that were there "
+            f"before are kept."
+        ) from error
+
+
+def give_rows(model: PreTrainedModel, tokenizer: RankingTokenizer) -> None:
+    """Give pieces that ParlAI's dictionary lacks, and the tokenizer numbers all the same, the unknown token's vector."""
+    if tokenizer.parlai is None:
+        return
+    model.resize_token_embeddings(tokenizer.compiled.get_vocab_size(), mean_resizing=False)
+    weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
+    with torch.no_grad():
+        weight[len(tokenizer) :] = weight[tokenizer.id_of(tokenizer.unknown)]

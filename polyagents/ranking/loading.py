@@ -1,0 +1,162 @@
+"""A trained model from its files: `M`, `M.opt` and `M.dict`, as our agents or ParlAI's own wrote them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from polyagents.errors import InputError
+from polyagents.files import model_file
+from polyagents.models.architecture import ARCHITECTURES, is_known
+from polyagents.models.backbone import config_of, scratch_config
+from polyagents.parlai_files import bpe_dictionary, model_options
+from polyagents.parlai_files.model_weights import ParlaiModel
+from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
+from polyagents.ranking.model import RankingModel
+from polyagents.text.dictionary_file import DictionaryFile
+from polyagents.text.tokenizer import RankingTokenizer
+
+PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a model's files hold.
+
+    Attributes:
+        values: the options by our names.
+        tokenizer: the tokenizer.
+        config: the shape of an encoder.
+        weights: by the architecture's names.
+    """
+
+    values: dict[str, Any]
+    tokenizer: RankingTokenizer
+    config: PretrainedConfig
+    weights: Mapping[str, Tensor]
+
+
+def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) -> RankingModel:
+    """Load a model for evaluation, not for training.
+
+    Args:
+        file: its path; the other files lie beside it.
+        device: where its weights shall be.
+        overrides: options with other values than the file's.
+
+    Raises:
+        InputError: a file is missing or damaged, or the model is none of ours.
+    """
+    architecture = architecture_of(file)
+    parts = parlai_parts(file, architecture) if model_options.is_parlais(file) else own_parts(file)
+    values = parts.values | dict(overrides)
+    settings = settings_of(architecture, values)
+    encoder = build_encoder(settings, parts.tokenizer, training=False, config=parts.config)
+    model = build_model(encoder, parts.tokenizer, settings)
+    model.load_weights(checked_weights(model, parts.weights, file))
+    model.module.to(device).eval()
+    return model
+
+
+def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: str) -> Mapping[str, Tensor]:
+    """The weights of a file, if they are those of the model.
+
+    Raises:
+        InputError: some are missing, unknown, or of another shape.
+    """
+    own = model.module.state_dict()
+    if getattr(model.module, "codes", None) is not None and "codes" not in weights and model_options.is_parlais(file):
+        weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
+    wrong = [f"{name} is missing" for name in own.keys() - weights.keys()]
+    wrong += [f"{name} is unknown" for name in weights.keys() - own.keys()]
+    wrong += [
+        f"{name} has shape {tuple(weights[name].shape)} instead of {tuple(weight.shape)}"
+        for name, weight in own.items()
+        if name in weights and weights[name].shape != weight.shape
+    ]
+    if wrong:
+        raise InputError(
+            f"{file} cannot be loaded as polyagents:{model.architecture} with --backbone "
+            f"{model.settings.encoder.backbone} ({min(wrong)}); it was trained with other options than {file}.opt says."
+        )
+    return weights
+
+
+def architecture_of(file: str) -> str:
+    """The architecture that a model file was trained as.
+
+    Raises:
+        InputError: there is no such model, or it is another agent's.
+    """
+    if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
+        raise InputError(
+            f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the path that was "
+            f"--model-file of train_model."
+        )
+    name = str(model_options.read_whole(file).get("model"))
+    found = model_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
+    if not is_known(found):
+        raise InputError(
+            f"{file} was trained as {name}; Ranker loads models of polyagents ({', '.join(sorted(ARCHITECTURES))})."
+        )
+    return found
+
+
+def own_parts(file: str) -> Parts:
+    """What our agents wrote.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    saved = model_options.read_whole(file)
+    dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
+    if not os.path.exists(dictionary):
+        raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
+    held = DictionaryFile.read(dictionary)
+    if tokens := added_tokens(saved):
+        held.tokenizer.add_tokens(tokens)
+    if held.backbone_config is None:  # a vocabulary that was learnt before there was a backbone
+        config = scratch_config(str(saved.get("backbone")), vocabulary_of(held.tokenizer))
+    else:
+        config = config_of(held.backbone_config)
+    return Parts(saved, held.tokenizer, config, read_weights(file)["model"])
+
+
+def added_tokens(saved: Mapping[str, Any]) -> list[str]:
+    """The user's own tokens, which ParlAI adds each time that it opens a dictionary."""
+    listed = str(saved.get("special_tok_lst") or "")
+    return [*(token for token in listed.split(",") if token), *(PERSON_TOKENS if saved.get("person_tokens") else ())]
+
+
+def read_weights(file: str) -> dict[str, Any]:
+    """Everything that a model file of ours holds; the weights are under "model".
+
+    Raises:
+        InputError: it is damaged, or no model file.
+    """
+    try:
+        return model_file.read(file)
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{file} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
+        ) from error
+
+
+def parlai_parts(file: str, architecture: str) -> Parts:
+    """What ParlAI's own agents wrote.
+
+    Raises:
+        InputError: a file is missing or damaged, or the model has what ours cannot compute.
+    """
+    for part in (f"{file}.dict", f"{file}.dict.codecs"):
+        if not os.path.exists(part):
+            raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
+    model = ParlaiModel.read(file)
+    values = {**model.options, **model_options.translated(model.options, architecture), "backbone": file}
+    tokenizer = RankingTokenizer.of_content(bpe_dictionary.read(f"{file}.dict", model.options))
+    return Parts(values, tokenizer, model.config(), model.state())

@@ -1,0 +1,141 @@
+"""A model with its tokenizer and its options: texts in, scores out, whoever asks.
+
+`Ranker`, `serve`, mining, distillation and ParlAI's agents all hold one of these. There are two kinds, as there are of
+architectures: two towers, whose candidates can be encoded ahead (two_towers.py), and pairs (pairs.py).
+"""
+
+import abc
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyagents.files.hashing import fingerprint
+from polyagents.models.encoder import Encoder
+from polyagents.models.options import EncoderOptions, RankingOptions
+from polyagents.models.tokens import Tokens, pad
+from polyagents.ranking.candidate_set import Candidate, CandidateSet
+from polyagents.text.tokenizer import RankingTokenizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides how a model reads texts, beside its weights.
+
+    Attributes:
+        architecture: the name of its class, such as "PolyEncoder".
+        encoder: backbone, precision, trained layers, dropout.
+        ranking: the architecture's own options.
+        text_truncate: tokens of a context at most, with [S]; None is no limit.
+        label_truncate: tokens of a candidate at most, with [S]; None is no limit.
+        saved: everything that the options file of a trained model holds, such as its task; {} before it is trained.
+    """
+
+    architecture: str
+    encoder: EncoderOptions
+    ranking: RankingOptions
+    text_truncate: int | None
+    label_truncate: int | None
+    saved: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RankingModel(abc.ABC):
+    """One model that ranks.
+
+    Attributes:
+        module: its architecture, with the weights.
+        tokenizer: makes token ids of texts.
+        settings: what decides how texts are read.
+    """
+
+    module: nn.Module
+
+    def __init__(self, tokenizer: RankingTokenizer, settings: Settings):
+        self.tokenizer, self.settings = tokenizer, settings
+
+    @property
+    def architecture(self) -> str:
+        """The name of its architecture's class, such as "PolyEncoder"."""
+        return self.settings.architecture
+
+    @property
+    def label(self) -> str:
+        """What people call its architecture, such as "poly-encoder"."""
+        return str(type(self.module).label)
+
+    @property
+    def saved(self) -> Mapping[str, Any]:
+        """Everything that the options file of a trained model holds."""
+        return self.settings.saved
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.module.parameters()).device
+
+    @property
+    @abc.abstractmethod
+    def context_encoder(self) -> Encoder:
+        """What reads contexts; a pair architecture has only one encoder."""
+
+    @property
+    def longest_input(self) -> int:
+        """Tokens of the longest text that the encoder will see."""
+        return max(self.settings.text_truncate or 0, self.settings.label_truncate or 0)
+
+    # ---- texts to token ids ----------------------------------------------------------------------------------------
+
+    def context_ids(self, text: str) -> list[int]:
+        """Token ids of a context between its [S], truncated; its turns are divided by line ends."""
+        return self.tokenizer.context(self.tokenizer.encode([text])[0], self.settings.text_truncate)
+
+    def candidates(self, texts: Sequence[str]) -> list[Candidate]:
+        """Texts as candidates, with their token ids between [S], truncated."""
+        encoded, limit = self.tokenizer.encode(texts), self.settings.label_truncate
+        return [
+            Candidate(text, tuple(self.tokenizer.candidate(ids, limit)))
+            for text, ids in zip(texts, encoded, strict=True)
+        ]
+
+    def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
+        """Token ids as a padded batch on the model's device."""
+        return pad(ids, self.tokenizer.pad_id).to(self.device)
+
+    # ---- scores ----------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
+        """Score a batch's candidates without gradient.
+
+        Args:
+            contexts: token ids of B contexts.
+            candidates: what each of them ranks.
+
+        Returns:
+            [B, C] fp32.
+        """
+
+    def weights_changed(self) -> None:
+        """Forget what was made with other weights."""
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Take weights over; on a CPU they become the model's own, so that none are in memory twice.
+
+        Raises:
+            RuntimeError: some are missing, unknown or of another shape.
+        """
+        self.module.load_state_dict(weights, assign=self.device.type == "cpu")
+
+    def fingerprint_of(self, encoder: nn.Module, settings: str) -> str:
+        """SHA-256 over an encoder's weights, the tokenizer, and further settings as text."""
+        weights = encoder.state_dict()
+        named = ((name, bytes_of(weights[name])) for name in sorted(weights))
+        return fingerprint([settings, self.tokenizer.compiled.to_str(), *itertools.chain.from_iterable(named)])
+
+
+def bytes_of(tensor: Tensor) -> bytes:
+    """A tensor as it lies in memory."""
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""

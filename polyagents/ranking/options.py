@@ -1,0 +1,15 @@
+"""All options of a model: those of its encoder, of its texts, and of its architecture."""
+
+from polyagents.models.architecture import find
+from polyagents.models.options import EncoderOptions
+from polyagents.options import Options
+from polyagents.text.options import TextOptions
+
+
+def option_groups(architecture: str) -> tuple[type[Options], ...]:
+    """The groups of options that a model of an architecture has.
+
+    Raises:
+        InputError: there is no such architecture.
+    """
+    return EncoderOptions, TextOptions, find(architecture).options_type

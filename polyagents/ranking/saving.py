@@ -1,0 +1,28 @@
+"""A model's three files: `M` (weights), `M.opt` (options) and `M.dict` (tokenizer), each whole or not at all."""
+
+import json
+import os
+
+from polyagents.files import model_file
+from polyagents.files.atomic import write_text
+from polyagents.models.backbone import config_values
+from polyagents.ranking.model import RankingModel
+from polyagents.text.dictionary_file import DictionaryFile
+
+
+def save_model(model: RankingModel, file: str) -> None:
+    """Write a model that `load_model`, `Ranker.load` and ParlAI's commands open; the weights come last.
+
+    Args:
+        model: in memory; where it was read from does not matter any more.
+        file: the path of its weights; the other files lie beside it.
+
+    Raises:
+        InputError: the disk is full, or not ours to write to.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+    options = {**model.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}
+    made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
+    DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
+    write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")
+    model_file.write(file, {"model": model.module.state_dict(), "number_training_updates": 0})

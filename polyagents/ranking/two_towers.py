@@ -1,0 +1,90 @@
+"""A model whose candidates are encoded apart: they can be kept, stored and searched."""
+
+import contextlib
+import json
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polyagents.arithmetic import has_bf16
+from polyagents.models.architecture import TwoTowerArchitecture
+from polyagents.models.encoder import Encoder
+from polyagents.models.query import Query
+from polyagents.ranking.candidate_set import CandidateSet
+from polyagents.ranking.model import RankingModel, Settings
+from polyagents.ranking.vector_cache import VectorCache
+from polyagents.text.tokenizer import RankingTokenizer
+
+
+class TwoTowerModel(RankingModel):
+    """A bi- or poly-encoder, or a further architecture of two towers.
+
+    Attributes:
+        cache: vectors of candidates that were met since the weights changed.
+    """
+
+    module: TwoTowerArchitecture  # type: ignore[assignment]  # it is an nn.Module as well, which a protocol cannot say
+
+    def __init__(self, module: TwoTowerArchitecture, tokenizer: RankingTokenizer, settings: Settings):
+        super().__init__(tokenizer, settings)
+        self.module = module
+        self.cache = VectorCache(self.encode_ids)
+
+    @property
+    def context_encoder(self) -> Encoder:
+        """What reads contexts."""
+        return self.module.context_encoder
+
+    def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
+        """Score a batch's candidates without gradient: [B, C] fp32. Vectors met before are not made again."""
+        with torch.no_grad():
+            vectors = self.cache.vectors(candidates.ids, self.device)
+            context = self.module.encode_context(self.tokens(contexts))
+            if candidates.rows is None:
+                return self.module.query(context).scores(vectors)
+            return self.module.score(context, vectors[candidates.rows.to(self.device)])
+
+    @torch.no_grad()
+    def query(self, contexts: Sequence[Sequence[int]]) -> Query:
+        """Token ids of B contexts, encoded, as what a large set of candidates is searched for."""
+        return self.module.query(self.module.encode_context(self.tokens(contexts)))
+
+    @torch.no_grad()
+    def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        """Token ids of C candidates -> vectors [C, D] on the model's device."""
+        return self.module.encode_candidates(self.tokens(ids))
+
+    def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
+        """Candidate texts -> vectors [C, D] fp32 on the CPU.
+
+        Args:
+            texts: C of them.
+            low_precision: encode in bf16 where the machine is fast in it, whatever `--precision` says: right for
+                vectors that are rounded to 8 bits anyway.
+        """
+        self.module.eval()  # type: ignore[attr-defined]
+        fp32 = self.settings.encoder.precision == "fp32"
+        low = low_precision and fp32 and (self.device.type != "cpu" or has_bf16())
+        with torch.autocast(self.device.type, torch.bfloat16) if low else contextlib.nullcontext():
+            return self.encode_ids([candidate.ids for candidate in self.candidates(texts)]).cpu()
+
+    def weights_changed(self) -> None:
+        """Forget the vectors that were made with other weights."""
+        self.cache.clear()
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all that determines candidate vectors but their text: weights, tokenizer, reduction, truncation.
+
+        The precision is not in it, since it only rounds.
+        """
+        ranking = self.settings.ranking
+        settings = [ranking.reduction_type, self.similarity, self.context_encoder.output_scaling]
+        settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
+        settings.append(self.settings.label_truncate)
+        return self.fingerprint_of(self.module.candidate_encoder, json.dumps(settings))
+
+    @property
+    def similarity(self) -> str:
+        """dot or cosine."""
+        return str(getattr(self.settings.ranking, "similarity", "dot"))

@@ -1,0 +1,55 @@
+"""The web server around an application: its socket, its address, and how it is started."""
+
+import socket
+from typing import TYPE_CHECKING
+
+from polyagents.errors import InputError
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Open a socket that is bound to an address.
+
+    Raises:
+        InputError: the address is taken, or none of this machine's.
+    """
+    if not 0 <= port <= 65535:  # getaddrinfo would take the rest of a division
+        raise InputError(f"--port {port} is none; give one from 1 to 65535, or 0 for any that is free.")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        opened = socket.socket(family, kind, protocol)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(where)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{host}, port {port} cannot be served ({reason}); give another --port or --host.") from error
+    return opened
+
+
+def address(opened: socket.socket) -> str:
+    """Return the address of a page that is served on a socket."""
+    host, port = opened.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def server_of(app: "ASGIApp") -> "uvicorn.Server":
+    """Make the web server around an application."""
+    import uvicorn  # here, so that a wrong --port is told before the web libraries are loaded
+
+    from polyagents.serving.limits import CONNECTIONS
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,  # addresses may hold the token
+            proxy_headers=False,  # else a client could say that it is another one
+            server_header=False,
+            ws="none",
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=5,
+        )
+    )

@@ -1,0 +1,229 @@
+"""The application: a chat page, POST /rank and POST /chat, and a page that describes them."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, HTTPException
+from fastapi import Request as HttpRequest
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp
+
+from polyagents.errors import InputError
+from polyagents.serving.batching import Batcher, QueueFull, RankingJob, Ticket
+from polyagents.serving.guard import Guard
+from polyagents.serving.limits import REQUESTS_PER_MINUTE, TOGETHER, TURNS, WAITING
+from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
+from polyagents.serving.sentences import sentence_of
+from polyagents.serving.served import Served
+
+HERE = Path(__file__).parent
+PAGES = Environment(
+    loader=FileSystemLoader(HERE / "templates"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
+)
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    401: {"model": Problem, "description": "The token is missing or wrong"},
+    413: {"model": Problem, "description": "The body is too large"},
+    415: {"model": Problem, "description": "The body is not JSON"},
+    422: {"model": Problem, "description": "A field is not what it must be"},
+    429: {"model": Problem, "description": "Too many requests of this client; Retry-After says when to come again"},
+    500: {"model": Problem, "description": "The model failed"},
+    503: {"model": Problem, "description": "Too many requests wait for the model"},
+}
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The reply; where Accept asks for text/event-stream, the events queued, ranking, reply "
+        "(or error) as they happen",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that chats can be ranked together
+
+
+def create_app(
+    served: Served,
+    token: str | None = None,
+    per_minute: int = REQUESTS_PER_MINUTE,
+    together: int = TOGETHER,
+    waiting: int = WAITING,
+) -> ASGIApp:
+    """Make an ASGI application that serves one model.
+
+    Args:
+        served: the model and its candidates.
+        token: what every request must bring; None lets in all that is addressed to this machine itself.
+        per_minute: how many requests one client may send in a minute.
+        together: how many requests are ranked at once, at most.
+        waiting: how many requests may wait for the model.
+    """
+    batcher = Batcher(served.rank, served.length_class, together, waiting)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        worker = asyncio.create_task(batcher.run())
+        yield
+        worker.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await worker
+
+    app = FastAPI(
+        title=f"polyagents: {served.model}",
+        description=f"A {served.kind} and its {len(served.candidates):,} candidates ({served.source}).",
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    add_error_handlers(app)
+    add_pages(app, served)
+    add_endpoints(app, Answering(served, batcher))
+    app.mount("/static", StaticFiles(directory=HERE / "static"))
+    return Guard(app, token, per_minute)
+
+
+class Answering:
+    """Answers requests by way of the queue."""
+
+    def __init__(self, served: Served, batcher: Batcher):
+        self.batcher = batcher
+        self.source = CandidateSource(name=served.source, size=len(served.candidates))
+
+    def ask(self, job: RankingJob) -> Ticket:
+        """Queue a job.
+
+        Raises:
+            HTTPException: 503, where the queue is full.
+        """
+        try:
+            return self.batcher.ask(job)
+        except QueueFull as error:
+            raise HTTPException(
+                503, "Too many requests wait for the model; ask again in a second.", {"Retry-After": "1"}
+            ) from error
+
+    async def rank(self, request: RankRequest) -> RankResponse:
+        """Answer POST /rank."""
+        begin = time.perf_counter()
+        context = request.context if isinstance(request.context, str) else "\n".join(request.context)
+        candidates = None if request.candidates is None else tuple(request.candidates)
+        result = await self.ask(RankingJob(context, candidates, request.top_k)).result
+        source = self.source if candidates is None else CandidateSource(name="request", size=len(candidates))
+        return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
+
+    def chat(self, request: ChatRequest) -> "PendingReply":
+        """Queue what POST /chat asks for."""
+        context = "\n".join([*request.persona, *request.history])
+        said = set(context.split("\n"))
+        wanted = request.top_k + min(len(said), TURNS)
+        wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
+        return PendingReply(self.ask(RankingJob(context, None, wanted)), said, request.top_k, self.source)
+
+
+class PendingReply:
+    """A message whose reply is on its way."""
+
+    def __init__(self, ticket: Ticket, said: set[str], top_k: int, source: CandidateSource):
+        self.begin = time.perf_counter()
+        self.ticket, self.said, self.top_k, self.source = ticket, said, top_k, source
+
+    async def response(self) -> ChatResponse:
+        """Wait for the reply; as in `interactive` it repeats nothing, unless nothing else remains."""
+        result = await self.ticket.result
+        fields = RankResponse.of(result, self.source, milliseconds(self.begin))
+        fresh = [match for match in fields["matches"] if match.text not in self.said] or fields["matches"]
+        return ChatResponse(**fields | {"matches": fresh[: self.top_k], "text": fresh[0].text})
+
+    async def events(self) -> AsyncIterator[str]:
+        """Yield what happens to the message, as server-sent events, when it happens."""
+        yield event("queued", {"ahead": self.ticket.ahead})
+        try:
+            together = await self.ticket.started
+            yield event("ranking", {"together": together, "candidates": self.source.model_dump()})
+            yield event("reply", (await self.response()).model_dump())
+        except Exception as error:
+            logging.getLogger("uvicorn.error").error("The model failed", exc_info=error)
+            yield event("error", {"error": failure(error)[1]})
+        finally:
+            self.ticket.result.cancel()  # the client may have gone
+
+
+def event(name: str, data: dict[str, Any]) -> str:
+    """Write one server-sent event."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+def milliseconds(begin: float) -> float:
+    """Return the time since a moment of `time.perf_counter`."""
+    return (time.perf_counter() - begin) * 1e3
+
+
+def add_endpoints(app: FastAPI, answering: Answering) -> None:
+    """Add POST /rank and POST /chat."""
+
+    @app.post("/rank", responses=PROBLEMS, response_description="The matches")
+    async def rank(request: RankRequest) -> RankResponse:
+        """Rank candidates for a context: those of the request, or those that the server was started with."""
+        return await answering.rank(request)
+
+    @app.post("/chat", responses=PROBLEMS | STREAMED, response_model=ChatResponse)
+    async def chat(request: ChatRequest, http: HttpRequest) -> Any:
+        """Reply to a conversation."""
+        asked = answering.chat(request)
+        if "text/event-stream" in http.headers.get("accept", ""):
+            return StreamingResponse(asked.events(), media_type="text/event-stream")
+        return await asked.response()
+
+
+def add_pages(app: FastAPI, served: Served) -> None:
+    """Add the chat and the description of the endpoints; neither page loads anything from elsewhere."""
+    chat = PAGES.get_template("chat.html").render(served=served, size=len(served.candidates))
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(chat)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: HttpRequest) -> HTMLResponse:
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(PAGES.get_template("docs.html").render(api=app.openapi(), address=address))
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Answer every error with one sentence in JSON; the server keeps running after each."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: HttpRequest, error: RequestValidationError) -> Response:
+        return JSONResponse({"error": sentence_of(error)}, 422)
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(request: HttpRequest, error: StarletteHTTPException) -> Response:
+        sentences = {
+            400: "The body cannot be read as JSON.",
+            404: "There is no such page; there are /, /docs, /openapi.json, POST /rank and POST /chat.",
+            405: f"{request.method} is not possible here; /docs says what is.",
+        }
+        return JSONResponse(
+            {"error": sentences.get(error.status_code, error.detail)}, error.status_code, dict(error.headers or {})
+        )
+
+    @app.exception_handler(InputError)
+    @app.exception_handler(Exception)  # is raised again once it is answered, and uvicorn logs it
+    async def failed(_: HttpRequest, error: Exception) -> Response:
+        status, sentence = failure(error)
+        return JSONResponse({"error": sentence}, status)
+
+
+def failure(error: Exception) -> tuple[int, str]:
+    """Return status and sentence of what the model raised."""
+    if isinstance(error, InputError):
+        return 422, str(error)
+    return 500, f"The model failed with {type(error).__name__}; the server's log says more."

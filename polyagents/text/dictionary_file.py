@@ -1,0 +1,73 @@
+"""`M.dict`: the tokenizer of a model, and the configuration of its backbone, in one JSON file.
+
+With it, `M` and `M.opt` a model is complete: neither hub nor backbone folder is asked again.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+from polyagents.text.tokenizer import RankingTokenizer
+
+FORMAT = "polyagents-dictionary-1"
+
+
+@dataclass
+class DictionaryFile:
+    """What the file holds.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        backbone_config: the backbone's configuration as plain values; None until there is a backbone.
+        made_for: the flags `backbone`, `vocabulary` and `task` of the training that made it.
+    """
+
+    tokenizer: RankingTokenizer
+    backbone_config: dict[str, Any] | None
+    made_for: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: str) -> "DictionaryFile":
+        """Read a file that `write` wrote.
+
+        Raises:
+            InputError: it is none, or not whole.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file)
+            if content["format"] != FORMAT:
+                raise KeyError("format")
+            made_for = {name: content.get(name) for name in ("backbone", "vocabulary", "task")}
+            tokenizer = RankingTokenizer.of_content(content | {"tokenizer": json.dumps(content["tokenizer"])})
+            return cls(tokenizer, content["backbone_config"], made_for)
+        except Exception as error:  # no JSON, or not ours; the tokenizers library raises bare Exceptions
+            raise InputError(
+                f"{path} is no dictionary of polyagents (a whole {FORMAT} file). Delete it to build it anew, or give "
+                f"the right one with --dict-file."
+            ) from error
+
+    def write(self, path: str) -> None:
+        """Write the file, whole or not at all.
+
+        Raises:
+            InputError: the disk is full, or not ours to write to.
+        """
+        content = self.tokenizer.content()
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as out:
+            json.dump(
+                {
+                    "format": FORMAT,
+                    **self.made_for,
+                    "special_tokens": content["special_tokens"],
+                    "backbone_config": self.backbone_config,
+                    "tokenizer": json.loads(content["tokenizer"]),
+                    "parlai": content["parlai"],
+                },
+                out,
+                ensure_ascii=False,
+            )

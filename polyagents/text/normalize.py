@@ -1,0 +1,15 @@
+"""When two replies read the same: the test that ParlAI's teachers apply, which ignores case, punctuation and articles."""
+
+import functools
+import re
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = re.compile(r'[!"#$%&()*+,-./:;<=>?@\[\]\\^`{|}~_\']')
+
+
+def normalize(text: str) -> str:
+    """A text as ParlAI compares it (its parlai.core.metrics.normalize_answer; a test holds the two together)."""
+    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub(" ", text.lower())).split())
+
+
+normalized = functools.lru_cache(maxsize=200_000)(normalize)

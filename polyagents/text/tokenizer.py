@@ -1,0 +1,163 @@
+"""Texts to token ids: the paper's special tokens and truncation around a compiled tokenizer."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from polyagents.errors import InputError
+from polyagents.files.hashing import utf8
+from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
+
+# Lines whose ids are remembered, some 100 MB of them: an epoch meets a label as label, as negative and in the next
+# turn's history. Not those of calls with more texts, which come from files, each once.
+REMEMBERED_LINES = 500_000
+REMEMBERED_CALLS = 1_000
+
+
+@dataclass(frozen=True)
+class ParlaiVocabulary:
+    """What only a tokenizer has that was made of ParlAI's own dictionary.
+
+    Attributes:
+        tokens: how many ParlAI's dictionary has; the tokenizer numbers further pieces from there on, which are the
+            unknown token there.
+        counts: how often each was met, for writing the dictionary back.
+    """
+
+    tokens: int
+    counts: list[int]
+
+
+class RankingTokenizer:
+    """A compiled tokenizer, with what surrounds contexts and candidates.
+
+    Attributes:
+        compiled: the tokenizer of the `tokenizers` library.
+        special: the tokens that are not text.
+        parlai: set where it was made of ParlAI's own dictionary.
+        pad_id: fills up short texts.
+        start_id: the paper's [S] before a text.
+        end_id: the paper's [S] after a text.
+        newline_ids: what stands for a line end, between utterances.
+    """
+
+    def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
+        compiled.no_truncation()  # a folder's tokenizer.json may cut at 128 tokens (MiniLM); lengths are ours to set
+        compiled.no_padding()
+        compiled.encode_special_tokens = True  # "[SEP]" typed by a user is text
+        self.compiled, self.special, self.parlai = compiled, special, parlai
+        self._known: dict[str, array[int]] = {}
+        self.unknown = str(compiled.model.unk_token) if parlai else ""
+        self.pad_id, self.start_id, self.end_id = map(self.id_of, (special.pad, special.start, special.end))
+        # A word to ParlAI: several pieces where its dictionary was learnt from single lines.
+        self.newline_ids = list(self._encode_lines(["\n"])["\n"]) if parlai else [self.id_of(special.newline)]
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
+        """The tokenizer that `content` gave, also from a file's JSON."""
+        parlai = content.get("parlai")
+        return cls(
+            Tokenizer.from_str(content["tokenizer"]),
+            SpecialTokens(**content["special_tokens"]),
+            None if parlai is None else ParlaiVocabulary(**parlai),
+        )
+
+    def content(self) -> dict[str, Any]:
+        """All of it as plain values; the compiled tokenizer is JSON text."""
+        return {
+            "special_tokens": asdict(self.special),
+            "tokenizer": self.compiled.to_str(),
+            "parlai": None if self.parlai is None else asdict(self.parlai),
+        }
+
+    def __len__(self) -> int:
+        """How many token ids there are."""
+        return self.compiled.get_vocab_size() if self.parlai is None else self.parlai.tokens
+
+    def id_of(self, token: str) -> int:
+        """The id of a token that is there."""
+        found = self.compiled.token_to_id(token)
+        assert found is not None, f"no token {token}"
+        return found
+
+    # ---- ids -------------------------------------------------------------------------------------------------------
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of texts, without [S] around them, in one call; line ends become the newline token."""
+        split = [text.split("\n") for text in texts]
+        if len(texts) > REMEMBERED_CALLS:
+            known = self._encode_lines([line for lines in split for line in lines])
+        else:
+            if len(self._known) > REMEMBERED_LINES:
+                self._known.clear()
+            self._known |= self._encode_lines([line for lines in split for line in lines if line not in self._known])
+            known = self._known
+        return [self._join([known[line] for line in lines]) for lines in split]
+
+    def _encode_lines(self, lines: Iterable[str]) -> dict[str, "array[int]"]:
+        """Each line once."""
+        distinct = list(dict.fromkeys(lines))
+        if not distinct:
+            return {}
+        texts = [utf8(line).decode() for line in distinct]
+        encoded = (found.ids for found in self.compiled.encode_batch_fast(texts, add_special_tokens=False))
+        if self.parlai is not None:
+            size, unknown = len(self), self.id_of(self.unknown)
+            encoded = (
+                ids if max(ids, default=0) < size else [token if token < size else unknown for token in ids]
+                for ids in encoded
+            )
+        return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
+
+    def _join(self, lines: list["array[int]"]) -> list[int]:
+        ids = lines[0].tolist()
+        for line in lines[1:]:
+            ids += self.newline_ids
+            ids += line
+        return ids
+
+    def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
+        """[S] context [S], at most `limit` tokens in all; what is nearest to the reply stays (paper v1 5.1)."""
+        kept = ids if limit is None else ids[max(len(ids) - (limit - 2), 0) :]
+        return [self.start_id, *kept, self.end_id]
+
+    def candidate(self, ids: Sequence[int], limit: int | None) -> list[int]:
+        """[S] candidate [S], at most `limit` tokens in all; its beginning stays.
+
+        ParlAI cuts the last [S] off with the rest, and its weights expect that.
+        """
+        if limit is None or len(ids) + 2 <= limit:
+            return [self.start_id, *ids, self.end_id]
+        return [self.start_id, *ids[: limit - 1]] if self.parlai else [self.start_id, *ids[: limit - 2], self.end_id]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Token ids back to text, special tokens left out."""
+        return self.compiled.decode([int(token) for token in ids])
+
+    def add_tokens(self, tokens: Sequence[str]) -> None:
+        """Add tokens of the user, found in text and never split.
+
+        Raises:
+            InputError: the tokenizer was made of ParlAI's dictionary, whose weights have no rows for more.
+        """
+        if self.parlai is not None:
+            raise InputError(
+                f"The model's dictionary is ParlAI's and takes no further tokens such as {tokens[0]}; remove "
+                f"--special-tok-lst and --person-tokens."
+            )
+        self._known.clear()
+        self.compiled.add_tokens([AddedToken(token, normalized=False) for token in tokens])
+
+    def to_transformers(self) -> PreTrainedTokenizerFast:
+        """The tokenizer as transformers has it, for a Hugging Face folder."""
+        unknown = getattr(self.compiled.model, "unk_token", None)
+        special = self.special
+        names = {"pad_token": special.pad, "cls_token": special.start, "sep_token": special.end}
+        names |= {"unk_token": unknown} if unknown else {}
+        mask = next((token for token in MASK_TOKENS if self.compiled.token_to_id(token) is not None), None)
+        names |= {"mask_token": mask} if mask else {}
+        return PreTrainedTokenizerFast(tokenizer_object=self.compiled, **names)

@@ -1,0 +1,79 @@
+"""Scores of a training batch, and what takes their gradient back to the encoders.
+
+Both sides are encoded and cut off from their graphs (gradient_cache.py), whole or in chunks; equal texts once; a list
+that several processes share in equal parts (distributed.py).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from polyagents.models.encoder import Encoder, in_order
+from polyagents.models.tokens import Tokens, pad_pairs
+from polyagents.models.two_towers import contexts_in_order
+from polyagents.ranking.candidate_set import CandidateSet
+from polyagents.ranking.model import RankingModel
+from polyagents.ranking.pairs import PairModel, in_table, pairs_of
+from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.training import distributed
+from polyagents.training.gradient_cache import GradientCache
+
+TrainingScores = tuple[Tensor, list[GradientCache]]
+"""Scores [B, C], and what their backward pass continues with."""
+
+
+def training_scores(
+    model: RankingModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
+) -> TrainingScores:
+    """Score a training batch.
+
+    Args:
+        model: in training mode.
+        contexts: token ids of B contexts; none where only other processes have examples.
+        candidates: what each of them ranks.
+        chunk_tokens: tokens of a chunk whose graph is made again in the backward pass; None keeps all graphs.
+    """
+    if isinstance(model, PairModel):
+        return pair_scores(model, contexts, candidates, chunk_tokens)
+    assert isinstance(model, TwoTowerModel)
+    return two_tower_scores(model, contexts, candidates, chunk_tokens)
+
+
+def two_tower_scores(
+    model: TwoTowerModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
+) -> TrainingScores:
+    """`training_scores` of an architecture that encodes context and candidate apart."""
+    module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
+    texts = model.tokens(distinct or [(model.tokenizer.start_id,)])  # something to encode, where no example is ours
+    context = cached(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
+    lengths = [len(ids) for ids in candidates.ids]
+    # Inline lists differ between processes; a shared list is encoded by all together.
+    inline = candidates.rows is not None
+    mine = range(len(lengths)) if inline else distributed.own_share(lengths)
+    own = model.tokens([candidates.ids[row] for row in mine])
+    side = cached(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
+    if candidates.rows is not None:
+        vectors = side.encoded[candidates.rows.to(model.device)]
+    else:
+        vectors = distributed.gathered_rows(side.encoded, lengths)
+    encoded = context.encoded
+    if len(distinct) != len(contexts) or not distinct:
+        place = {ids: row for row, ids in enumerate(distinct)}
+        encoded = encoded.rows([place[tuple(ids)] for ids in contexts])
+    return module.score(encoded, vectors), [side, context]
+
+
+def pair_scores(
+    model: PairModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
+) -> TrainingScores:
+    """`training_scores` of an architecture that reads pairs; what the loss does not count is not scored."""
+    pairs = pairs_of(contexts, candidates, candidates.mask)
+    tokens = pad_pairs(pairs, model.tokenizer.pad_id).to(model.device)
+    scored = cached(model.module.encoder, model.module.pair_scores, in_order, tokens, chunk_tokens)
+    return in_table(scored.encoded, candidates.mask), [scored]
+
+
+def cached(encoder: Encoder, encode: Any, join: Any, tokens: Tokens, chunk_tokens: int | None) -> GradientCache:
+    """Texts or pairs of a training batch, encoded."""
+    return GradientCache(encode, join, encoder.chunks(tokens, chunk_tokens), keep_graph=chunk_tokens is None)
