@@ -2,6 +2,7 @@
 #
 #   make demo       train, compare and talk to the three rankers, on a small built-in task
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
+#   make mutants    break formulas, search, store, losses and metrics on purpose, and count what the tests notice
 #   make lint       ruff, mypy, and which room imports which
 #   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
 #   make clean      remove what tests, builds and the demo left behind; .venv stays
@@ -24,7 +25,7 @@ demo: $(stamp)
 	@$(python) -m polyagents demo $(ARGS)
 
 test: $(stamp)
-	@$(python) -m pytest $(ARGS)
+	@$(python) -m pytest -n 2 --dist worksteal $(ARGS)  # the last one counts: ARGS="-n 0" stays in one process
 
 lint: $(stamp)
 	$(python) -m ruff check .

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -124,3 +125,11 @@ def updates_in_checkpoint(file):
     with open(f"{file}.checkpoint", "rb") as opened:  # once: the run replaces it, and safe_open opens it twice
         header = opened.read(int.from_bytes(opened.read(8), "little"))
     return json.loads(json.loads(header)["__metadata__"]["state"])["number_training_updates"]
+
+
+def workers(parent):
+    """The training processes below a process, in the order of their numbers."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
+    rows = [re.match(r"\s*(\d+)\s+(\d+)\s+(.*)", line).groups() for line in listed.splitlines()[1:]]
+    below = [(int(pid), text) for pid, above, text in rows if int(above) == parent]
+    return sorted(pid for pid, text in below if "python" in text and "resource_tracker" not in text)

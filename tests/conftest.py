@@ -3,11 +3,13 @@
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: no test asks the model hub
-os.environ.setdefault("OMP_NUM_THREADS", "2")  # models this small only wait for more
+# Before torch is imported: models this small only wait for more threads, and two processes run at once (make test).
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import io
 import threading
 
+import filelock
 import parlai_models
 import postgres
 import pytest
@@ -34,31 +36,43 @@ def replies(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
+def once(tmp_path_factory):
+    """Make a file once for all processes of this run; whoever comes second waits (pytest-xdist's documentation)."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once"
+    folder.mkdir(exist_ok=True)
+
+    def made(name, make):
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        finished = path.with_name(f"{path.name}.finished")
+        with filelock.FileLock(f"{path}.lock"):
+            if not finished.exists():
+                make(path)
+                finished.touch()
+        return str(path)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def trained(once):
     """Model files of the sample task by kind, trained on first use. Tests that write beside a model take `model`."""
-    folder, made = tmp_path_factory.mktemp("trained"), {}
 
     def of(kind):
-        if kind not in made:
-            steps = 4 if kind == "cross" else 20
-            short = ("--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", steps)
-            train(kind, folder / kind, "-t", SAMPLE, *short)
-            made[kind] = str(folder / kind)
-        return made[kind]
+        steps = 4 if kind == "cross" else 20
+        short = ("--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", steps)
+        return once(f"trained/{kind}", lambda file: train(kind, file, "-t", SAMPLE, *short))
 
     return of
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory):
+def written(once):
     """Model files that ParlAI's agents wrote, by variant, trained on first use."""
-    folder, made = tmp_path_factory.mktemp("parlai"), {}
 
     def of(variant):
-        if variant not in made:
-            made[variant] = str(folder / variant.replace(" ", "_"))
-            parlai_models.train(variant, made[variant])
-        return made[variant]
+        return once(f"parlai/{variant.replace(' ', '_')}", lambda file: parlai_models.train(variant, str(file)))
 
     return of
 

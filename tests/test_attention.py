@@ -62,6 +62,11 @@ def test_poly_scores_equal_the_attended_context(sizes, sharpness):
     torch.testing.assert_close(poly_scores(states, mask, candidates, sharpness), expected, atol=1e-4, rtol=1e-4)
 
 
+def test_the_paper_has_no_sharpness():
+    states, mask, _, candidates = tensors((3, 4, 7, 16))
+    torch.testing.assert_close(poly_scores(states, mask, candidates), slow_poly(states, mask, candidates, 1.0))
+
+
 @pytest.mark.parametrize("sizes", SIZES)
 def test_shared_candidates_score_as_one_list_per_example(sizes):
     states, mask, _, candidates = tensors(sizes)

@@ -387,6 +387,46 @@ def test_append_encodes_only_what_is_new(file, folder):
     assert content(longer.append(ListedTexts(["a", "15"]), counting)) == content(longer)
 
 
+@pytest.mark.parametrize("cut", [1, 4, 7, 8, 10])
+def test_what_is_built_and_appended_is_what_one_build_makes(file, folder, tmp_path, cut):
+    """Down to the files: the last shard is filled before a new one begins, and named by the model and its texts."""
+    whole = CandidateStore.build(file, str(tmp_path / "whole"), maker())
+    write(file, TEXTS[:cut])
+    grown = CandidateStore.build(file, folder, maker())
+    for text in TEXTS[cut:]:
+        grown = grown.append(ListedTexts([text]), encode)
+    assert content(grown) == content(whole)
+    assert shard_files(folder) == shard_files(tmp_path / "whole")
+    assert grown.identity == whole.identity
+
+
+def test_each_deleted_candidate_is_gone_and_all_others_stay(file, folder):
+    store = CandidateStore.build(file, folder, maker())
+    for gone in (5, 0, 10, 8, 4):
+        store = store.delete([gone])
+        left = [i for i in range(len(TEXTS)) if i not in store.deleted]
+        assert [store.find(text) for text in TEXTS] == [i if i in left else None for i in range(len(TEXTS))]
+        assert list(store.texts()) == [TEXTS[i] for i in left] and len(store) == len(left)
+        places = [block.start + i for block in store.blocks() for i in range(len(block.vectors))
+                  if block.alive is None or block.alive[i]]  # fmt: skip
+        assert places == left
+    for wrong in (11, -1):
+        with pytest.raises(InputError, match=f"{wrong} is no index .* which has 0 to 10"):
+            store.delete([wrong])
+    with pytest.raises(InputError, match="would undo that"):
+        CandidateStore.build(file, folder, maker())
+
+
+def test_deleting_and_appending_nothing_leaves_a_store_that_can_be_built_again(file, folder):
+    store = CandidateStore.build(file, folder, maker())
+    store.delete([]).append(ListedTexts(["a"]), encode)
+    assert CandidateStore.build(file, folder, maker()).manifest.source is not None
+
+
+def test_no_rows_of_a_store(file, folder):
+    assert CandidateStore.build(file, folder, maker()).rows([]).shape == (0, WIDTH)
+
+
 def test_delete_and_bring_back(file, folder):
     store, counting = CandidateStore.build(file, folder, maker(stored_as="int8")), Counting()
     asked = poly_query(torch.ones(1, 1, WIDTH), torch.ones(1, 1).bool())

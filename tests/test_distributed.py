@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from backbones import save
-from commands import KINDS, SAMPLE, TINY, weights
+from commands import KINDS, SAMPLE, TINY, weights, workers
 
 from polyagents.parlai_agents import launching
 from polyagents.training import distributed
@@ -149,14 +148,6 @@ def test_a_process_that_dies_ends_the_others_and_training_goes_on_from_the_check
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert before < weights(file)["number_training_updates"] <= before + 8
-
-
-def workers(parent):
-    """The training processes below a process, in the order of their numbers."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
-    rows = [re.match(r"\s*(\d+)\s+(\d+)\s+(.*)", line).groups() for line in listed.splitlines()[1:]]
-    below = [(int(pid), text) for pid, above, text in rows if int(above) == parent]
-    return sorted(pid for pid, text in below if "python" in text and "resource_tracker" not in text)
 
 
 def test_what_several_processes_cannot_do(tmp_path):

@@ -28,7 +28,7 @@ from polyagents.human_eval.records import HUMAN, ChatMessage, RatedChat
 from polyagents.human_eval.statistics.evaluation_report import write_report
 from polyagents.human_eval.statistics.ratings import mean_of_people, ratings
 from polyagents.human_eval.steps import serve_chats as chat_step
-from polyagents.human_eval.steps.chat_partners import load_partner
+from polyagents.human_eval.steps.load_partners import load_partner
 from polyagents.human_eval.storage.chat_plan import ChatState
 from polyagents.human_eval.storage.chat_results import rated_chats
 from polyagents.human_eval.storage.chat_store import ChatStore
@@ -341,7 +341,7 @@ def test_other_agents_and_flags_of_parlai_go_through_parlai(trained):
     partner = load("-histsz", "3", "--inference", "topk", "--topk", "2")
     assert isinstance(partner, ParlaiPartner)
     opt = partner.agent.opt
-    assert (opt["history_size"], opt["inference"], opt["task"], opt["seed"]) == (3, "topk", SAMPLE, 0)
+    assert (opt["history_size"], opt["inference"], opt["task"]) == (3, "topk", SAMPLE)
 
 
 def test_flags_that_the_step_does_not_know_are_kept_for_parlai():

@@ -265,7 +265,8 @@ import os, signal, sys
 from polyagents.training import hard_negatives
 from polyagents.__main__ import main
 hard_negatives.CONTEXTS_AT_ONCE, found, left = 8, hard_negatives.search, iter(range(2))
-hard_negatives.search = lambda *given: found(*given) if next(left, None) is not None else os.kill(os.getpid(), signal.SIGKILL)
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+hard_negatives.search = lambda *given: found(*given) if next(left, None) is not None else die()
 main()
 """
 

@@ -310,7 +310,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("steps", [2, 5])
+@pytest.mark.parametrize("steps", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_killed_build_goes_on(steps, small, tmp_path, monkeypatch):
     (tmp_path / "months").mkdir()
     for month in range(4):
@@ -526,6 +526,7 @@ def test_a_resumed_training_goes_on_in_the_stream(data, tmp_path, monkeypatch):
     assert first + seen == expected and len(first) == 120
 
 
+@pytest.mark.slow  # which part is whose is asked in one process, too
 def test_the_sample_under_two_processes(tmp_path):
     """Real ones: each pair is one's or the other's."""
     (tmp_path / "watched").mkdir()  # a name with a dot is a module's, and not one of ParlAI's tasks

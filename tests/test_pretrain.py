@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 from backbones import save
-from commands import SAMPLE, evaluate, own, run, train, updates_in_checkpoint, weights, write_task
+from commands import SAMPLE, evaluate, own, run, train, updates_in_checkpoint, weights, workers, write_task
 from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
-from test_distributed import workers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import polyagents
@@ -413,11 +412,13 @@ def test_the_count_of_the_checkpoint_decides_where_the_stats_are_older(tmp_path)
 
 
 def test_processes_that_start_from_different_places_are_refused(bert, monkeypatch):
-    monkeypatch.setattr(distributed, "gathered", lambda own: [own, Position(total=7)])
+    monkeypatch.setattr(distributed, "is_distributed", lambda: True)
+    monkeypatch.setattr(distributed, "gathered", lambda own: [own, "of another checkpoint"])
     with pytest.raises(InputError, match="a folder that all machines share"):
         make(bert)
 
 
+@pytest.mark.slow  # test_training.py kills a run in the fast suite
 def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path):
     """kill -9 at random moments: the same weights, bit for bit, as those of a run that nobody disturbed."""
     flags = ["--max-train-steps", "240", "--save-every-n-secs", "0.02", "--loglevel", "error", "-t", SAMPLE]
@@ -459,6 +460,7 @@ def test_a_streamed_task_is_left_out_up_to_its_place_without_being_read(task):
     assert second.read(30) == whole[30:]
 
 
+@pytest.mark.slow  # test_distributed.py has two processes in the fast suite
 def test_two_processes_share_the_work_and_keep_the_same_weights(tmp_path):
     """Over gloo, killed in the middle: the same weights as undisturbed, bit for bit."""
     folder = Path(sys.executable).parent

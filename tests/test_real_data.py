@@ -122,7 +122,7 @@ LARGER += ("--max-train-steps", "30", "-lr", "1e-3")
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", parlai_models.VARIANTS)
 def test_parlais_own_models_report_the_same(variant, datapath, tmp_path):
-    """The recipes' flags on ConvAI2; tests/test_parlai_models.py does it with tiny models, and more closely."""
+    """The recipes' flags on ConvAI2; test_parlai_models.py does it with tiny models, and more closely."""
     file, kind = str(tmp_path / "M"), variant.split()[0]
     task = ("-t", "convai2", "-dp", datapath)
     parlai_models.train(variant, file, *task, *LARGER)

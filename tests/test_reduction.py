@@ -5,7 +5,7 @@ import torch
 
 from polyagents.models.reduction import CONTEXT_VECTORS, context_vectors, masked_mean, reduce
 
-LENGTHS = [7, 1, 3, 0, 5]
+LENGTHS = [7, 1, 3, 0, 5, 4, 2]
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from starlette.testclient import TestClient
 from web import raw, running
 
 from polyagents import Match, Ranker
+from polyagents.commands.serve import write_replies_of_task
+from polyagents.errors import InputError
 from polyagents.serving import limits
 from polyagents.serving.batching import Batcher, QueueFull, RankingJob
 from polyagents.serving.limits import Rate
@@ -108,6 +110,9 @@ def test_an_index_is_served(model, replies, tmp_path):
 
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
     file = model("poly")
+    with pytest.raises(InputError, match="is not there yet; name some with --candidates-file"):
+        Served.load(str(file))  # the library reads no task
+    write_replies_of_task(str(file))
     with TestClient(create_app(Served.load(str(file))), HERE) as client:
         reply = client.post("/chat", json={"history": ["hi !"]}).json()
     assert reply["text"] in " ".join(chat(file, ["hi !"], "-t", "polyagents.tasks.sample")[0])

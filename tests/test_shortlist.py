@@ -1,5 +1,6 @@
 """Approximate search: the stop rule is true for complete lists, and FAISS's are as good as the build says."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -81,6 +82,98 @@ def test_close_context_vectors_ask_once():
     assert [asking[one] // 8 for one in stand_in] == [place // 8 for place in range(24)]
     apart, itself = representatives(centres)
     assert sorted(apart) == [0, 1, 2] and [apart[one] for one in itself] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_lists_are_twice_as_long_as_the_answer_at_least(store, k):
+    complete, asked = Complete(store, 6), []
+
+    class Recording:
+        length = 6
+
+        def nearest(self, vectors, count):
+            asked.append(count)
+            return complete.nearest(vectors, count)
+
+    search_shortlist(query(), Recording(), store, k)
+    assert set(asked) == {max(6, 2 * k)}
+
+
+def test_the_first_candidate_is_found_as_any_other(store):
+    own = store.rows([0, 1, 2])
+    asked = poly_query(own.unsqueeze(1), torch.ones(3, 1).bool())
+    found, complete = search_shortlist(asked, Complete(store, 6), store, 1)
+    assert found.indices.tolist() == search(asked, store, 1).indices.tolist()
+    assert 0 in found.indices and all(complete)
+
+
+def test_where_all_that_lists_hold_was_deleted_the_search_is_exact(store):
+    asked = query(1)
+    fewer = store.delete({int(index) for index in search(asked, store, 30).indices.flatten()})
+    found, complete = search_shortlist(asked, Complete(fewer, 6), fewer, 10)
+    exact = search(asked, fewer, 10)
+    assert found.indices.tolist() == exact.indices.tolist() and all(complete)
+    np.testing.assert_array_equal(found.scores, exact.scores)
+
+
+def small_store(tmp_path, vectors):
+    """A store of these vectors, and after them some that are far from everything."""
+    vectors = torch.tensor([*vectors, *([-1.0, 0.0] for _ in range(9))])
+    (tmp_path / "few.txt").write_text("\n".join(map(str, range(len(vectors)))))
+    maker = CandidateEncoder("model", lambda texts: vectors[[int(text) for text in texts]], "fp32")
+    return CandidateStore.build(str(tmp_path / "few.txt"), str(tmp_path / "few"), maker)
+
+
+@dataclasses.dataclass
+class Listed:
+    """A shortlist that knows one answer."""
+
+    values: list
+    indices: list
+    length: int = 4
+
+    def nearest(self, vectors, count):
+        assert (len(vectors), count) == (1, len(self.values))
+        return np.array([self.values], np.float32), np.array([self.indices])
+
+
+def test_a_context_vector_that_did_not_ask_may_have_better_ones_outside_of_the_list(tmp_path):
+    """(10, .9) lies so close to (10, 0) that only the latter asks. The fifth is its best, and stands in no list."""
+    store = small_store(tmp_path, [[1.02, 0.0], [1.0, 0.3], [1.005, 0.0], [1.004, 0.0], [0.95, 1.0]])
+    asked = poly_query(torch.tensor([[[10.0, 0.0], [10.0, 0.9]]]), torch.ones(1, 2).bool(), 100.0)
+    found, complete = search_shortlist(asked, Listed([10.2, 10.05, 10.04, 10.0], [0, 2, 3, 1]), store, 2)
+    assert found.indices.tolist() == [[1, 0]] and complete == [False]
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_where_a_list_is_rounded_a_better_one_may_stand_outside_of_it(tmp_path, rounded):
+    """The first one's product is 6, and listed as 4.5: by as much the last of the list may be wrong."""
+    store = small_store(tmp_path, [[6.0, 0.0], [4.4, 0.0], [4.3, 0.0], [4.2, 0.0], [5.5 if rounded else 4.0, 0.0]])
+    asked = poly_query(torch.tensor([[[1.0, 0.0]]]), torch.ones(1, 1).bool())
+    values, indices = [4.5 if rounded else 6.0, 4.4, 4.3, 4.2], [0, 1, 2, 3]
+    found, complete = search_shortlist(asked, Listed(values, indices), store, 2)
+    assert found.indices.tolist() == [[0, 1]] and complete == [not rounded]
+
+
+def test_a_list_with_gaps_says_no_more_than_what_it_holds(tmp_path):
+    """-1 where an index has no more: neither a candidate, nor a bound that all others lie below."""
+    store = small_store(tmp_path, [[6.0, 0.0], [4.4, 0.0], [4.3, 0.0], [5.5, 0.0]])
+    asked = poly_query(torch.tensor([[[1.0, 0.0]]]), torch.ones(1, 1).bool())
+    found, complete = search_shortlist(asked, Listed([4.5, 4.4, 4.3, -9e9], [0, 1, 2, -1]), store, 2)
+    assert found.indices.tolist() == [[0, 1]] and complete == [False]
+
+
+def test_which_context_vectors_ask():
+    one, apart = torch.zeros(16), torch.eye(16)
+    one[0] = 1.0
+    # 0.085 from each other, of length 1: one asks for all; 0.17: each for itself.
+    assert len(representatives(one + 0.06 * apart[1:])[0]) == 1
+    assert len(representatives(one + 0.12 * apart[1:])[0]) == 15
+    # The one in the middle asks first, and no other has to: 0.09 from all of them, which are 0.13 from each other.
+    around = one + 0.09 * apart[1:]
+    asking, stand_in = representatives(torch.cat([around[:5], one.unsqueeze(0), around[5:]]))
+    assert asking == [5] and stand_in.tolist() == [0] * 16
+    assert representatives(torch.zeros(3, 4))[0] == [0]
 
 
 def test_lists_of_everything_are_complete(store):

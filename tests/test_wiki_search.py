@@ -298,7 +298,7 @@ def killed(given, folder, workers, parts):
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.parametrize(("workers", "count"), [(2, 3), (1, 99)])
+@pytest.mark.parametrize(("workers", "count"), [(2, 3), pytest.param(1, 99, marks=pytest.mark.slow)])
 def test_a_killed_build_goes_on_where_it_was(workers, count, data, dump, tmp_path, small, monkeypatch, capsys):
     killed(dump, tmp_path / "1", workers, count)
     finished = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "1" / "parts").iterdir()}
@@ -631,6 +631,7 @@ class DefaultTeacher(Sample):
 """
 
 
+@pytest.mark.slow  # which part is whose is asked in one process, too
 def test_two_processes_share_an_epoch(tmp_path):
     """Real ones: each example is one's or the other's."""
     (tmp_path / "watched").mkdir()  # a name with a dot is a module's, and not one of ParlAI's tasks

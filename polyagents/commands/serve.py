@@ -1,6 +1,8 @@
 """`polyagents serve`: a chat page for one model, and JSON endpoints."""
 
 import argparse
+import importlib.util
+import os
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -9,6 +11,7 @@ from polyagents.arguments import CommandParser, positive_int
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.serving.http_server import address, listening, server_of
+from polyagents.zoo.datapath import datapath
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,6 +50,8 @@ def run(opt: Mapping[str, Any]) -> None:
         from polyagents.serving.ranking_app import create_app
         from polyagents.serving.served import Served  # loads torch
 
+        if not opt["candidates_file"] and not opt["index_dir"]:
+            write_replies_of_task(opt["model_file"])
         served = Served.load(opt["model_file"], opt["candidates_file"], opt["index_dir"])
         app = create_app(served, token, opt["requests_per_minute"])
         opened.listen()  # who opens the address at once waits for the server, and is not turned away
@@ -59,3 +64,25 @@ def run(opt: Mapping[str, Any]) -> None:
             server_of(app).run(sockets=[opened])
         except KeyboardInterrupt:  # which uvicorn raises again once it has ended
             say("Ended.")
+
+
+def write_replies_of_task(model_file: str) -> None:
+    """Write all labels of a model's task to where `Served.load` looks for them, if they are not there yet.
+
+    That needs ParlAI, which reads the task; without it `Served.load` says what to give.
+    """
+    from polyagents.parlai_files.model_options import read
+    from polyagents.ranking.task_candidates import task_candidates_path
+
+    saved = read(model_file)
+    if not saved.get("task") or os.path.exists(task_candidates_path(model_file, str(saved["task"]))):
+        return
+    if importlib.util.find_spec("parlai") is None:
+        return
+    from polyagents.parlai_agents import patches
+    from polyagents.parlai_agents.quiet import quiet
+    from polyagents.parlai_agents.task_candidates import write_task_candidates
+
+    patches.apply()
+    with quiet():
+        write_task_candidates({**saved, "model_file": model_file, "datapath": datapath()})

@@ -69,7 +69,7 @@ class BaseAgent(OptimisingAgent):
             initial_weights.check(file, opt, self.architecture, self._is_training_run(opt))
         return file
 
-    def _check_same_start(self, file: str | None) -> None:
+    def _check_same_start(self, file: str | None, opt: Opt) -> None:
         """Refuse to train where the processes start from different files.
 
         Machines that do not see one another's files would each resume from somewhere else, with other weights in their
@@ -83,7 +83,7 @@ class BaseAgent(OptimisingAgent):
         digest = None if file is None else file_digest(file)
         if len(set(distributed.gathered(digest))) > 1:
             raise InputError(
-                f"--model-file {self.opt.get('model_file')} is another one for some of the processes; give one in a "
+                f"--model-file {opt.get('model_file')} is another one for some of the processes; give one in a "
                 f"folder that all machines share."
             )
 

@@ -2,8 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from parlai.core.agents import Agent, add_datapath_and_model_args, create_agent
@@ -13,7 +12,8 @@ from parlai.core.params import ParlaiParser
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 
 from polyagents.errors import InputError
-from polyagents.ranker import quiet
+from polyagents.parlai_agents import patches
+from polyagents.parlai_agents.quiet import quiet
 
 CONTEXT = "context"  # ParlAI's id of who says a persona or topic
 
@@ -48,16 +48,12 @@ class ParlaiPartner:
             return self.agent.act().get("text") or ""
 
 
-def command_options(arguments: Sequence[str], own: Mapping[str, Any]) -> Opt:
-    """Parse the flags of ParlAI, of a task and of a model for a chat.
-
-    Args:
-        arguments: the command line.
-        own: values that ParlAI does not know, which are added to the result.
-    """
+def command_options(arguments: Sequence[str]) -> Opt:
+    """Parse the flags of ParlAI, of a task and of a model for a chat."""
+    patches.apply()  # the agents of ParlAI are loaded past ours, which would apply it
     parser = ParlaiParser(True, True)
     parser.set_defaults(interactive_mode=True, datatype="valid", batchsize=1)
-    return Opt(parser.parse_args(list(arguments)) | dict(own))
+    return Opt(parser.parse_args(list(arguments)))
 
 
 def load_agent(opt: Opt) -> Agent:

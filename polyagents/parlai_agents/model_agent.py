@@ -38,7 +38,7 @@ class ModelAgent(BaseAgent):
     def _decide_start(self, opt: Opt) -> ParlaiModel | None:
         """Check what is to be loaded, before anything is built, and let it decide its flags."""
         file = self._checked_start(opt)
-        self._check_same_start(file)
+        self._check_same_start(file, opt)
         model = initial_weights.decide_flags(file, opt, self.architecture)
         flags.check_not_reserved(opt)
         alone = opt.get("batchsize", 1) == 1 and num_workers() == 1

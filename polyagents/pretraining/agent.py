@@ -92,7 +92,7 @@ class PretrainAgent(PlanningAgent):
         training = self._is_training_run(opt)
         self._check(opt, training)
         start, file = self._checked_start(opt), opt.get("model_file")
-        self._check_same_start(start)
+        self._check_same_start(start, opt)
         is_finetune = start not in (None, file, f"{file}{train_loop.CHECKPOINT}")  # ParlAI's is not, of any checkpoint
         super().__init__(opt, shared)
         self.seed = int(opt.get("seed") or 0)

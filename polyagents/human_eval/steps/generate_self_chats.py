@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.records import Conversation
-from polyagents.human_eval.steps.chat_partners import agent_of, check_model_file
+from polyagents.human_eval.steps.load_partners import agent_of, check_model_file
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(opt: Mapping[str, Any]) -> None:
         from polyagents.parlai_agents.chat_partner import command_options, load_agent, load_other_agent, seed_all
         from polyagents.parlai_agents.self_chat import read_openings, self_chat
     model = opt["model"] or agent_of(opt, file)
-    parlai_opt = command_options(for_parlai(opt, model=model), {"seed": opt["seed"]})
+    parlai_opt = command_options(for_parlai(opt, model=model))
     openings = read_openings(parlai_opt, opt["conversations"], opt["seed"])
     name = file or opt["model"]
     names = [name, partner or name]

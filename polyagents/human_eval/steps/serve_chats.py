@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from polyagents.arguments import positive_int
 from polyagents.errors import InputError
 from polyagents.human_eval.statistics.display import count
-from polyagents.human_eval.steps.chat_partners import check_model_file, load_partners
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+from polyagents.human_eval.steps.load_partners import check_model_file, load_partners
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
 from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages
 from polyagents.human_eval.storage.chat_plan import MOST, RATE
@@ -88,5 +88,5 @@ def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":
     with parlai_for("--task"):
         from polyagents.parlai_agents.chat_partner import command_options
         from polyagents.parlai_agents.self_chat import all_openings
-    task = command_options(for_parlai(opt, model_file=opt["files"][0]), {})
+    task = command_options(for_parlai(opt, model_file=opt["files"][0]))
     return [opening.personas for opening in all_openings(task, opt["seed"])]

@@ -61,9 +61,7 @@ def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
         return load_ranker(opt, file, saved)
     with parlai_for(f"{file} with {' '.join(opt['model_flags'])}" if is_ranker else file):
         from polyagents.parlai_agents.chat_partner import ParlaiPartner, command_options, load_agent
-    return ParlaiPartner(
-        load_agent(command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)), {"seed": opt["seed"]}))
-    )
+    return ParlaiPartner(load_agent(command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)))))
 
 
 def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> "RankerPartner":
@@ -109,7 +107,7 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
     with parlai_for(f"{path} is not there: finding or writing it"):
         from polyagents.parlai_agents import chat_partner
     return chat_partner.candidates_file(
-        chat_partner.command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)), {})
+        chat_partner.command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)))
     )
 
 
