@@ -48,8 +48,7 @@ def policies(cores: int) -> dict[str, dict[str, str]]:
     """
     all_of_them = {threads.THREADS: str(cores)}
     spins = {f"spin {count:,} times": {"GOMP_SPINCOUNT": str(count)} for count in (1_000, 10_000, 100_000)}
-    waiting: dict[str, dict[str, str]] = {"as OpenMP does": {}, "active": {"OMP_WAIT_POLICY": "ACTIVE"}}
-    waiting |= spins | {"passive": {"OMP_WAIT_POLICY": "PASSIVE"}}
+    waiting: dict[str, dict[str, str]] = {"as OpenMP does": {}} | spins | {"passive": {"OMP_WAIT_POLICY": "PASSIVE"}}
     named = {f"{cores} threads, {name}": all_of_them | settings for name, settings in waiting.items()}
     return named | {"1 thread": {threads.THREADS: "1"}}
 

@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
     Raises:
         ImportError: it is an agent, and ParlAI is not installed; the error says how to install it.
     """
-    if name.startswith("_"):
+    if not name[:1].isupper():  # a submodule, which `from polyagents import` asks for here before it imports it
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in LIBRARY:
         module, attribute = LIBRARY[name]

@@ -16,6 +16,7 @@ from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMAN
 from polyagents.faults import EXTRAS, users_fault
 from polyagents.index.faiss_index import INDEX_TYPES
 from polyagents.index.stored_vectors import STORED_AS
+from polyagents.models.options import PRECISIONS
 
 # What takes long to import, or belongs to one command only.
 HEAVY = {"torch", "transformers", "parlai", "requests", "pandas", "scipy", "numpy", "faiss", "fastapi", "sqlalchemy"}
@@ -116,10 +117,9 @@ def test_version():
 
 
 def test_literal_choices_are_the_librarys():
-    choices = {
-        action.dest: action.choices for action in import_module("polyagents.commands.build_index").parser()._actions
-    }
-    assert (choices["index_type"], choices["stored_as"]) == (INDEX_TYPES, STORED_AS)
+    actions = import_module("polyagents.commands.build_index").parser()._actions
+    choices = {action.dest: action.choices for action in actions}
+    assert (choices["index_type"], choices["stored_as"], choices["precision"]) == (INDEX_TYPES, STORED_AS, PRECISIONS)
 
 
 # ---- the parser ------------------------------------------------------------------------------------------------------

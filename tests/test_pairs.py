@@ -17,7 +17,7 @@ from parlai.core.teachers import create_task_agent_from_taskname
 
 from polyagents import InputError
 from polyagents.errors import NoTestSplit
-from polyagents.tasks.pairs import build as building
+from polyagents.tasks.pairs import build_pairs as building
 from polyagents.tasks.pairs import portions
 from polyagents.tasks.pairs.held_out import HeldOut
 from polyagents.tasks.streaming import runs, source
@@ -294,7 +294,7 @@ def build_text(lines, tmp_path):
 KILLED = """
 import os, signal
 from polyagents.__main__ import main
-from polyagents.tasks.pairs import build, portions
+from polyagents.tasks.pairs import build_pairs as build, portions
 from polyagents.tasks.streaming import runs
 runs.RUN_BYTES, portions.PORTION_BYTES, build.SHARD = 3_000, 2_000, 50
 steps = iter(range({steps}))

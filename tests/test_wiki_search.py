@@ -25,9 +25,11 @@ from polyagents.tasks import wiki_search
 from polyagents.tasks.streaming import source
 from polyagents.tasks.streaming.order import Order, some_others
 from polyagents.tasks.streaming.source import Place, Source
-from polyagents.tasks.wiki_search import parts, reading, splitting
-from polyagents.tasks.wiki_search.example import Example, example_of
-from polyagents.tasks.wiki_search.pages import Page, Site, open_source, pages_of
+from polyagents.tasks.wiki_search import parallel_reading as reading
+from polyagents.tasks.wiki_search import parts, splitting
+from polyagents.tasks.wiki_search.example import WikiExample, example_of
+from polyagents.tasks.wiki_search.page import Page, Site
+from polyagents.tasks.wiki_search.pages import open_source, pages_of
 from polyagents.tasks.wiki_search.wikitext import paragraphs
 
 TASK = "polyagents.tasks.wiki_search"
@@ -106,7 +108,7 @@ def test_the_query_is_taken_out_of_the_article(seed):
     made = example_of(Page("7", "Althof", wiki_dump.MARKUP, SITE, True), seed)
     rest = [sentence for sentence in wiki_dump.TEXT if sentence != made.text]
     assert made.text in wiki_dump.TEXT and len(rest) == 3
-    assert made == Example("7", "Althof", made.text, " ".join(["Althof", *rest]))
+    assert made == WikiExample("7", "Althof", made.text, " ".join(["Althof", *rest]))
 
 
 def test_every_sentence_is_a_query_of_some_seed():
@@ -272,7 +274,7 @@ def test_reading_goes_on_from_the_place_after_any_page(packed, chunk, tmp_path, 
 KILLED = """
 import os, signal, sys
 from polyagents.tasks.streaming import source
-from polyagents.tasks.wiki_search import build, reading
+from polyagents.tasks.wiki_search import build_data as build, parallel_reading as reading
 from polyagents.__main__ import main
 source.CHUNK, reading.PART_BYTES, reading.BATCH_PAGES = 700, 6_000, 4
 write, left = reading.write_part, iter(range({parts}))
@@ -305,7 +307,7 @@ def test_a_killed_build_goes_on_where_it_was(workers, count, data, dump, tmp_pat
     monkeypatch.setattr(reading, "examples_of", lambda pages, seed: seen.append(len(pages)) or made(pages, seed))
     kept = []
     monkeypatch.setattr(
-        "polyagents.tasks.wiki_search.build.split",
+        "polyagents.tasks.wiki_search.build_data.split",
         lambda *given: (
             kept.extend((os.path.basename(part.path), os.stat(part.path).st_mtime_ns) for part in given[0])
             or splitting.split(*given)

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser
-from polyagents.models.options import PRECISIONS
+from polyagents.arguments import CommandParser, add_precision_flag
 
 if TYPE_CHECKING:
     from polyagents.index.builder import Worker
@@ -46,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         "--contexts-file",
         help="contexts, one per line, to measure an approximate index with; by default 200 candidates",
     )
-    parser.add_argument("--precision", choices=PRECISIONS, default=None, help="by default as in training")
+    add_precision_flag(parser)
     change = parser.add_mutually_exclusive_group()
     change.add_argument("--append", action="store_true", help="add the candidates to an index, build nothing anew")
     change.add_argument("--delete", action="store_true", help="remove the candidates from an index")

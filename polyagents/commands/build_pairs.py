@@ -41,9 +41,13 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Build; then say what there is, and what to do with it."""
-    from polyagents.tasks.pairs.build import Plan, build, told  # imports numpy, which a wrong flag should not wait for
+    from polyagents.tasks.pairs.build_pairs import (  # imports numpy, which a wrong flag should not wait for
+        PairsPlan,
+        build,
+        told,
+    )
 
-    made = build(Plan(opt["source"], opt["outdir"], opt["context_lines"], opt["valid_examples"]))
+    made = build(PairsPlan(opt["source"], opt["outdir"], opt["context_lines"], opt["valid_examples"]))
     say(
         f"{opt['outdir']}: {made['examples']['train']:,} pairs to train on, {made['examples']['valid']:,} to "
         f"validate with ({told(made['counts'])}). Train: -t polyagents.tasks.pairs --pairs-path {opt['outdir']}"

@@ -39,12 +39,15 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Build; then say what there is, and what to do with it."""
-    from polyagents.tasks.wiki_search.build import Plan, build  # imports libraries that only this command needs
+    from polyagents.tasks.wiki_search.build_data import (  # imports libraries that only this command needs
+        WikiPlan,
+        build,
+    )
     from polyagents.tasks.wiki_search.splitting import Sizes
 
     sizes = Sizes(opt["valid_examples"], opt["test_examples"], opt["eval_pool"])
     folder = opt["outdir"]
-    made = build(Plan(opt["source"], folder, opt["seed"], sizes, opt["workers"] or available_cores()))
+    made = build(WikiPlan(opt["source"], folder, opt["seed"], sizes, opt["workers"] or available_cores()))
     say(
         f"{folder}: {made['examples']['train']:,} examples to train on. Train: train_model -t "
         f"polyagents.tasks.wiki_search --wiki-search-path {folder} --eval-candidates fixed "

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import CommandParser, add_precision_flag, positive_int
 from polyagents.files.context_lines import read_contexts
-from polyagents.models.options import PRECISIONS
 
 if TYPE_CHECKING:
     from polyagents.ranker import Candidates, Ranker
@@ -30,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rerank-top", type=positive_int, default=50, help="how many candidates the second model re-orders"
     )
-    parser.add_argument("--precision", choices=PRECISIONS, default=None, help="by default as in training")
+    add_precision_flag(parser)
     return parser
 
 

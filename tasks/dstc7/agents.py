@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from parlai.core.message import Message as ParlaiMessage
+from parlai.core.message import Message
 from parlai.core.opt import Opt
 from parlai.core.teachers import FixedDialogTeacher
 from parlai.tasks.dstc7.build import build
@@ -14,7 +14,7 @@ from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.tasks.counts import check_count
 
-from .dialogues import Message, Question, read_dialogues, read_questions
+from .dialogues import DialogueExample, DialogueMessage, read_dialogues, read_questions
 
 SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
 NAMES = {"train": "train", "valid": "dev", "test": "test"}  # of the splits in the files' names
@@ -45,7 +45,7 @@ class DefaultTeacher(FixedDialogTeacher):
         """Compare the number of dialogues with the paper's."""
         check_count(self.opt, "DSTC7", split, found, "dialogues", path)
 
-    def read(self, opt: Opt, split: str) -> "Targets | list[Question]":
+    def read(self, opt: Opt, split: str) -> "Targets | list[DialogueExample]":
         """All of a split."""
         folder = self.folder(opt)
         path = os.path.join(folder, f"ubuntu_{NAMES[split]}_subtask_1.json")
@@ -66,13 +66,13 @@ class DefaultTeacher(FixedDialogTeacher):
         """FixedDialogTeacher: as many."""
         return len(self.own)
 
-    def get(self, episode_idx: int, entry_idx: int = 0) -> ParlaiMessage:
+    def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
         """FixedDialogTeacher: an example."""
         question = self.examples[self.own[episode_idx]]
         message = {"text": as_parlai_writes(question.context), "labels": [question.label], "episode_done": True}
         if question.candidates:
             message["label_candidates"] = list(question.candidates)
-        return ParlaiMessage(message)
+        return Message(message)
 
 
 class Sample(DefaultTeacher):
@@ -93,7 +93,7 @@ class Targets:
     message is no target; ParlAI's pull request 1850 counted thousands among the official candidates.
     """
 
-    def __init__(self, dialogues: Iterable[tuple[Message, ...]]):
+    def __init__(self, dialogues: Iterable[tuple[DialogueMessage, ...]]):
         self.dialogues = list(dialogues)
         self.places = array("i"), array("i")  # of the targets: dialogue, message
         for number, dialogue in enumerate(self.dialogues):
@@ -105,12 +105,12 @@ class Targets:
     def __len__(self) -> int:
         return len(self.places[0])
 
-    def __getitem__(self, index: int) -> Question:
+    def __getitem__(self, index: int) -> DialogueExample:
         dialogue, place = self.dialogues[self.places[0][index]], self.places[1][index]
-        return Question(dialogue[:place], dialogue[place].text, [])
+        return DialogueExample(dialogue[:place], dialogue[place].text, [])
 
 
-def as_parlai_writes(context: Iterable[Message]) -> str:
+def as_parlai_writes(context: Iterable[DialogueMessage]) -> str:
     """A context as ParlAI's teacher words it, with the speakers and a line end after each message.
 
     The models of the paper have read that.

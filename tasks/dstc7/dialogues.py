@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Message:
+class DialogueMessage:
     """Who said what."""
 
     speaker: str
@@ -29,7 +29,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Question:
+class DialogueExample:
     """An example.
 
     Attributes:
@@ -38,24 +38,24 @@ class Question:
         candidates: what it is to be found among, itself included; none in training.
     """
 
-    context: tuple[Message, ...]
+    context: tuple[DialogueMessage, ...]
     label: str
     candidates: list[str]
 
 
-def read_dialogues(path: str) -> Iterator[tuple[Message, ...]]:
+def read_dialogues(path: str) -> Iterator[tuple[DialogueMessage, ...]]:
     """The training dialogues, with the correct answer as the last message.
 
     Of the candidates that each of them brings nothing stays in memory.
     """
-    return read_examples(path, lambda example, _: (*messages(example), Message("", given_answer(example)[1])))
+    return read_examples(path, lambda example, _: (*messages(example), DialogueMessage("", given_answer(example)[1])))
 
 
-def read_questions(path: str, answers_path: str | None) -> Iterator[Question]:
+def read_questions(path: str, answers_path: str | None) -> Iterator[DialogueExample]:
     """The dialogues of valid or test; for test, with the file of the answers."""
     answers = {} if answers_path is None else read_answers(answers_path)
 
-    def read_question(example: dict[str, Any], number: int) -> Question:
+    def read_question(example: dict[str, Any], number: int) -> DialogueExample:
         name = str(example["example-id"])
         if answers_path is not None and name not in answers:
             raise InputError(f"{answers_path} has no answer for example-id {name} of {path}; download both again.")
@@ -65,7 +65,7 @@ def read_questions(path: str, answers_path: str | None) -> Iterator[Question]:
             raise InputError(f"{path}, example-id {name}: the correct answer is not among the candidates.")
         candidates = [option["utterance"] for option in options]
         random.Random(number).shuffle(candidates)  # ParlAI's order, the same in every run
-        return Question(tuple(messages(example)), label, candidates)
+        return DialogueExample(tuple(messages(example)), label, candidates)
 
     return read_examples(path, read_question)
 
@@ -87,10 +87,10 @@ def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str
     return answer if any(option["utterance"] == answer for option in options) else None
 
 
-def messages(example: dict[str, Any]) -> Iterator[Message]:
+def messages(example: dict[str, Any]) -> Iterator[DialogueMessage]:
     """What was said so far. There are two speakers, whose names are kept once."""
     for message in example["messages-so-far"]:
-        yield Message(sys.intern(message["speaker"]), message["utterance"])
+        yield DialogueMessage(sys.intern(message["speaker"]), message["utterance"])
 
 
 def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterator[T]:

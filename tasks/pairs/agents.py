@@ -10,11 +10,11 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError, NoTestSplit
 
-from ..streaming.manifest import MANIFEST, files_of
+from ..streaming.data_manifest import MANIFEST, files_of
 from ..streaming.teacher import Stream, StreamTeacher
-from .build import Plan, build
-from .files import files_below
-from .manifest import read_manifest, stamp
+from .build_pairs import PairsPlan, build
+from .pairs_manifest import read_manifest, stamp
+from .source_files import files_below
 
 SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
 
@@ -74,5 +74,5 @@ def finished(opt: Opt) -> str:
         return path
     name = os.path.basename(os.path.abspath(path))
     folder = os.path.join(opt["datapath"], "pairs", f"{name}-{stamp(files_below(path))[:16]}")
-    build(Plan(path, folder), "--datapath")
+    build(PairsPlan(path, folder), "--datapath")
     return folder

@@ -13,9 +13,9 @@ from polyagents.files.hashing import text_key, utf8
 from ..streaming.runs import Runs
 from ..streaming.source import Source
 from .comments import Comment
-from .files import File, records
-from .manifest import FORMAT, stamp
 from .pair import Pair, line_of
+from .pairs_manifest import FORMAT, stamp
+from .source_files import File, records
 
 PORTION_BYTES = 64_000_000  # of files, or one file: the dumps are a file for each month
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from .source import Place, Source
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """A line, without its end.
 
     Attributes:
@@ -22,7 +22,7 @@ class Line(NamedTuple):
     offset: int
 
 
-def lines(source: Source, start: Place) -> Iterator[Line]:
+def lines(source: Source, start: Place) -> Iterator[SourceLine]:
     """The lines of one file from a place on, empty ones too."""
     parts: list[bytes] = []  # of a line that has not ended yet
     begin, after, offset = start, start, 0
@@ -32,9 +32,9 @@ def lines(source: Source, start: Place) -> Iterator[Line]:
         for end in ended:
             data, parts = b"".join([*parts, end]), []
             after = after.later(len(end) + 1)
-            yield Line(data, begin, after, offset)
+            yield SourceLine(data, begin, after, offset)
             begin = after
         parts += [last] if last else []
         after = after.later(len(last))
     if parts:
-        yield Line(b"".join(parts), begin, after, offset)
+        yield SourceLine(b"".join(parts), begin, after, offset)

@@ -12,10 +12,10 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
 
-from ..streaming.manifest import files_of
+from ..streaming.data_manifest import files_of
 from ..streaming.order import Spot, some_others
 from ..streaming.teacher import Stream, StreamTeacher
-from .manifest import POOL, read_manifest
+from .wiki_manifest import POOL, read_manifest
 
 
 class WikiSearchTeacher(StreamTeacher):

@@ -8,7 +8,7 @@ from xml.parsers import expat
 from polyagents.errors import InputError
 
 from ..streaming.source import Piece, Place, Source
-from .pages import Page, Site
+from .page import Page, Site
 
 ROOT = b"<mediawiki>"  # what stands before the first page, for a parser that begins in the middle
 END = b"</page>"

@@ -10,7 +10,7 @@ from sentencex import segment as split_into_sentences
 
 from polyagents.files.hashing import text_key, utf8
 
-from .pages import Page
+from .page import Page
 from .wikitext import paragraphs
 
 # Bytes of UTF-8, chosen here: below are headings, entries of lists and half sentences. Bytes, not words: a Chinese
@@ -20,7 +20,7 @@ SHORTEST_QUERY = 30
 LISTS = ("list of ", "lists of ", "index of ", "outline of ")
 
 
-class Example(NamedTuple):
+class WikiExample(NamedTuple):
     """What a page becomes.
 
     Attributes:
@@ -42,13 +42,13 @@ def examples_of(pages: Sequence[Page], seed: int) -> tuple[list[bytes], Counter[
     for page in pages:
         made = example_of(page, seed)
         counts["pages"] += 1
-        counts["examples" if isinstance(made, Example) else made] += 1
-        if isinstance(made, Example):
+        counts["examples" if isinstance(made, WikiExample) else made] += 1
+        if isinstance(made, WikiExample):
             lines.append(line_of(made, seed))
     return lines, counts
 
 
-def line_of(example: Example, seed: int) -> bytes:
+def line_of(example: WikiExample, seed: int) -> bytes:
     """The key by which examples are split and put in order, a tab, and the example as JSON."""
     fields = json.dumps(example._asdict(), ensure_ascii=False)
     return f"{drawn('article', example.id, seed):032x}\t".encode() + utf8(fields) + b"\n"
@@ -59,7 +59,7 @@ def drawn(what: str, id: str, seed: int) -> int:
     return int.from_bytes(text_key(utf8(f"{what}\n{seed}\n{id}")), "big")
 
 
-def example_of(page: Page, seed: int) -> Example | str:
+def example_of(page: Page, seed: int) -> WikiExample | str:
     """The example of a page, or why there is none (the name of its count in the manifest)."""
     if not page.is_article:
         return "other_namespaces"
@@ -98,7 +98,7 @@ def without_halves(text: str) -> str:
     return utf8(text).decode()
 
 
-def split(page: Page, parts: Sequence[str], seed: int) -> Example | str:
+def split(page: Page, parts: Sequence[str], seed: int) -> WikiExample | str:
     """Draw the query among the sentences that are long enough; the others are the label."""
     able = [place for place, part in enumerate(parts) if len(utf8(part)) >= SHORTEST_QUERY]
     if not able or len(parts) < 2:
@@ -106,4 +106,4 @@ def split(page: Page, parts: Sequence[str], seed: int) -> Example | str:
     query = able[drawn("query", page.id, seed) % len(able)]
     text, title = parts[query], " ".join(without_halves(page.title).split())
     label = " ".join([title, *parts[:query], *parts[query + 1 :]])
-    return "repeated_queries" if text in label else Example(page.id, title, text, label)
+    return "repeated_queries" if text in label else WikiExample(page.id, title, text, label)

@@ -14,7 +14,7 @@ from polyagents.errors import InputError
 
 from ..streaming.lines import lines
 from ..streaming.source import Place, Source
-from .pages import Page, Site
+from .page import Page, Site
 
 
 def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:

@@ -3,45 +3,12 @@
 import itertools
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from polyagents.errors import InputError
 
 from ..streaming.source import Place, Source
-
-
-class Site(NamedTuple):
-    """What the pages of a wiki have in common.
-
-    Attributes:
-        language: its code, such as "en".
-        hidden: in lower case, the prefixes of links that are no part of the text ("file", "category").
-    """
-
-    language: str
-    hidden: frozenset[str] = frozenset()
-
-
-class Page(NamedTuple):
-    """One page.
-
-    Attributes:
-        id: of the page in its wiki; the same in a dump and in what WikiExtractor makes of it.
-        title: as people read it.
-        text: its wikitext, or its plain text with a line for each paragraph.
-        site: the wiki.
-        is_wikitext: which of the two `text` is.
-        is_redirect: it only sends readers to another page; `text` is empty.
-        is_article: False for talk, templates, categories and so on; `text` is empty.
-    """
-
-    id: str
-    title: str
-    text: str
-    site: Site
-    is_wikitext: bool
-    is_redirect: bool = False
-    is_article: bool = True
+from . import dump, extracted
+from .page import Page
 
 
 def open_source(path: str) -> Source:
@@ -68,8 +35,6 @@ def pages_of(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
         Damaged: the source cannot be read to its end.
         InputError: it is neither a MediaWiki dump nor WikiExtractor's JSON lines.
     """
-    from . import dump, extracted  # they import Page
-
     first = next((piece.data for piece in source.pieces(Place()) if piece.data.strip()), b"")
     head = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"<doc "):

@@ -19,8 +19,8 @@ from tqdm import tqdm
 from polyagents.files.hashing import utf8
 
 from ..streaming.writing import watched, write_lines
-from .manifest import POOL
 from .parts import Part
+from .wiki_manifest import POOL
 
 SHARD = 8_192  # examples of a shard of the training set, which a teacher has in memory: about 30 MB
 SMALLEST = 10  # articles that make a training, a validation and a test set
@@ -54,7 +54,7 @@ PAPER = Sizes(9_921, 9_925, 10_000)  # section 3 and Table 1
 
 
 @dataclass(frozen=True)
-class Split:
+class WikiSplit:
     """What was written.
 
     Attributes:
@@ -68,7 +68,7 @@ class Split:
     repeated: int
 
 
-def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Split:
+def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> WikiSplit:
     """Write all of it into a folder.
 
     Args:
@@ -99,7 +99,7 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Sp
                 os.remove(os.path.join(folder, name))
                 break
             shards.append((name, count))
-    return Split(Sizes(valid, test, pool), shards, merged.repeated)
+    return WikiSplit(Sizes(valid, test, pool), shards, merged.repeated)
 
 
 class Distinct(Iterator[bytes]):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..streaming import manifest
+from ..streaming import data_manifest
 
 POOL = "pool.txt"
 FORMAT = 1  # of the data and of the rules by which they are made
@@ -18,4 +18,4 @@ def read_manifest(folder: str) -> dict[str, Any]:
         "There are no data for Wikipedia search in {folder} (manifest.json: {reason}); make them with polyagents "
         "build_wiki_search --source DUMP --outdir {folder}, or give --wiki-search-path."
     )
-    return manifest.read_manifest(folder, FORMAT, missing)
+    return data_manifest.read_manifest(folder, FORMAT, missing)

@@ -19,7 +19,8 @@ from polyagents.errors import InputError
 
 from ..streaming.source import Damaged, Place, Source
 from .example import examples_of
-from .pages import Page, pages_of
+from .page import Page
+from .pages import pages_of
 from .parts import PART_BYTES, Header, Part, write_part
 
 BATCH_CHARACTERS = 500_000  # of text, handed to a worker at once: a second or two of work
@@ -49,7 +50,7 @@ class Batch:
 
 
 @dataclass
-class Reader:
+class PageReader:
     """Batches of a source, from a place on; `damage` is why they ended early."""
 
     source: Source
@@ -125,7 +126,7 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
     last = parts[-1].header if parts else None
     if last is not None and last.is_last:
         return
-    reader = Reader(source, last.next if last else Place())
+    reader = PageReader(source, last.next if last else Place())
     writer = Writer(folder, options, len(parts))
     batch = Batch([], reader.start, last.read if last else 0, last.sha256 if last else "")
     with submitting(workers) as submit, progress(source, batch.read) as bar:

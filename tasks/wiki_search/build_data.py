@@ -13,17 +13,17 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.locks import exclusive_folder
 
-from ..streaming.manifest import MANIFEST
+from ..streaming.data_manifest import MANIFEST
 from ..streaming.source import Damaged, Source
-from .manifest import FORMAT, read_manifest
 from .pages import open_source
+from .parallel_reading import read_on
 from .parts import FOLDER, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
-from .reading import read_on
-from .splitting import SMALLEST, Sizes, Split, split
+from .splitting import SMALLEST, Sizes, WikiSplit, split
+from .wiki_manifest import FORMAT, read_manifest
 
 
 @dataclass(frozen=True)
-class Plan:
+class WikiPlan:
     """What is to be built.
 
     Attributes:
@@ -51,7 +51,7 @@ def making(seed: int) -> dict[str, Any]:
     return {"format": FORMAT, "seed": seed} | {name: version(name) for name in ("mwparserfromhell", "sentencex")}
 
 
-def build(plan: Plan) -> dict[str, Any]:
+def build(plan: WikiPlan) -> dict[str, Any]:
     """Make the data, or go on with it; the manifest.
 
     Raises:
@@ -71,7 +71,7 @@ def build(plan: Plan) -> dict[str, Any]:
         return made
 
 
-def build_anew(plan: Plan, source: Source) -> dict[str, Any]:
+def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
     """Read what is still to be read, split, and write the manifest: from then on there are data."""
     parts = all_parts(plan, source)
     counts = all_counts(parts)
@@ -98,7 +98,7 @@ def build_anew(plan: Plan, source: Source) -> dict[str, Any]:
     return made
 
 
-def all_parts(plan: Plan, source: Source) -> list[Part]:
+def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
     """Those that are there, and those that are made now.
 
     Raises:
@@ -132,7 +132,7 @@ def whole_sha256(source: Source) -> str:
     return source.sha256
 
 
-def manifest(plan: Plan, source: Source, counts: dict[str, int], made: Split) -> dict[str, Any]:
+def manifest(plan: WikiPlan, source: Source, counts: dict[str, int], made: WikiSplit) -> dict[str, Any]:
     """All that is to be known about the data."""
     train = sum(count for _, count in made.shards)
     return {

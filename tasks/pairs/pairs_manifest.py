@@ -5,8 +5,8 @@ import json
 import os
 from typing import Any
 
-from ..streaming import manifest
-from .files import File
+from ..streaming import data_manifest
+from .source_files import File
 
 FORMAT = 1  # of the data and of the rules by which they are made
 VALID_EXAMPLES = 10_000  # chosen here; the paper does not say how many it held out
@@ -23,7 +23,7 @@ def read_manifest(folder: str) -> dict[str, Any]:
     Raises:
         InputError: there is none, or it is damaged.
     """
-    return manifest.read_manifest(folder, FORMAT, MISSING)
+    return data_manifest.read_manifest(folder, FORMAT, MISSING)
 
 
 def stamp(files: list[File]) -> str:

@@ -23,16 +23,16 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write, write_text
 from polyagents.files.locks import exclusive_folder
 
-from ..streaming.manifest import MANIFEST
+from ..streaming.data_manifest import MANIFEST
 from ..streaming.runs import Runs, merged
 from ..streaming.source import Damaged
 from ..streaming.writing import watched, write_lines
-from .files import PARTS, files_below
+from .comment_threads import pairs_of
 from .held_out import Cut, HeldOut
-from .manifest import CONTEXT_LINES, FORMAT, VALID_EXAMPLES, read_manifest, stamp
 from .pair import example_of, line_of, thread_of
+from .pairs_manifest import CONTEXT_LINES, FORMAT, VALID_EXAMPLES, read_manifest, stamp
 from .portions import Portion, comment_in, portions_of, read_portion
-from .threads import pairs_of
+from .source_files import PARTS, files_below
 
 OURS = re.compile(r"((train-\d{5}|valid|test)\.jsonl|manifest\.json)(\.[0-9a-f]{8}\.tmp)?")
 SHARD = 65_536  # pairs of a shard of the training set, which a teacher has in memory: about 30 MB
@@ -40,7 +40,7 @@ QUIET = 1_000_000  # lines that are merged in some seconds
 
 
 @dataclass(frozen=True)
-class Plan:
+class PairsPlan:
     """What is to be built.
 
     Attributes:
@@ -66,7 +66,7 @@ class Plan:
         return os.path.join(self.folder, PARTS)
 
 
-def build(plan: Plan, flag: str = "--outdir") -> dict[str, Any]:
+def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
     """Make the data, or go on with it; the manifest.
 
     Args:
@@ -94,7 +94,7 @@ def build(plan: Plan, flag: str = "--outdir") -> dict[str, Any]:
         return made
 
 
-def prepare(plan: Plan, flag: str) -> None:
+def prepare(plan: PairsPlan, flag: str) -> None:
     """Make room for the data where an interrupted build has left some.
 
     Raises:
@@ -109,7 +109,7 @@ def prepare(plan: Plan, flag: str) -> None:
     os.makedirs(plan.parts, exist_ok=True)
 
 
-def build_anew(plan: Plan, source: dict[str, Any]) -> dict[str, Any]:
+def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
     """Read, pair, split and shuffle; what the manifest says."""
     portions = all_portions(plan)
     counts = sum((Counter(portion.counts) for portion in portions), Counter[str]())
@@ -137,7 +137,7 @@ def told(counts: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counts.items()) if count)
 
 
-def all_portions(plan: Plan) -> list[Portion]:
+def all_portions(plan: PairsPlan) -> list[Portion]:
     """Those that are there, and those that are read now.
 
     Raises:
@@ -159,7 +159,7 @@ def all_portions(plan: Plan) -> list[Portion]:
     return found
 
 
-def pair_comments(plan: Plan, portions: list[Portion], counts: Counter[str]) -> list[str]:
+def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]) -> list[str]:
     """Merge the comments, and pair them thread by thread; the runs, and `counts` has more."""
     runs = Runs(os.path.join(plan.parts, "threads"))
     paths = [os.path.join(plan.parts, name) for portion in portions for name in portion.comments]
@@ -193,7 +193,9 @@ def held_out(runs: list[str], valid_examples: int) -> Cut:
     return cut
 
 
-def write_splits(plan: Plan, runs: list[str], cut: Cut, total: int) -> tuple[dict[str, int], list[tuple[str, int]]]:
+def write_splits(
+    plan: PairsPlan, runs: list[str], cut: Cut, total: int
+) -> tuple[dict[str, int], list[tuple[str, int]]]:
     """Write all pairs in the order of their keys; how many are in each split, and the training set's shards."""
     with contextlib.ExitStack() as stack:
         held = {}

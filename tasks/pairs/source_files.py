@@ -18,8 +18,8 @@ from parlai.utils.misc import str_to_msg
 from polyagents.console import say
 from polyagents.errors import InputError
 
+from ..streaming.data_manifest import is_finished
 from ..streaming.lines import lines
-from ..streaming.manifest import is_finished
 from ..streaming.source import EndsEarly, Place, Source
 from .comments import Comment, comment_of, one_line
 from .pair import Pair, pair_of
