@@ -53,7 +53,7 @@ def test_any_text_can_be_written_in_it(text, tmp_path):
     ids = dictionary.txt2vec("The CAT\n[S] été ∮ 犬 \ud83d")
     assert ids.count(dictionary["[NEWLINE]"]) == 1 and not {0, 1, 2, 3} & set(ids)  # "[S]" that was typed is text
     assert dictionary.vec2txt(ids).split() == ["the", "cat", "[s]", "ete", "∮", "犬", "?"]
-    assert dictionary.candidate(dictionary.txt2vec("cat"), None) == [2, dictionary["Ġcat"], 2]
+    assert dictionary.ready.candidate(dictionary.txt2vec("cat"), None) == [2, dictionary["Ġcat"], 2]
 
 
 @pytest.mark.parametrize(("threads", "files"), [("4", 3), pytest.param("1", 1, marks=pytest.mark.slow)])

@@ -40,7 +40,8 @@ def command(*arguments, stdin=""):
         out, sys.stdout = sys.stdout, out
     return out.getvalue()
 
-told = json.loads(command("build_index", "-mf", f"{models}/bi", "--candidates-file", file, "--index-dir", f"{folder}/bi"))
+flags = ("--candidates-file", file, "--index-dir", f"{folder}/bi")
+told = json.loads(command("build_index", "-mf", f"{models}/bi", *flags))
 assert told["candidates"] == len(texts)
 line = command("rank", "-mf", f"{models}/poly", "--candidates-file", file, "--top-k", "1", stdin=contexts[0] + "\\n")
 assert json.loads(line)["candidates"][0]["text"] == found[0][0].text

@@ -31,7 +31,7 @@ from safetensors import safe_open
 from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.files import model_file
-from polyagents.parlai_agents import agent
+from polyagents.parlai_agents import ranker_agent
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def ordered(tmp_path):
 
 def poison(monkeypatch, updates, precision="fp32"):
     """Make the scores of the given training steps not-a-number."""
-    step, scores = [0], agent.RankerAgent.training_scores
+    step, scores = [0], ranker_agent.training_scores
 
-    def poisoned(self, batch, candidates):
-        result, sides = scores(self, batch, candidates)
+    def poisoned(*arguments):
+        result, sides = scores(*arguments)
         step[0] += 1
         return (result * torch.nan if step[0] in updates else result), sides
 
-    monkeypatch.setattr(agent.RankerAgent, "training_scores", poisoned)
+    monkeypatch.setattr(ranker_agent, "training_scores", poisoned)
 
 
 @pytest.mark.parametrize("more", [(), ("--precision", "fp16"), ("--chunk-tokens", 64)])
