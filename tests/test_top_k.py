@@ -28,6 +28,8 @@ def test_top_k_of_different_scores_is_a_sort(k):
     for seed in range(30):
         scores = np.random.default_rng(seed).normal(size=30).astype(np.float32)
         assert top_k(scores, k).tolist() == np.argsort(-scores)[:k].tolist()
+    many = np.random.default_rng(0).normal(size=5_000).astype(np.float32)
+    assert top_k(many, k).tolist() == np.argsort(-many)[:k].tolist()
 
 
 @pytest.mark.parametrize("k", [1, 3, 9])
