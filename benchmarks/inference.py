@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from parlai.core.agents import create_agent_from_model_file
+from parlai.core.agents import create_agent
+from parlai.core.params import ParlaiParser
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -197,10 +198,9 @@ def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Seq
 def our_agent(model_file: str) -> RankerAgent:
     """The agent that ParlAI's commands would make of a model, on the CPU, to talk to."""
     with quiet():
-        agent: RankerAgent = create_agent_from_model_file(
-            model_file,
-            {"datatype": "valid", "no_cuda": True, "candidates": "inline", "eval_candidates": "inline"},
-        )
+        opt = ParlaiParser(True, True).parse_args(["--model-file", model_file])
+        opt["override"] = {"datatype": "valid", "no_cuda": True, "candidates": "inline", "eval_candidates": "inline"}
+        agent: RankerAgent = create_agent(opt, requireModelExists=True)
     return agent
 
 
