@@ -138,7 +138,7 @@ def test_a_resumed_run_that_does_not_improve_keeps_the_better_model(tmp_path):
     assert json.loads(Path(f"{file}.opt").read_text())["init_model"] is None
 
 
-@pytest.mark.parametrize("part", ["", ".checkpoint", ".checkpoint.trainstats"])
+@pytest.mark.parametrize("part", ["", ".checkpoint", pytest.param(".checkpoint.trainstats", marks=pytest.mark.slow)])
 def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatch, tmp_path):
     file = tmp_path / "M"
     flags = (*ordered, "--validation-every-n-steps", 2, "--validation-metric", "loss")
@@ -166,14 +166,15 @@ def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatc
     assert weights(f"{file}.checkpoint")["number_training_updates"] > updates
 
 
-def test_kills_at_random_moments(tmp_path):
-    """kill -9, five times: every file that there is can be read, and the updates go on where they were."""
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_kills_at_random_moments(kills, tmp_path):
+    """kill -9, several times: every file that there is can be read, and the updates go on where they were."""
     file, moments = tmp_path / "M", random.Random(0)
     command = [Path(sys.executable).with_name("parlai"), "train_model", "-m", KINDS["bi"], "-mf", file, "-t", SAMPLE]
     command = [*map(str, command), *TINY, "--save-every-n-secs", "0.05", "--validation-every-n-steps", "20"]
     command += ["--validation-max-exs", "16", "--max-train-steps", "100000", "--loglevel", "error"]
     updates = 0
-    for _ in range(5):
+    for _ in range(kills):
         run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
         deadline, begin = time.monotonic() + 60, updates
         while updates == begin:  # until it has saved at least once more
