@@ -61,7 +61,8 @@ def step(kind, flags):
     if empty and rank == "1":
         rows = [("x", None, ("canada",), given[0], True), ("x", "where", (), given[0], True)]
     start = {name: p.detach().clone() for name, p in agent.model.named_parameters()}
-    agent.batch_act([agent.clone().observe(Message(dict(zip(keys, row)))) for row in rows])
+    messages = [Message({key: value for key, value in zip(keys, row) if value is not None}) for row in rows]
+    agent.batch_act([agent.clone().observe(message) for message in messages])
     gradients = {name: p.grad for name, p in agent.model.named_parameters()}
     return start, gradients, {name: p.detach() for name, p in agent.model.named_parameters()}
 

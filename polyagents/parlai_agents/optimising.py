@@ -68,7 +68,8 @@ class OptimisingAgent(TorchAgent):
         """TorchAgent's, for one model that no wrapper synchronises, with the loss scaled in fp16."""
         accumulated = self.opt.get("update_freq", 1)
         self._number_grad_accum = (self._number_grad_accum + 1) % accumulated
-        self.scaler.scale(loss / accumulated).backward(**kwargs)
+        if loss.requires_grad:  # that of a process without examples follows from nothing
+            self.scaler.scale(loss / accumulated).backward(**kwargs)
 
     def update_params(self) -> None:
         """TorchAgent's step, left out where the gradients are no numbers: the weights would never be numbers again."""

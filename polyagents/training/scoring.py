@@ -7,6 +7,7 @@ that several processes share in equal parts (distributed.py).
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from polyagents.models.encoder import Encoder, in_order
@@ -69,6 +70,8 @@ def pair_scores(
 ) -> TrainingScores:
     """`training_scores` of an architecture that reads pairs; what the loss does not count is not scored."""
     pairs = pairs_of(contexts, candidates, candidates.mask)
+    if not pairs:  # only other processes have examples
+        return torch.zeros(candidates.mask.shape, device=model.device), []
     tokens = pad_pairs(pairs, model.tokenizer.pad_id).to(model.device)
     scored = cached(model.module.encoder, model.module.pair_scores, in_order, tokens, chunk_tokens)
     return in_table(scored.encoded, candidates.mask), [scored]
