@@ -4,7 +4,7 @@
 
 Trains and evaluates each run with the commands that a user would type, a seed of all models before the next seed, each
 process on one core. DIR/TASK-NAME-SEED.json is a finished run, and the .log beside it what it said: the same command
-goes on with what is missing. A folder is for one setting; give another where flags differ.
+resumes with what is missing. A folder is for one setting; give another where flags differ.
 """
 
 import argparse

@@ -7,17 +7,22 @@ both sides. Letters as everywhere: B, C, M, D.
 import contextlib
 import functools
 import itertools
+import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from parlai.core.agents import create_agent
+from parlai.core.params import ParlaiParser
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyagents.benchmarks import peers
 from polyagents.benchmarks.measure import copy_time, peak_memory, resident, side_by_side
+from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import score_all, search
 from polyagents.index.faiss_index import recall
@@ -26,11 +31,17 @@ from polyagents.index.shard import SHARD
 from polyagents.index.store import CandidateStore
 from polyagents.index.stored_vectors import Block
 from polyagents.index.top_k import TopCandidates
+from polyagents.models.bi import BiEncoder
+from polyagents.models.options import PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.query import Query
-from polyagents.models.reduction import context_vectors
+from polyagents.models.reduction import ContextVectors
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
+from polyagents.parlai_agents.quiet import quiet
+from polyagents.parlai_agents.ranker_agent import RankerAgent
 from polyagents.ranker import Ranker
+from polyagents.ranking.saving import save_model
+from polyagents.ranking.two_towers import TwoTowerModel
 
 CODES = (16, 64, 360)
 Row = dict[str, Any]
@@ -80,41 +91,63 @@ def wider(vectors: Tensor) -> Tensor:
     return torch.cat([vectors, vectors @ rotation], -1) / 2**0.5
 
 
+@contextlib.contextmanager
+def model_files(ranker: Ranker) -> Iterator[str]:
+    """The files of a model for a while, in a folder of their own, so that it does not matter where they were read."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "M")
+        save_model(ranker.model, file)
+        yield file
+
+
+def two_towers(ranker: Ranker) -> TwoTowerModel:
+    """The model, whose candidates are encoded apart.
+
+    Raises:
+        InputError: they are not.
+    """
+    if not isinstance(ranker.model, TwoTowerModel):
+        raise InputError(f"--model-file is a {ranker.model.label}; give a bi- or poly-encoder.")
+    return ranker.model
+
+
 @torch.no_grad()
 def queries(ranker: Ranker, context: str) -> dict[str, Query]:
     """One context as each architecture of the paper's Table 5 would ask: bi, poly with learnt codes, poly with first m.
 
-    Where the model's own number of codes is another, codes are drawn as its own are spread.
+    All have the model's encoder. Where its own number of codes is another, codes are drawn as its own are spread.
     """
-    module = ranker.model.module
-    tokens = ranker.model.tokens([ranker.model.context_ids(context)])
-    states = module.context_encoder(tokens)
-    mean = context_vectors(states, tokens.mask, "codes", 1, torch.zeros(1, states.size(-1)))
-    asked = {"bi": Query(mean.vectors, mean.mask)}
-    own = getattr(module, "codes", None)
-    for m in CODES:
-        codes = own if own is not None and len(own) == m else None
-        if codes is None:
-            spread = 0.02 if own is None else float(own.std())
-            codes = spread * torch.randn(m, states.size(-1), generator=torch.Generator().manual_seed(0))
-        asked[f"poly {m}, learnt codes"] = Query(*context_vectors(states, tokens.mask, "codes", m, codes))
-    for m in CODES:
-        asked[f"poly {m}, first outputs"] = Query(*context_vectors(states, tokens.mask, "n_first", m))
-    return asked
+    model = two_towers(ranker)
+    encoder, own = model.context_encoder, getattr(model.module, "codes", None)
+    asking: dict[str, BiEncoder | PolyEncoder] = {
+        "bi": BiEncoder(encoder, TowerOptions(reduction_type="mean", share_encoders=True))
+    }
+    for kind, name in (("codes", "learnt codes"), ("n_first", "first outputs")):
+        for m in CODES:
+            poly = PolyEncoder(encoder, PolyOptions(share_encoders=True, polyencoder_type=kind, poly_n_codes=m))
+            if poly.codes is not None and own is not None and len(own) == m:
+                poly.codes = own
+            elif poly.codes is not None:
+                spread = 0.02 if own is None else float(own.std())
+                nn.init.normal_(poly.codes, std=spread, generator=torch.Generator().manual_seed(0))
+            asking[f"poly {m}, {name}"] = poly
+    tokens = model.tokens([model.context_ids(context)])
+    return {name: module.query(module.encode_context(tokens)) for name, module in asking.items()}
 
 
 def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int], rounds: int) -> list[Row]:
     """Score one context with C stored candidates and take the best 10: the paper's Tables 5 and 9."""
     rows = []
-    for doubled in (False, True):
-        for count in counts:
+    with model_files(ranker) as file:
+        for doubled, count in itertools.product((False, True), counts):
             width = vectors.size(1) * (1 + doubled)
             stored = filled(vectors, count, doubled)
             bound = copy_time([block.vectors for block in stored.list], rounds)
             matrix = stored.matrix() if count <= 100_000 else None
             for name, query in tqdm(queries(ranker, context).items(), desc=f"{count:,} x {width}"):
-                asked = Query(wider(query.vectors), query.mask) if doubled else query
-                row = score_row(name, asked, stored, matrix, ranker.model.saved["dict_file"], rounds)
+                own = query.context
+                asked = Query(query.scorer, ContextVectors(wider(own.vectors), own.mask)) if doubled else query
+                row = score_row(name, asked, stored, matrix, f"{file}.dict", rounds)
                 rows.append({"width": width} | row | {"bound ms": bound, "of bound": row["ours ms"] / bound})
     return rows
 
@@ -122,11 +155,12 @@ def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int]
 def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, dict_file: str, rounds: int) -> Row:
     """One architecture over one set: ours, and ParlAI's where it can hold the vectors."""
     ways = {"ours": lambda: search(query, stored, 10)}
-    m, width = query.vectors.shape[1:]
+    context = query.context
+    m, width = context.vectors.shape[1:]
     if matrix is not None:
         kind = "bi" if name == "bi" else "poly"
         agent = peers.parlai_agent(kind, 1, width, 4, m, "n_first" if "first" in name else "codes", dict_file=dict_file)
-        theirs = query.vectors.squeeze(1) if kind == "bi" else (query.vectors, query.mask)
+        theirs = context.vectors.squeeze(1) if kind == "bi" else (context.vectors, context.mask)
         ways["parlai"] = lambda: peers.score_and_sort(agent, theirs, matrix)
         ours, parlai = search(query, stored, 10).scores[0], peers.score_and_sort(agent, theirs, matrix)[0].numpy()
         np.testing.assert_allclose(ours, parlai, rtol=1e-3)  # both do the same work
@@ -144,23 +178,35 @@ def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, di
 
 def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Sequence[str], rounds: int) -> list[Row]:
     """Message in, text out, with fixed candidates: the whole `act()` on both sides."""
-    agent = ranker.agent
-    m = agent.opt["poly_n_codes"] if isinstance(agent.module, PolyEncoder) else 1
-    kind = "poly" if isinstance(agent.module, PolyEncoder) else "bi"
-    same = sizes(agent.module.context_encoder.backbone)
+    module = ranker.model.module
+    kind, m = ("poly", module.m) if isinstance(module, PolyEncoder) else ("bi", 1)
+    same = sizes(ranker.model.context_encoder.backbone)
     rows = []
-    for count in (1_000, 100_000):
-        if len(texts) < count:
-            continue
-        with fixed_candidates(agent, InMemoryCandidates(texts[:count], vectors[:count].float())):
-            parlai = peers.parlai_agent(kind, *same, m, "codes", dict_file=ranker.model.saved["dict_file"])
+    with model_files(ranker) as file:
+        agent = our_agent(file)
+        for count in (count for count in (1_000, 100_000) if count <= len(texts)):
+            rank_fixed(agent, InMemoryCandidates(texts[:count], vectors[:count].float()))
+            parlai = peers.parlai_agent(kind, *same, m, "codes", dict_file=f"{file}.dict")
             peers.set_fixed_candidates(parlai, texts[:count], vectors[:count])
             turn = itertools.cycle(contexts)
             speakers = {"ours": agent, "parlai": parlai}
             ways = {name: functools.partial(answer, speaker, turn) for name, speaker in speakers.items()}
-            times = side_by_side(ways, rounds * 3)
-        rows.append({"model": kind, "candidates": count, "m": m} | ratio_of(times))
+            rows.append({"model": kind, "candidates": count, "m": m} | ratio_of(side_by_side(ways, rounds * 3)))
     return rows
+
+
+def our_agent(model_file: str) -> RankerAgent:
+    """The agent that ParlAI's commands would make of a model, on the CPU, to talk to."""
+    with quiet():
+        opt = ParlaiParser(True, True).parse_args(["--model-file", model_file])
+        opt["override"] = {"datatype": "valid", "no_cuda": True, "candidates": "inline", "eval_candidates": "inline"}
+        agent: RankerAgent = create_agent(opt, requireModelExists=True)
+    return agent
+
+
+def rank_fixed(agent: RankerAgent, candidates: InMemoryCandidates) -> None:
+    """Let our agent rank these candidates from now on, as a chat does."""
+    agent.fixed, agent.eval_candidates = FixedCandidates("", agent.ranking, lambda _: candidates), "fixed"
 
 
 def answer(speaker: Any, contexts: Iterator[str]) -> str:
@@ -174,15 +220,6 @@ def sizes(backbone: Any) -> tuple[int, int, int]:
     return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
 
 
-@contextlib.contextmanager
-def fixed_candidates(agent: Any, held: InMemoryCandidates) -> Iterator[None]:
-    """Let our agent rank these candidates for a while, as a chat does."""
-    before = agent.fixed, agent.eval_candidates
-    agent.fixed, agent.eval_candidates = FixedCandidates("", lambda _: held), "fixed"
-    yield
-    agent.fixed, agent.eval_candidates = before
-
-
 def ratio_of(times: dict[str, float]) -> Row:
     """Milliseconds of both, and how many times ours is as fast."""
     return {f"{name} ms": value for name, value in times.items()} | {"ratio": times["parlai"] / times["ours"]}
@@ -190,15 +227,17 @@ def ratio_of(times: dict[str, float]) -> Row:
 
 def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
     """Texts to vectors, candidates a second: ours as build_index does it, ParlAI's as it encodes a fixed set."""
-    same = sizes(ranker.model.context_encoder.backbone)
-    parlai = peers.parlai_agent("poly", *same, 64, "codes", dict_file=ranker.model.saved["dict_file"])
+    model = two_towers(ranker)
+    with model_files(ranker) as file:
+        same = sizes(model.context_encoder.backbone)
+        parlai = peers.parlai_agent("poly", *same, 64, "codes", dict_file=f"{file}.dict")
     ways = {
-        "ours": lambda: ranker.model.encode_texts(texts, low_precision=True),
+        "ours": lambda: model.encode_texts(texts, low_precision=True),
         "parlai": lambda: peers.encode_candidates(parlai, texts),
     }
     times = side_by_side(ways, rounds)
     rate = {name: len(texts) / value * 1e3 for name, value in times.items()}
-    tokens = sum(len(candidate.ids) for candidate in ranker.model.candidates(texts)) / len(texts)
+    tokens = sum(len(candidate.ids) for candidate in model.candidates(texts)) / len(texts)
     return [
         {"way": name, "candidates/s": value, "tokens each": tokens, "ratio": value / rate["parlai"]}
         for name, value in rate.items()
@@ -260,7 +299,8 @@ def reranking(cross: Ranker, context: str, texts: Sequence[str], rounds: int) ->
     """A cross-encoder over one context and 100 replies, in fp32: ours, sentence-transformers', ParlAI's."""
     theirs = peers.st_cross_encoder(cross)
     same = sizes(cross.model.context_encoder.backbone)
-    parlai = peers.parlai_agent("cross", *same, dict_file=cross.model.saved["dict_file"])
+    with model_files(cross) as file:
+        parlai = peers.parlai_agent("cross", *same, dict_file=f"{file}.dict")
     pairs = [(context, text) for text in texts]
     np.testing.assert_allclose(cross.score(context, texts), theirs.predict(pairs), rtol=1e-3, atol=1e-4)
     times = side_by_side(

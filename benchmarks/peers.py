@@ -26,8 +26,13 @@ from torch import Tensor, nn
 from transformers import BertForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
+from polyagents.errors import InputError
+from polyagents.models.cross import CrossEncoder
+from polyagents.parlai_agents import patches
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.ranker import Ranker, quiet
+from polyagents.parlai_agents.quiet import quiet
+from polyagents.ranker import Ranker
+from polyagents.text.tokenizer import RankingTokenizer
 
 TEXT_TRUNCATE = 360  # tokens of a context and of a candidate, the special tokens counted: our defaults, the paper's
 LABEL_TRUNCATE = 72
@@ -86,6 +91,7 @@ def parlai_agent(
         dict_file: `M.dict` of one of our models, whose tokens are used.
         flags: others of ParlAI's own.
     """
+    patches.apply()  # ParlAI's training does not run on today's torch without
     cls, model = PARLAI[kind]
     poly = {"poly_n_codes": m, "polyencoder_type": polyencoder_type, "poly_attention_type": "basic"}
     with quiet(), torch.random.fork_rng(devices=[]):
@@ -261,11 +267,16 @@ def st_cross_encoder(ranker: Ranker) -> Any:
     """
     from sentence_transformers import CrossEncoder as SentenceCrossEncoder  # seconds to import, and only needed here
 
-    agent = ranker.agent
-    module, backbone = agent.module, agent.module.encoder.backbone
-    if backbone.config.model_type != "bert" or module.reduction.kind != "first":
-        raise ValueError(f"{backbone.config.model_type}, {module.reduction.kind}: only a BERT with `first` fits.")
-    config = copy.deepcopy(backbone.config)
+    module = ranker.model.module
+    if not isinstance(module, CrossEncoder):
+        raise InputError(f"The model to re-rank with is a {ranker.model.label}; give a cross-encoder.")
+    backbone = module.encoder.backbone
+    if backbone.config.model_type != "bert" or module.kind != "first":
+        raise InputError(
+            f"A cross-encoder on {backbone.config.model_type} with --reduction-type {module.kind} has no equal in "
+            f"sentence-transformers; give one on a BERT (MiniLM is one) with --reduction-type first."
+        )
+    config: Any = copy.deepcopy(backbone.config)
     config.num_labels = 1
     model = BertForSequenceClassification(config)
     model.bert.load_state_dict(backbone.state_dict(), strict=False)  # the pooler, which ours lacks, follows
@@ -277,7 +288,7 @@ def st_cross_encoder(ranker: Ranker) -> Any:
         model.classifier.bias.copy_(module.linear.bias)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        pair_tokenizer(agent.dict).save_pretrained(folder)
+        pair_tokenizer(ranker.model.tokenizer).save_pretrained(folder)
         return SentenceCrossEncoder(
             folder,
             max_length=TEXT_TRUNCATE + LABEL_TRUNCATE,
@@ -287,18 +298,18 @@ def st_cross_encoder(ranker: Ranker) -> Any:
         )
 
 
-def st_folder(dictionary: TextDictionary, backbone: PreTrainedModel, folder: str) -> None:
+def st_folder(tokenizer: RankingTokenizer, backbone: PreTrainedModel, folder: str) -> None:
     """Write one of our backbones, and our tokens, where sentence-transformers can load them.
 
     Args:
-        dictionary: ours, of this backbone.
+        tokenizer: ours, of this backbone.
         backbone: with a row of embeddings for each of our tokens.
         folder: where to.
     """
     transformers_logging.disable_progress_bar()
     backbone.save_pretrained(folder)
     transformers_logging.enable_progress_bar()
-    pair_tokenizer(dictionary).save_pretrained(folder)
+    pair_tokenizer(tokenizer).save_pretrained(folder)
 
 
 def st_bi_encoder(folder: str, precision: str) -> Any:
@@ -348,28 +359,27 @@ def st_features(model: Any, texts: Sequence[str], labels: Sequence[str]) -> list
     return features
 
 
-def pair_tokenizer(dictionary: TextDictionary) -> PreTrainedTokenizerFast:
+def pair_tokenizer(tokenizer: RankingTokenizer) -> PreTrainedTokenizerFast:
     """Our tokenizer for Hugging Face's hands: a pair becomes [S] context [S] [S] candidate [S], as `pad_pairs` has it.
 
-    A line end becomes our newline token, as in `TextDictionary.encode`: it is given a line end as its name here.
+    A line end becomes our newline token, as in `RankingTokenizer.encode`: it is given a line end as its name here.
     """
-    special = dictionary.special
-    assert dictionary.tokenizer is not None
-    content = json.loads(dictionary.tokenizer.to_str())
+    special = tokenizer.special
+    content = json.loads(tokenizer.compiled.to_str())
     for token in content["added_tokens"]:
         if token["content"] == special.newline:
             token["content"] = "\n"
     vocabulary = content["model"]["vocab"]
     if special.newline in vocabulary:  # of a learnt vocabulary; a pretrained one has it among the added tokens only
         vocabulary["\n"] = vocabulary.pop(special.newline)
-    tokenizer = Tokenizer.from_str(json.dumps(content))
-    tokenizer.post_processor = processors.TemplateProcessing(
+    compiled = Tokenizer.from_str(json.dumps(content))
+    compiled.post_processor = processors.TemplateProcessing(
         single=f"{special.start} $A {special.end}",
         pair=f"{special.start}:0 $A:0 {special.end}:0 {special.start}:1 $B:1 {special.end}:1",
-        special_tokens=[(special.start, dictionary.start_id), (special.end, dictionary.end_id)],
+        special_tokens=[(special.start, tokenizer.start_id), (special.end, tokenizer.end_id)],
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=compiled,
         pad_token=special.pad,
         cls_token=special.start,
         sep_token=special.end,

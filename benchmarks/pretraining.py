@@ -26,10 +26,9 @@ from parlai.utils import logging
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
 
 from polyagents.benchmarks.measure import machine
-from polyagents.files.hugging_face import tokenizer_of
+from polyagents.parlai_agents.task_reader import TaskReader, TextPair
 from polyagents.pretraining.agent import PretrainAgent
-from polyagents.pretraining.examples import Example, Pair, encode
-from polyagents.pretraining.reading import Reader
+from polyagents.pretraining.examples import PretrainingExample, encode
 from polyagents.pretraining.world import WINDOW
 
 TURNS = 4
@@ -63,7 +62,7 @@ class Counting(DataCollatorForLanguageModeling):
         return batch
 
 
-def ours(agent: PretrainAgent, pairs: list[Pair], updates: int, window: int) -> tuple[float, float]:
+def ours(agent: PretrainAgent, pairs: list[TextPair], updates: int, window: int) -> tuple[float, float]:
     """Tokens a second of so many updates of masked words, and the padding's share."""
     agent.reset_metrics()
     begin, real, width = time.perf_counter(), 0, 0
@@ -76,11 +75,11 @@ def ours(agent: PretrainAgent, pairs: list[Pair], updates: int, window: int) -> 
     return real / (time.perf_counter() - begin), 1 - real / width
 
 
-def trainers(agent: PretrainAgent, model: Any, examples: list[Example], updates: int, size: int, seed: int
+def trainers(agent: PretrainAgent, model: Any, examples: list[PretrainingExample], updates: int, size: int, seed: int
              ) -> tuple[float, float]:  # fmt: skip
     """The same of the Trainer, with `size` examples a step."""
     clock = Clock()
-    collate = Counting(tokenizer_of(agent.dict), mlm_probability=0.15)
+    collate = Counting(agent.dict.ready.to_transformers(), mlm_probability=0.15)
     data = [
         {"input_ids": [*one.context, *one.label], "token_type_ids": [0] * len(one.context) + [1] * len(one.label)}
         for one in examples
@@ -109,9 +108,9 @@ def main() -> None:
         opt["dict_file"] = os.path.join(folder, "M.dict")
         build_dict(opt, skip_if_built=True)
         agent = create_agent(opt)
-        reader = Reader(opt, 0)
+        reader = TaskReader(opt, 0)
         windows = [reader.read(WINDOW) for _ in range(TURNS + 1)]
-        examples = [encode([(p, True) for p in pairs], agent.dict, agent.text_truncate, agent.label_truncate)
+        examples = [encode([(p, True) for p in pairs], agent.dict.ready, agent.text_truncate, agent.label_truncate)
                     for pairs in windows]  # fmt: skip
         mean = sum(map(len, itertools.chain(*examples))) / sum(map(len, examples))
         size = max(round(opt["batch_tokens"] / mean), 1)

@@ -23,7 +23,7 @@ def compare(file: str, lines: Sequence[str]) -> dict[str, Any]:
     """One row: how many tokens, in how many lines they differ, and how long both take."""
     options = model_options.read(file) | {"dict_file": f"{file}.dict"}
     theirs = DictionaryAgent(Opt(options))
-    ours = TextDictionary(Opt({"backbone": file, "dict_file": f"{file}.dict"}))
+    ours = TextDictionary(Opt({"backbone": file, "dict_file": f"{file}.dict"})).ready
     expected, slow = timed(lambda: [theirs.txt2vec(line) for line in lines])
     found, quick = timed(lambda: ours.encode(lines))
     return {

@@ -35,9 +35,10 @@ from polyagents.benchmarks import measure, peers
 from polyagents.errors import InputError
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import max_tokens
-from polyagents.parlai_agents.dictionary import SCRATCH, TextDictionary
-from polyagents.parlai_agents.flags import read_backbone
-from polyagents.ranker import quiet
+from polyagents.models.options import SCRATCH, EncoderOptions
+from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.parlai_agents.quiet import quiet
+from polyagents.ranking.building import vocabulary_of
 
 CODES = 64
 CHECKED = 8  # examples whose loss is compared
@@ -214,7 +215,7 @@ def prepare(backbone: str, folder: str) -> None:
         raise InputError(f"--backbone {backbone} has no weights before training; give a pretrained encoder's folder.")
     opt = our_options("bi", backbone=backbone)
     dictionary = TextDictionary(opt)
-    loaded = load_backbone(read_backbone(opt), dictionary, True, False)
+    loaded = load_backbone(EncoderOptions.read(opt), vocabulary_of(dictionary.ready), training=True)
     positions = max_tokens(loaded.config)
     if positions is not None and positions < peers.TEXT_TRUNCATE:
         raise InputError(
@@ -222,7 +223,7 @@ def prepare(backbone: str, folder: str) -> None:
             f"{peers.TEXT_TRUNCATE}; give another."
         )
     dictionary.save(dict_file(folder))
-    peers.st_folder(dictionary, loaded, folder)
+    peers.st_folder(dictionary.ready, loaded, folder)
 
 
 def dict_file(folder: str) -> str:
@@ -267,10 +268,10 @@ def our_agent(kind: str, batch: int, setting: Setting, chunked: bool, **flags: A
 def train_ours(kind: str, job: Job, setting: Setting) -> Trainee:
     """A bi- or poly-encoder of ours."""
     agent = our_agent(kind, job.batch, setting, job.parts != WHOLE)
-    module = agent.module
+    module = agent.ranking.module
     encoders = {id(encoder): encoder for encoder in (module.context_encoder, module.candidate_encoder)}
     embeddings = [encoder.backbone.get_input_embeddings() for encoder in encoders.values()]
-    return Trainee(functools.partial(peers.train, agent), embeddings, agent.dict.pad_id)
+    return Trainee(functools.partial(peers.train, agent), embeddings, agent.ranking.tokenizer.pad_id)
 
 
 def train_parlai(job: Job, setting: Setting) -> Trainee:

@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--folder", required=True, help="for sources and data; 2 GB for 200,000 articles")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
+    os.makedirs(given.folder, exist_ok=True)
     rows = []
     for size in map(int, given.sizes.split(",")):
         source, folder = (os.path.join(given.folder, f"{given.kind}-{size}{end}") for end in ("", "-data"))

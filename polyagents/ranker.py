@@ -13,7 +13,7 @@ import torch
 
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
-from polyagents.index.builder import CandidateEncoder, Worker
+from polyagents.index.builder import ALONE, CandidateEncoder, Worker
 from polyagents.index.exact import search
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
 from polyagents.index.in_memory import InMemoryCandidates
@@ -211,7 +211,7 @@ class Ranker:
         candidates_file: str | os.PathLike[str],
         index_dir: str | os.PathLike[str],
         stored_as: str = "bf16",
-        worker: Worker = Worker(),  # noqa: B008  frozen
+        worker: Worker = ALONE,
     ) -> CandidateStore:
         """The candidates of a text file, one per line, encoded once.
 

@@ -45,6 +45,14 @@ def act(agent, examples):
     return agent.batch_act([clone.observe(message) for clone, message in zip(clones, examples, strict=True)])
 
 
+def value(reply, name):
+    return float(reply["metrics"][name].value())
+
+
+def cross_entropy(scores, label):
+    return math.log(sum(math.exp(score - scores[label]) for score in scores))
+
+
 EXAMPLES = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[3]), (SENTENCES[4], SENTENCES[5])]
 
 
@@ -106,14 +114,24 @@ def test_every_hits_at_k_is_reported_once_and_agrees_with_the_rank(make):
     assert report["mrr"] == pytest.approx(sum(1 / rank for rank in ranks) / len(ranks))
 
 
+@pytest.mark.parametrize(
+    ("key", "datatype", "loss"), [("labels", "train", "mean_loss"), ("eval_labels", "valid", "loss")]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_label_missing_from_its_candidates_is_ranked_with_them(make, kind):
-    for key, datatype in (("labels", "train"), ("eval_labels", "valid")):
-        agent = make(kind, "--candidates", "inline", "--eval-candidates", "inline", datatype=datatype)
-        (reply,) = act(agent, [example("where", "canada", ["i am fine", "she plays"], key)])
-        metric = "mean_loss" if key == "labels" else "loss"
-        assert math.isfinite(float(reply["metrics"][metric].value()))
-        assert float(reply["metrics"]["rank"].value()) in (1, 2, 3)
+def test_a_label_missing_from_its_candidates_is_ranked_with_them(make, kind, key, datatype, loss):
+    flags = ("--candidates", "inline", "--eval-candidates", "inline", "--dropout", "0", "-lr", "0")
+    agent, ranks = make(kind, *flags, datatype=datatype), set()
+    for label in ("canada", "i am fine thank you", "my dog barks at the mailman"):
+        given = ["she plays the piano", "how are you"]
+        scores = Ranker(agent.ranking).score("where", [*given, label])
+        (reply,) = act(agent, [example("where", label, given, key)])
+        rank = 1 + sum(score >= scores[2] for score in scores[:2])
+        assert value(reply, "rank") == rank and value(reply, "mrr") == pytest.approx(1 / rank)
+        assert value(reply, loss) == pytest.approx(cross_entropy(scores * agent.module.logit_scale, 2), abs=1e-4)
+        if key == "eval_labels":
+            assert sorted(reply["text_candidates"]) == sorted([*given, label])
+        ranks.add(rank)
+    assert len(ranks) > 1  # or a fixed rank would do
 
 
 @pytest.mark.parametrize("source", ["batch", "inline", "batch-all-cands", "fixed"])
@@ -175,12 +193,31 @@ def test_optimisers_respect_betas_and_eps(make, optimizer):
     assert sum(len(group["params"]) for group in agent.optimizer.param_groups) == len(trained)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adafactor", "rmsprop"])
-def test_other_optimisers_of_parlai_work(make, optimizer):
-    agent = make("poly", "--optimizer", optimizer, "--momentum", "0.5", "-lr", "0.01")
-    assert all(
-        math.isfinite(float(r["metrics"]["mean_loss"].value())) for r in act(agent, [example(*p) for p in EXAMPLES])
-    )
+@pytest.mark.parametrize(
+    ("optimizer", "more"),
+    [
+        ("sgd", {"momentum": 0.5, "nesterov": True}),
+        ("rmsprop", {"momentum": 0.5}),
+        ("adafactor", {"beta1": 0.8, "eps": (1e-30, 1e-3), "warmup_init": False}),
+    ],
+)
+def test_other_optimisers_of_parlai_step_as_they_do_alone(make, optimizer, more):
+    flags = ("--optimizer", optimizer, "--momentum", "0.5", "--betas", "0.8,0.95", "--weight-decay", "0.02")
+    flags += ("-lr", "0.01", "--warmup-updates", "-1", "--gradient-clip", "-1", "--train-layers", "all")
+    agent = make("poly", *flags)
+    trained = {name: p for name, p in agent.model.named_parameters() if p.requires_grad}
+    twins = {name: torch.nn.Parameter(p.detach().clone()) for name, p in trained.items()}
+    decayed = [p for name, p in twins.items() if p.ndim > 1 and name != "codes"]
+    others = [p for name, p in twins.items() if p.ndim <= 1 or name == "codes"]
+    groups = [{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}]
+    alone = agent.optim_opts()[optimizer](groups, lr=0.01, **more)
+    for _ in range(3):
+        act(agent, [example(*pair) for pair in EXAMPLES])
+        for name, twin in twins.items():
+            twin.grad = None if trained[name].grad is None else trained[name].grad.clone()
+        alone.step()
+    for name, twin in twins.items():
+        torch.testing.assert_close(trained[name], twin, rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_codes_have_their_own_learning_rate(make):
@@ -209,16 +246,21 @@ def test_accumulated_gradients_and_clipping(make):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_low_precision_trains(make, kind, precision):
-    agent = make(kind, "--precision", precision, "--candidates", "batch", "-lr", "1e-2", "--train-layers", "all")
-    before = [p.clone() for p in agent.model.parameters()]
-    losses = []
-    for _ in range(12):
-        replies = act(agent, [example(*pair) for pair in EXAMPLES])
-        losses.append(sum(float(reply["metrics"]["mean_loss"].value()) for reply in replies))
-    assert math.isfinite(losses[-1])
-    assert all(p.dtype == torch.float32 for p in agent.model.parameters())
-    assert any(not torch.equal(a, b) for a, b in zip(before, agent.model.parameters(), strict=True))
+def test_low_precision_has_nearly_the_gradients_of_fp32_and_learns(make, kind, precision):
+    flags = ("--candidates", "batch", "--train-layers", "all", "--dropout", "0", "--gradient-clip", "-1")
+    messages, gradients = [example(*pair) for pair in EXAMPLES], {}
+    for each in ("fp32", precision):
+        agent = make(kind, *flags, "--precision", each, "-lr", "0", "--weight-decay", "0")
+        for _ in range(20 if each == "fp16" else 1):  # its first gradients overflow, until their scale fits
+            act(agent, messages)
+        assert all(p.dtype == torch.float32 for p in agent.model.parameters())
+        gradients[each] = torch.cat([p.grad.flatten() for p in agent.model.parameters() if p.grad is not None])
+    off = (gradients[precision] - gradients["fp32"]).norm() / gradients["fp32"].norm()
+    assert 1e-6 < off < 0.1
+    agent = make(kind, *flags, "--precision", precision, "-lr", "3e-3", "--warmup-updates", "-1")
+    steps = 32 if precision == "fp16" else 16
+    losses = [sum(value(reply, "mean_loss") for reply in act(agent, messages)) for _ in range(steps)]
+    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_cross_encoder_takes_random_training_labels_where_there_are_no_candidates(make):
@@ -311,3 +353,21 @@ def test_the_same_code_runs_on_a_gpu(make, kind, precision):
     on_gpu = Ranker(agent.ranking).score(SENTENCES[0], SENTENCES)
     agent.model.cpu()
     assert on_gpu == pytest.approx(Ranker(agent.ranking).score(SENTENCES[0], SENTENCES), abs=0.05, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
+def test_fixed_candidates_are_ranked_by_the_weights_after_each_training_step(make, kind, tmp_path):
+    path = tmp_path / "replies.txt"
+    path.write_text("\n".join(SENTENCES))
+    flags = ("--candidates", "batch", "--eval-candidates", "fixed", "--fixed-candidates-path", str(path))
+    agent = make(kind, *flags, "-lr", "1e-2", "--warmup-updates", "-1", "--dropout", "0")
+    losses = []
+    for step in range(3):
+        if step:
+            act(agent, [example(*pair) for pair in EXAMPLES])  # a training step
+        (reply,) = act(agent, [example("where", SENTENCES[1], key="eval_labels")])
+        scores = Ranker(agent.ranking).score("where", SENTENCES) * agent.module.logit_scale
+        expected = math.log(sum(math.exp(score - scores[1]) for score in scores))
+        losses.append(float(reply["metrics"]["loss"].value()))
+        assert losses[-1] == pytest.approx(expected, abs=1e-3)
+    assert abs(losses[0] - losses[1]) > 0.01 and abs(losses[1] - losses[2]) > 0.01  # the steps do change the scores

@@ -53,22 +53,21 @@ def test_any_text_can_be_written_in_it(text, tmp_path):
     ids = dictionary.txt2vec("The CAT\n[S] été ∮ 犬 \ud83d")
     assert ids.count(dictionary["[NEWLINE]"]) == 1 and not {0, 1, 2, 3} & set(ids)  # "[S]" that was typed is text
     assert dictionary.vec2txt(ids).split() == ["the", "cat", "[s]", "ete", "∮", "犬", "?"]
-    assert dictionary.candidate(dictionary.txt2vec("cat"), None) == [2, dictionary["Ġcat"], 2]
+    assert dictionary.ready.candidate(dictionary.txt2vec("cat"), None) == [2, dictionary["Ġcat"], 2]
 
 
-def test_the_same_bytes_whatever_the_threads_and_the_files(text, tmp_path):
+@pytest.mark.parametrize(("threads", "files"), [("4", 3), pytest.param("1", 1, marks=pytest.mark.slow)])
+def test_the_same_bytes_whatever_the_threads_and_the_files(threads, files, text, tmp_path):
+    """A process of its own: the number of threads is read once in each."""
     expected = build(tmp_path / "1", text, "--vocabulary-size", 290)
-    lines = text.read_text().splitlines(keepends=True)
-    for number, line in enumerate(lines):
+    for number, line in enumerate(text.read_text().splitlines(keepends=True)):
         (tmp_path / f"{number}.txt").write_text(line)
-    parts = [tmp_path / f"{number}.txt" for number in range(3)]
-    for threads, files in (("1", [text]), ("4", parts)):
-        folder = tmp_path / f"of {threads}"
-        environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
-        command = [sys.executable, "-m", "polyagents", "build_vocabulary", *files, "--vocabulary-size", 290]
-        command += ["--out", folder]
-        subprocess.run([*map(str, command)], env=environment, check=True, capture_output=True)
-        assert {path.name: path.read_bytes() for path in folder.iterdir()} == expected
+    given = [text] if files == 1 else [tmp_path / f"{number}.txt" for number in range(files)]
+    environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
+    command = [sys.executable, "-m", "polyagents", "build_vocabulary", *given, "--vocabulary-size", 290]
+    command += ["--out", tmp_path / "other"]
+    subprocess.run([*map(str, command)], env=environment, check=True, capture_output=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()} == expected
 
 
 def test_a_small_text_says_how_many_there_are(text, tmp_path, capsys):
@@ -104,7 +103,7 @@ def test_a_scratch_backbone_takes_it(kind, tmp_path):
 
 def test_vocabularies_that_do_not_fit(text, tmp_path):
     build(tmp_path / "V", text)
-    with pytest.raises(InputError, match="bert-base-uncased has a vocabulary of its own; leave --vocabulary away"):
+    with pytest.raises(InputError, match="bert-base-uncased has a vocabulary of its own; remove --vocabulary"):
         TextDictionary({"backbone": "bert-base-uncased", "vocabulary": str(tmp_path / "V")})
     with pytest.raises(InputError, match=r"--vocabulary .*none: no fast tokenizer .*build_vocabulary makes"):
         TextDictionary({"backbone": "scratch:tiny", "vocabulary": str(tmp_path / "none")})

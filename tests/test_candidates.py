@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import operator
 import os
 import random
 import shutil
@@ -23,7 +24,7 @@ from polyagents.index.builder import CandidateEncoder, Worker
 from polyagents.index.exact import search
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
-from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, read_candidates
+from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns, read_candidates
 from polyagents.ranking.model import bytes_of
 from polyagents.ranking.vector_cache import VectorCache
 
@@ -112,6 +113,7 @@ def test_blank_and_repeated_lines_are_left_out(tmp_path, folder):
     path.write_bytes("\ufeffone\r\n\n  two words \n\none\nthree\x85four".encode())
     counting = Counting()
     store = CandidateStore.build(str(path), folder, maker(encode=counting))
+    assert FileTexts(str(path)).repeated == ListedTexts(["one", "two", "one"]).repeated == 1
     assert list(store.texts()) == counting.seen == read_candidates(str(path)) == ["one", "two words", "three\x85four"]
 
 
@@ -178,6 +180,45 @@ def test_a_file_that_changes_while_it_is_encoded(file):
         out.write("more\n")
     with pytest.raises(InputError, match="was changed while it was being encoded"):
         texts.part(0, 2)
+
+
+def test_a_true_store_is_not_written_again(file, folder):
+    CandidateStore.build(file, folder, maker())
+    before = {name: os.stat(os.path.join(folder, name)) for name in os.listdir(folder)}
+    CandidateStore.build(file, folder, maker())
+    after = {name: os.stat(os.path.join(folder, name)) for name in os.listdir(folder)}
+    same = operator.attrgetter("st_ino", "st_mtime_ns")
+    assert {name: same(stat) for name, stat in before.items()} == {name: same(stat) for name, stat in after.items()}
+
+
+def test_a_manifest_comes_back_as_it_was(file, folder):
+    written = CandidateStore.build(file, folder, maker()).manifest
+    assert manifest.Manifest.read(folder) == written
+    assert all(isinstance(part, tuple) for part in written.shards)
+    path = os.path.join(folder, manifest.MANIFEST)
+    for change in ({"format": "polyagents-candidates-2"}, {"shards": []}, {"shards": [["a"]]}, {"more": 1}):
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump(dataclasses.asdict(written) | change, out)
+        assert manifest.Manifest.read(folder) is None
+
+
+def test_a_folder_that_cannot_be_written_can_be_read(file, folder, monkeypatch):
+    """It is read whole each time, since it cannot be noted that it is as it was."""
+    expected = content(CandidateStore.build(file, folder, maker()))
+    os.remove(os.path.join(folder, manifest.VERIFIED))
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(atomic.os, "replace", refuse)
+    assert content(CandidateStore.open(folder, "model")) == expected
+
+
+def test_keys_are_whole_numbers():
+    """As fractions some would be no numbers, which equal nothing, not even themselves."""
+    keys = key_columns(b"\xff" * 32)
+    assert keys.dtype == np.int64 and keys.tolist() == [[-1, -1], [-1, -1]]
+    assert first_of_each(keys).tolist() == [0]
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "remove", "swap"])
@@ -311,7 +352,9 @@ def test_workers_build_what_one_would(file, folder, tmp_path):
     assert counts[0].seen == TEXTS[:4] + TEXTS[8:] and counts[1].seen == TEXTS[4:8]
 
 
-def test_a_second_builder_waits_and_uses_what_the_first_has_built(file, folder, capsys):
+def test_a_second_builder_waits_and_uses_what_the_first_has_built(file, folder, capsys, monkeypatch):
+    commits, commit = [], manifest.Manifest.commit
+    monkeypatch.setattr(manifest.Manifest, "commit", lambda one, where: (commits.append(where), commit(one, where)))
     entered, go_on, results = threading.Event(), threading.Event(), []
 
     def slow(texts):
@@ -335,7 +378,7 @@ def test_a_second_builder_waits_and_uses_what_the_first_has_built(file, folder, 
     for thread in threads:
         thread.join(30)
     assert [list(store.texts()) for store in results] == [TEXTS, TEXTS]
-    assert second.seen == []
+    assert second.seen == [] and commits == [folder]
     assert "being built by another process; waiting" in capsys.readouterr().err
 
 

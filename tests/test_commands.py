@@ -1,6 +1,7 @@
 """Every command of ParlAI, end to end, as a user would type it."""
 
 import json
+import math
 import os
 import threading
 import urllib.request
@@ -93,14 +94,24 @@ def test_the_metrics_do_not_depend_on_how_many_replies_are_listed(colours, tmp_p
     assert {name: every[name] for name in METRICS} == {name: three[name] for name in METRICS}
 
 
+def cross_entropy(scores, label):
+    return math.log(sum(math.exp(score - scores[label]) for score in scores))
+
+
 @pytest.mark.parametrize("source", ["batch", "inline", "batch-all-cands"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_example(kind, source, tmp_path):
-    task = write_task(tmp_path, colour_dialogues(1))
-    flags = ("--candidates", source, "--eval-candidates", source)
-    valid, _ = train(kind, tmp_path / "M", *task, *flags, "--max-train-steps", 2)
-    assert float(valid["exs"]) == 1
-    assert float(valid["mrr"]) == pytest.approx(1 / float(valid["rank"]))
+    (text, label, replies) = dialogue = colour_dialogues(1)[0]
+    task, file = write_task(tmp_path, [dialogue]), tmp_path / "M"
+    valid, _ = train(kind, file, *task, "--candidates", source, "--eval-candidates", source, "--max-train-steps", 2)
+    listed = [label] if source == "batch" else replies  # alone in its batch, it has no negatives
+    ranker = Ranker.load(str(file))
+    scores, place = ranker.score(text, listed), listed.index(label)
+    rank = sum(score >= scores[place] for score in scores)
+    assert float(valid["exs"]) == 1 and float(valid["rank"]) == rank and float(valid["mrr"]) == pytest.approx(1 / rank)
+    loss = cross_entropy(scores * ranker.model.module.logit_scale, place)
+    assert float(valid["loss"]) == pytest.approx(loss, abs=1e-3)
+    assert float(valid["hits@1"]) == (rank == 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,9 +123,14 @@ def test_one_candidate(kind, tmp_path):
 
 def test_cross_encoder_trains_on_a_task_without_candidates(tmp_path):
     task = write_task(tmp_path, [(text, label, None) for text, label, _ in colour_dialogues()])
-    flags = ("--cross-negatives", 3, "--eval-candidates", "batch", "--max-train-steps", 3)
-    valid, _ = train("cross", tmp_path / "M", *task, *flags)
-    assert float(valid["exs"]) == 30
+    flags = (*task, "--eval-candidates", "batch", "--weight-decay", 0, "--warmup-updates", -1)
+    train("cross", tmp_path / "start", *flags, "--max-train-steps", 1, "-lr", 1e-12)
+    for negatives in (1, 3):
+        steps = ("--cross-negatives", negatives, "--max-train-steps", 3)
+        valid, _ = train("cross", tmp_path / f"{negatives}", *flags, *steps)
+        assert float(valid["exs"]) == 30
+    assert largest_difference(tmp_path / "start", tmp_path / "1") > 1e-3
+    assert largest_difference(tmp_path / "1", tmp_path / "3") > 1e-4
 
 
 @pytest.mark.parametrize("batching", ["full", "batchsort"])
@@ -127,8 +143,14 @@ def test_dynamic_batching(batching, colours, tmp_path):
 
 
 def test_parlais_own_flag_for_half_precision(colours, tmp_path):
-    train("poly", tmp_path / "M", *colours, "--max-train-steps", 2, "--fp16", "true")
-    assert evaluate(tmp_path / "M", *colours)["exs"] == 30
+    flags = (*colours, "--max-train-steps", 12, "--warmup-updates", -1)  # the first overflow, until their scale fits
+    for name, more in (("theirs", ("--fp16", "true")), ("ours", ("--precision", "fp16")), ("fp32", ())):
+        train("poly", tmp_path / name, *flags, *more)
+    assert options(tmp_path / "theirs")["precision"] == "fp16"
+    assert largest_difference(tmp_path / "theirs", tmp_path / "ours") == 0
+    assert largest_difference(tmp_path / "theirs", tmp_path / "fp32") > 0
+    assert all(weight.dtype == torch.float32 for weight in weights(tmp_path / "theirs")["model"].values())
+    assert evaluate(tmp_path / "theirs", *colours)["exs"] == 30
 
 
 @pytest.mark.parametrize(

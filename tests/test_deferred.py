@@ -61,8 +61,14 @@ def assert_same(ours, expected, tolerance):
         torch.testing.assert_close(gradient, expected[name], rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "precision"),
+    [(variant, "fp32") for variant in VARIANTS]
+    + [
+        pytest.param(variant, "bf16", marks=() if variant in ("bi", "poly, codes", "cross") else pytest.mark.slow)
+        for variant in VARIANTS
+    ],
+)
 def test_chunks_have_the_plain_batchs_gradients_dropout_included(agent_of, variant, precision, monkeypatch):
     monkeypatch.setitem(
         encoder.TRAINING_CHUNK_TOKENS, "cpu", 40

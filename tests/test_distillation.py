@@ -9,8 +9,15 @@ from polyagents.errors import InputError
 from polyagents.training.distillation import distillation_loss, teacher_scores
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly"])
-@pytest.mark.parametrize("loss", ["kl", "margin_mse"])
+@pytest.mark.parametrize(
+    ("kind", "loss"),
+    [
+        ("bi", "kl"),
+        ("poly", "margin_mse"),
+        pytest.param("bi", "margin_mse", marks=pytest.mark.slow),
+        pytest.param("poly", "kl", marks=pytest.mark.slow),
+    ],
+)
 def test_a_student_comes_nearer_to_its_teacher(kind, loss, trained, tmp_path):
     task = write_task(tmp_path, colour_dialogues(16))
     flags = ("--candidates", "inline", "--max-train-steps", 30, "-lr", 3e-3, "--chunk-tokens", 200)

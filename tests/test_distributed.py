@@ -13,6 +13,7 @@ import torch
 from backbones import save
 from commands import KINDS, SAMPLE, TINY, weights, workers
 
+from polyagents.errors import InputError
 from polyagents.parlai_agents import launching
 from polyagents.training import distributed
 
@@ -26,6 +27,9 @@ CASES = [
     ("bi", "--candidates inline"),
     ("cross", "--candidates batch"),
     ("bi", "--candidates batch --same-labels"),
+    ("poly", "--candidates batch --empty-second"),
+    ("bi", "--candidates inline --empty-second"),
+    ("cross", "--candidates batch --empty-second"),
 ]
 
 # One process of two, or all alone: a training step of every case on its part of the examples, and what comes of it.
@@ -39,7 +43,8 @@ import polyagents
 
 def step(kind, flags):
     same = "--same-labels" in flags  # fewer texts to encode than processes
-    flags = flags.replace("--same-labels", "")
+    empty = "--empty-second" in flags  # the second process gets messages without text, or without label
+    flags = flags.replace("--same-labels", "").replace("--empty-second", "")
     torch.manual_seed(int(rank))  # each would start from other codes
     arguments = ["-m", kind, "--backbone", backbone, "-t", "integration_tests", "-dt", "train", "-bs", "6"]
     arguments += ["--dropout", "0", "--gradient-clip", "-1", "--train-layers", "all", "--poly-n-codes", "4"]
@@ -50,9 +55,11 @@ def step(kind, flags):
     if same:
         examples = [(text, "canada") for text, _ in examples]
     given = [[label, words[i + 2], words[-i - 1]][: 3 - i % 2] for i, (_, label) in enumerate(examples)]
-    mine = range(6) if world == "1" else (range(4) if rank == "0" else range(4, 6))
+    mine = range(6) if world == "1" or empty else (range(4) if rank == "0" else range(4, 6))
     keys = ("id", "text", "labels", "label_candidates", "episode_done")
     rows = [("x", examples[i][0], (examples[i][1],), given[i], True) for i in mine]
+    if empty and rank == "1":
+        rows = [("x", None, ("canada",), given[0], True), ("x", "where", (), given[0], True)]
     start = {name: p.detach().clone() for name, p in agent.model.named_parameters()}
     agent.batch_act([agent.clone().observe(Message(dict(zip(keys, row)))) for row in rows])
     gradients = {name: p.grad for name, p in agent.model.named_parameters()}
@@ -119,7 +126,7 @@ def command(how, file, *flags):
     return [*map(str, (*(torchrun if how == "torchrun" else parlai), "-m", KINDS["poly"], "-mf", file, *FLAGS, *flags))]
 
 
-@pytest.mark.parametrize("how", ["torchrun", "multiprocessing_train"])
+@pytest.mark.parametrize("how", ["torchrun", pytest.param("multiprocessing_train", marks=pytest.mark.slow)])
 def test_a_process_that_dies_ends_the_others_and_training_goes_on_from_the_checkpoint(how, tmp_path):
     file = tmp_path / "M"
     flags = ("-t", SAMPLE, "--save-every-n-secs", "0.5")
@@ -156,6 +163,5 @@ def test_what_several_processes_cannot_do(tmp_path):
     done = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("parlai: ") and "none.txt" in done.stderr
-    arguments[arguments.index("--distributed-world-size") + 1] = "0"
-    done = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 2 and "give the number of processes" in done.stderr
+    with pytest.raises(InputError, match="give the number of processes"):
+        launching.launch_and_train({"distributed_world_size": 0})

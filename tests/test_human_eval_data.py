@@ -796,6 +796,7 @@ def judge_all(store, token):
     return numbers
 
 
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 def test_fifty_annotators_at_once_lose_and_double_nothing(database):
     store = filled(EvaluationStore(database), per_matchup=PAIRS, checks=1)
     tokens = [annotator.token for annotator in store.invite(f"annotator {number}" for number in range(ANNOTATORS))]

@@ -80,7 +80,8 @@ def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
     train(kind, tmp_path / "M", *SHORT, "--backbone", folder, *AUTO)
     factor = scaling(tmp_path / "M")
     assert factor == scaling(tmp_path / "M.checkpoint") > 0 and factor != 1
-    told = [evaluate(tmp_path / "M", "-t", SAMPLE, AUTO[0], word)["loss"] for word in (AUTO[1], factor)]
+    few = ("-t", SAMPLE, "--num-examples", 16)
+    told = [evaluate(tmp_path / "M", *few, AUTO[0], word)["loss"] for word in (AUTO[1], factor)]
     assert told[0] == told[1]
     module = Ranker.load(tmp_path / "M").model.module
     assert {part.output_scaling for part in module.modules() if isinstance(part, Encoder)} == {factor}

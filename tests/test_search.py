@@ -10,7 +10,7 @@ from queries import poly_query
 from polyagents.index import scan as module
 from polyagents.index.exact import score_all, search
 from polyagents.index.in_memory import InMemoryVectors
-from polyagents.index.scan import Scan
+from polyagents.index.scan import Scan, scan_precision
 from polyagents.index.stored_vectors import Block, packed, unpacked
 from polyagents.models.attention import poly_scores
 
@@ -114,6 +114,55 @@ def test_bounds_are_never_below_the_score(machine, kind, m):
         scan = Scan(asked.context)
         bounds = torch.cat([scan.largest_products(block) for block in stored.blocks()])
         assert (score_all(asked, stored) <= bounds.T).all()
+
+
+SCANS = {"fp32": (False, False), "bf16": (True, False), "int8": (True, True)}  # what a CPU is fast in
+
+
+@pytest.fixture(params=SCANS)
+def scanned_in(request, monkeypatch):
+    """The lowest precision that the CPU is fast in."""
+    for name, fast in zip(("has_bf16", "has_int8"), SCANS[request.param], strict=True):
+        monkeypatch.setattr(module, name, lambda fast=fast: fast)
+    return request.param
+
+
+# How far a bound may lie above the largest dot product, as a part of the product of both lengths: what rounding loses
+# in each precision, twice. Looser bounds would still find the best candidates, and score all others, too.
+LOOSE = {("fp32", "bf16"): 2**-12, ("fp32", "int8"): 2**-12, ("int8", "int8"): 0.04}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_are_near_the_largest_product(scanned_in, kind):
+    """Of each context for itself: here they differ in length by 10^4."""
+    asked, stored = query(16, width=48, scale=0.01), Stored(candidates(200, width=48), kind)
+    asked = poly_query(asked.context.vectors * 10.0 ** torch.arange(5)[:, None, None], asked.context.mask)
+    scan = Scan(asked.context)
+    bounds = torch.cat([scan.largest_products(block) for block in stored.blocks()])
+    vectors = torch.cat([block.exact(slice(None)) for block in stored.blocks()])
+    products = (vectors @ asked.context.vectors.transpose(1, 2)).masked_fill(
+        ~asked.context.mask.unsqueeze(1), -torch.inf
+    )  # [B, n, M]
+    off = bounds.T - products.amax(2)
+    lengths = vectors.norm(dim=1) * asked.context.vectors.norm(dim=2).amax(1, keepdim=True)
+    assert (off >= 0).all()
+    assert (off <= LOOSE.get((scanned_in, kind), 2**-6) * lengths + 1e-9).all()
+
+
+def test_a_product_that_is_rounded_down_is_still_below_its_bound(scanned_in):
+    """Both factors are exact in bf16, and 2 + 2^-7 is none: it becomes 2."""
+    asked = poly_query(torch.ones(1, 1, 2), torch.ones(1, 1).bool())
+    stored = Stored(torch.tensor([[1.0, 1.0 + 2**-7]]), "bf16")
+    (block,) = stored.blocks()
+    assert Scan(asked.context).bounds(block).item() >= 2 + 2**-7
+
+
+def test_the_precision_of_a_scan(scanned_in):
+    types = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+    assert scan_precision(torch.ones(1, dtype=torch.int8)) == types[scanned_in]
+    assert scan_precision(torch.ones(1, dtype=torch.bfloat16)) == types["fp32" if scanned_in == "fp32" else "bf16"]
+    for stored in types.values():  # a GPU has bf16, which holds an int8 exactly
+        assert scan_precision(torch.ones(1, dtype=stored, device="meta")) == torch.bfloat16
 
 
 def test_few_candidates_are_scored_in_fp32(monkeypatch):

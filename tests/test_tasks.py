@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import evaluate, parlai, run, train
+from commands import evaluate, run, train
 from parlai.core.loader import load_world_module
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
@@ -407,12 +407,11 @@ def test_a_chat_finds_its_personas_as_with_parlais_task():
 
 def test_there_is_no_test_set_and_an_evaluation_says_so(tmp_path):
     train("bi", tmp_path / "M", "-t", f"{CONVAI2}:sample", *SHORT)
-    ended = parlai("eval_model", "-mf", tmp_path / "M", "-t", f"{CONVAI2}:sample", "-dt", "test")
-    assert ended.code == 2
-    assert ended.err.splitlines()[-1] == (
-        "parlai: ConvAI2's test set (6,634 examples) is not public, and ParlAI serves valid for it; give -dt valid."
+    sentence = (
+        r"^ConvAI2's test set \(6,634 examples\) is not public, and ParlAI serves valid for it; give -dt valid\.$"
     )
-    assert "Traceback" not in ended.err
+    with pytest.raises(InputError, match=sentence):
+        evaluate(tmp_path / "M", "-t", f"{CONVAI2}:sample", "-dt", "test")
 
 
 @pytest.mark.parametrize("agent", ["polyagents:PolyEncoder", "ir_baseline"])

@@ -30,6 +30,13 @@ def test_top_k_of_different_scores_is_a_sort(k):
         assert top_k(scores, k).tolist() == np.argsort(-scores)[:k].tolist()
 
 
+@pytest.mark.parametrize("k", [1, 500, 2_000, 4_500])
+def test_top_k_of_thousands_is_a_sort(k):
+    """So many that numpy does not sort them all to find one."""
+    scores = np.random.default_rng(0).normal(size=5_000).astype(np.float32)
+    assert top_k(scores, k).tolist() == np.argsort(-scores)[:k].tolist()
+
+
 @pytest.mark.parametrize("k", [1, 3, 9])
 def test_the_top_candidates_of_a_batch_are_those_of_each_row(k):
     scores = np.random.default_rng(0).integers(0, 4, (5, 7)).astype(np.float32)

@@ -31,7 +31,7 @@ from safetensors import safe_open
 from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.files import model_file
-from polyagents.parlai_agents import agent
+from polyagents.parlai_agents import ranker_agent
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def ordered(tmp_path):
 
 def poison(monkeypatch, updates, precision="fp32"):
     """Make the scores of the given training steps not-a-number."""
-    step, scores = [0], agent.RankerAgent.training_scores
+    step, scores = [0], ranker_agent.training_scores
 
-    def poisoned(self, batch, candidates):
-        result, sides = scores(self, batch, candidates)
+    def poisoned(*arguments):
+        result, sides = scores(*arguments)
         step[0] += 1
         return (result * torch.nan if step[0] in updates else result), sides
 
-    monkeypatch.setattr(agent.RankerAgent, "training_scores", poisoned)
+    monkeypatch.setattr(ranker_agent, "training_scores", poisoned)
 
 
 @pytest.mark.parametrize("more", [(), ("--precision", "fp16"), ("--chunk-tokens", 64)])
@@ -138,7 +138,7 @@ def test_a_resumed_run_that_does_not_improve_keeps_the_better_model(tmp_path):
     assert json.loads(Path(f"{file}.opt").read_text())["init_model"] is None
 
 
-@pytest.mark.parametrize("part", ["", ".checkpoint", ".checkpoint.trainstats"])
+@pytest.mark.parametrize("part", ["", ".checkpoint", pytest.param(".checkpoint.trainstats", marks=pytest.mark.slow)])
 def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatch, tmp_path):
     file = tmp_path / "M"
     flags = (*ordered, "--validation-every-n-steps", 2, "--validation-metric", "loss")
@@ -166,14 +166,15 @@ def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatc
     assert weights(f"{file}.checkpoint")["number_training_updates"] > updates
 
 
-def test_kills_at_random_moments(tmp_path):
-    """kill -9, five times: every file that there is can be read, and the updates go on where they were."""
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_kills_at_random_moments(kills, tmp_path):
+    """kill -9, several times: every file that there is can be read, and the updates go on where they were."""
     file, moments = tmp_path / "M", random.Random(0)
     command = [Path(sys.executable).with_name("parlai"), "train_model", "-m", KINDS["bi"], "-mf", file, "-t", SAMPLE]
     command = [*map(str, command), *TINY, "--save-every-n-secs", "0.05", "--validation-every-n-steps", "20"]
     command += ["--validation-max-exs", "16", "--max-train-steps", "100000", "--loglevel", "error"]
     updates = 0
-    for _ in range(5):
+    for _ in range(kills):
         run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
         deadline, begin = time.monotonic() + 60, updates
         while updates == begin:  # until it has saved at least once more

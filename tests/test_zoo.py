@@ -182,7 +182,7 @@ def test_no_server(get, models):
 
 def test_two_at_once_download_once(get, server, models, monkeypatch):
     server.gate.clear()  # the first gets nothing before the second waits for it
-    monkeypatch.setattr(archives, "say", lambda sentence: "waiting" in sentence and server.gate.set())
+    monkeypatch.setattr("polyagents.files.locks.say", lambda sentence: "waiting" in sentence and server.gate.set())
     folders = []
     both = [threading.Thread(target=lambda: folders.append(get())) for _ in range(2)]
     for thread in both:

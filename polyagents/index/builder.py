@@ -43,6 +43,10 @@ class Worker:
     wait: Callable[[], None] = lambda: None
 
 
+ALONE = Worker()
+"""The only one."""
+
+
 @dataclass(frozen=True)
 class CandidateEncoder:
     """What a store's vectors are made with.

@@ -43,7 +43,7 @@ class Shard:
             raise SafetensorError(f"{path} is no shard")
 
     def __len__(self) -> int:
-        return self.tensors["vectors"].size(0)
+        return len(self.tensors["vectors"])
 
     def block(self, start: int, alive: Tensor | None) -> Block:
         """Its vectors, as a part of a store where its first candidate has index `start`."""
@@ -63,7 +63,7 @@ class Shard:
 
     def is_whole(self) -> bool:
         """Whether all of it is as it was written. Reads all of it, 1 GB a second."""
-        return checksum(self.path, self.tensors) == self.checksum
+        return bool(checksum(self.path, self.tensors) == self.checksum)
 
 
 def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:

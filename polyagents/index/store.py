@@ -22,7 +22,7 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.hashing import file_digest, fingerprint, text_key, utf8
 from polyagents.files.locks import exclusive_folder
-from polyagents.index.builder import CandidateEncoder, Encode, Worker, write_shards
+from polyagents.index.builder import ALONE, CandidateEncoder, Encode, Worker, write_shards
 from polyagents.index.manifest import Manifest
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, Block
@@ -31,6 +31,8 @@ from polyagents.index.texts import FileTexts, Texts, first_of_each, key_columns
 
 class CandidateStore:
     """Candidates and their vectors in a folder, as they were when it was opened.
+
+    It is a long class because reading and changing a store have to agree on one layout.
 
     >>> store = CandidateStore.build("replies.txt", "replies.index", CandidateEncoder(model, encode, "bf16"))
     >>> store = store.append(ListedTexts(["new reply"]), encode)
@@ -86,7 +88,7 @@ class CandidateStore:
     @property
     def width(self) -> int:
         """D."""
-        return self.shards[0].tensors["vectors"].size(1)
+        return int(self.shards[0].tensors["vectors"].size(1))
 
     def __getitem__(self, index: int) -> str:
         """The text of one candidate, looked up on disk."""
@@ -142,8 +144,8 @@ class CandidateStore:
 
     @classmethod
     def build(
-        cls, candidates_file: str, folder: str, encoder: CandidateEncoder, worker: Worker = Worker()
-    ) -> "CandidateStore":  # noqa: B008  frozen
+        cls, candidates_file: str, folder: str, encoder: CandidateEncoder, worker: Worker = ALONE
+    ) -> "CandidateStore":
         """The store of a text file's lines in `folder`: reused while it is true, else built, or built to its end.
 
         Args:

@@ -39,6 +39,9 @@ class Architecture(Protocol):
     options_type: ClassVar[type[RankingOptions]]
     logit_scale: float
 
+    def __init__(self, encoder: Encoder, options: RankingOptions):
+        """Build it around an encoder; the options are of its `options_type`."""
+
 
 @runtime_checkable
 class TwoTowerArchitecture(Architecture, Protocol):
@@ -105,8 +108,8 @@ def reads_pairs(architecture: type) -> bool:
     return hasattr(architecture, "pair_scores")
 
 
-Registered = TypeVar("Registered", bound=type)
-ARCHITECTURES: dict[str, type] = {kind.__name__: kind for kind in (BiEncoder, PolyEncoder, CrossEncoder)}
+Registered = TypeVar("Registered", bound=type["Architecture"])
+ARCHITECTURES: dict[str, type[Architecture]] = {kind.__name__: kind for kind in (BiEncoder, PolyEncoder, CrossEncoder)}
 
 
 def register(architecture: Registered) -> Registered:
@@ -123,7 +126,7 @@ def is_known(name: str) -> bool:
     return name in ARCHITECTURES
 
 
-def find(name: str) -> type:
+def find(name: str) -> type[Architecture]:
     """The architecture of a name.
 
     Raises:

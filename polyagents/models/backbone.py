@@ -129,8 +129,8 @@ def config_of(values: Mapping[str, Any]) -> PretrainedConfig:
 
 def config_values(backbone: PreTrainedModel) -> dict[str, Any]:
     """The configuration of a backbone as plain values, for a file."""
-    config = backbone.base_model.config
-    return config.to_diff_dict() | {"model_type": config.model_type}
+    config: PretrainedConfig = getattr(backbone, "base_model").config  # noqa: B009  typed as a tensor or module
+    return {**config.to_diff_dict(), "model_type": config.model_type}
 
 
 def scratch_config(name: str, vocabulary: Vocabulary) -> PretrainedConfig:

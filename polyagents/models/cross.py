@@ -39,4 +39,5 @@ class CrossEncoder(nn.Module):
     def pair_scores(self, chunk: Tokens) -> Tensor:
         """Score a chunk of pairs: [p, T] -> [p]."""
         embedding = reduce(self.encoder(chunk), chunk.mask, self.kind, self.m, self.encoder.causal)
-        return self.linear(embedding)[:, 0]
+        scores: Tensor = self.linear(embedding)
+        return scores[:, 0]

@@ -122,9 +122,9 @@ def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
 
 def max_tokens(config: PretrainedConfig) -> int | None:
     """How many tokens the backbone has positions for."""
-    positions = getattr(config, "max_position_embeddings", None)
+    positions: int | None = getattr(config, "max_position_embeddings", None)
     if positions is not None and config.model_type in {"roberta", "xlm-roberta", "camembert", "mpnet"}:
-        return positions - config.pad_token_id - 1  # these count positions from the padding id on
+        return positions - int(config.pad_token_id) - 1  # these count positions from the padding id on
     return positions
 
 

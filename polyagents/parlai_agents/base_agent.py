@@ -19,7 +19,8 @@ from polyagents.parlai_agents.optimising import OptimisingAgent
 from polyagents.ranking.loading import read_weights
 from polyagents.training import distributed
 
-# What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained further on a GPU.
+# What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained
+# further on a GPU.
 PROCESS_OPTIONS = ("gpu", "no_cuda", "rank", "multiprocessing", "distributed_world_size")
 
 

@@ -7,7 +7,7 @@ from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import boolean, positive, positive_int, positive_ints
 from polyagents.errors import InputError
-from polyagents.models.architecture import reads_pairs
+from polyagents.models.architecture import Architecture, reads_pairs
 from polyagents.models.options import EncoderOptions
 from polyagents.options import Options, fields_of
 from polyagents.text.options import TextOptions
@@ -34,7 +34,7 @@ def add_options(parser: ParlaiParser, options: type[Options]) -> None:
             )
 
 
-def add_ranker_flags(parser: ParlaiParser, architecture: type, is_training_command: bool) -> None:
+def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_training_command: bool) -> None:
     """All flags of a ranker, and the paper's training settings as defaults (5.1).
 
     Args:
@@ -43,7 +43,7 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type, is_training_comma
         is_training_command: whether a run's own settings are asked for, such as its batch size.
     """
     add_encoder_flags(parser)
-    add_options(parser, architecture.options_type)  # type: ignore[attr-defined]  # which every architecture has
+    add_options(parser, architecture.options_type)
     add_metric_flags(parser)
     add_training_flags(parser)
     parser.set_defaults(
@@ -60,7 +60,7 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type, is_training_comma
     else:  # negatives are the other labels of the batch (paper 4.2)
         add_distillation_flags(parser)
         parser.set_defaults(candidates="batch", warmup_updates=100)
-    if hasattr(architecture.options_type, "codes_init"):  # type: ignore[attr-defined]
+    if hasattr(architecture.options_type, "codes_init"):
         add_codes_flags(parser)
     if is_training_command:
         # ParlAI's own batch is 1, and a chat needs that. A killed run is resumed from its last checkpoint, so there is

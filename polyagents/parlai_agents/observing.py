@@ -73,14 +73,15 @@ class ObservingAgent(TorchRankerAgent):
 
     def is_valid(self, obs: Any) -> bool:
         """TorchRankerAgent's, and what has no context is no example; in training, nor is what has no label."""
-        learns = "labels" in obs
+        learns = "labels" in obs or (self.phase["training"] and "eval_labels" not in obs)
         has_label = obs.get("labels_vec") is not None
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (has_label or not learns)
 
     def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
         """TorchAgent's, with our own view of the examples; a batch without any is still one of training, or not."""
+        training = self._is_training_batch(obs_batch)
         batch: Batch = super().batchify(obs_batch, sort=sort)
-        batch.is_training = self._is_training_batch(obs_batch)
+        batch.is_training = training
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
         batch.examples = examples_of([obs_batch[i] for i in valid])
         if batch.valid_indices is None:  # batch_act records nothing for nobody, but asks

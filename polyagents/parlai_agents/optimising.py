@@ -1,4 +1,4 @@
-"""How our agents update weights: parameter groups, accumulation, several processes, and gradients that are no numbers."""
+"""How our agents update weights: parameter groups, accumulation, several processes, gradients that are no numbers."""
 
 from typing import Any
 

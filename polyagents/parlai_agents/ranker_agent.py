@@ -134,7 +134,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         return write_task_candidates(self.opt)
 
     def share(self) -> dict[str, Any]:
-        """ObservingAgent's, and the fixed candidates: clones share the weights, so what goes stale for one does for all."""
+        """ObservingAgent's, and the fixed candidates: what goes stale for one clone does for all."""
         return dict(super().share()) | {"fixed": self.fixed}
 
     # ---- training --------------------------------------------------------------------------------------------------

@@ -66,7 +66,9 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
             "end": f"{special['end']}{END}",
             "newline": f"{NEWLINE}{END}",
         },
-        "tokenizer": tokenizer(list(tokens), pairs, special["unk"], lower=bool(options.get("dict_lower"))).to_str(),
+        "tokenizer": tokenizer(
+            list(tokens), [(pair[0], pair[1]) for pair in pairs], special["unk"], lower=bool(options.get("dict_lower"))
+        ).to_str(),
         "parlai": {"tokens": len(tokens), "counts": [counts.get(token, 0) for token in tokens]},
     }
 

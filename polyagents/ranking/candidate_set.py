@@ -3,13 +3,25 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.text.normalize import normalized
+
+
+class TextLookup(Protocol):
+    """Texts by their index: a list, or a store that looks them up."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """The text of an index."""
+        ...
 
 
 class Candidate(NamedTuple):
@@ -41,7 +53,7 @@ class CandidateSet:
         real: [B, C], or [1, C] where all examples have the same: False for padding, and of a shared list for what is
             not meant for the example.
         right: [B, C], True for every candidate that reads as one of the example's labels.
-        texts: the C texts when shared, else a list per example, padding left out.
+        texts: the C texts when shared, else those of each example, padding left out.
         labels: [B], the column of each example's label, -1 for an example that has none; None where none has.
     """
 
@@ -49,7 +61,7 @@ class CandidateSet:
     rows: Tensor | None
     real: Tensor
     right: Tensor
-    texts: "Sequence[str] | Sequence[Sequence[str]]"
+    texts: "TextLookup | Sequence[TextLookup]"
     labels: Tensor | None
 
     @property
@@ -62,7 +74,7 @@ class CandidateSet:
         labelled[rows, self.labels[rows]] = True
         return (self.real & ~self.right) | labelled
 
-    def of(self, example: int) -> Sequence[str]:
+    def of(self, example: int) -> "TextLookup":
         """The texts that one example ranks."""
         texts = self.texts if self.rows is None else self.texts[example]
         return texts  # type: ignore[return-value]  # which of the two it is follows from `rows`

@@ -28,7 +28,7 @@ def write_folder(model: PreTrainedModel, tokenizer: RankingTokenizer, folder: st
 
 
 def give_rows(model: PreTrainedModel, tokenizer: RankingTokenizer) -> None:
-    """Give pieces that ParlAI's dictionary lacks, and the tokenizer numbers all the same, the unknown token's vector."""
+    """Give pieces that the tokenizer numbers and ParlAI's dictionary lacks the unknown token's vector."""
     if tokenizer.parlai is None:
         return
     model.resize_token_embeddings(tokenizer.compiled.get_vocab_size(), mean_resizing=False)

@@ -153,6 +153,7 @@ def parlai_parts(file: str, architecture: str) -> Parts:
     Raises:
         InputError: a file is missing or damaged, or the model has what ours cannot compute.
     """
+    model_options.check(file)  # before its dictionary, which may be one of the options that ours do not have
     for part in (f"{file}.dict", f"{file}.dict.codecs"):
         if not os.path.exists(part):
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")

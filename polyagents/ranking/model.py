@@ -5,7 +5,6 @@ architectures: two towers, whose candidates can be encoded ahead (two_towers.py)
 """
 
 import abc
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,7 +63,7 @@ class RankingModel(abc.ABC):
     @property
     def label(self) -> str:
         """What people call its architecture, such as "poly-encoder"."""
-        return str(type(self.module).label)
+        return str(getattr(self.module, "label"))  # noqa: B009  an nn.Module's attributes are not typed
 
     @property
     def saved(self) -> Mapping[str, Any]:
@@ -118,7 +117,7 @@ class RankingModel(abc.ABC):
             [B, C] fp32.
         """
 
-    def weights_changed(self) -> None:
+    def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
         """Forget what was made with other weights."""
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -132,8 +131,10 @@ class RankingModel(abc.ABC):
     def fingerprint_of(self, encoder: nn.Module, settings: str) -> str:
         """SHA-256 over an encoder's weights, the tokenizer, and further settings as text."""
         weights = encoder.state_dict()
-        named = ((name, bytes_of(weights[name])) for name in sorted(weights))
-        return fingerprint([settings, self.tokenizer.compiled.to_str(), *itertools.chain.from_iterable(named)])
+        parts: list[str | bytes] = [settings, self.tokenizer.compiled.to_str()]
+        for name in sorted(weights):
+            parts += [name, bytes_of(weights[name])]
+        return fingerprint(parts)
 
 
 def bytes_of(tensor: Tensor) -> bytes:

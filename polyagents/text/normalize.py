@@ -1,4 +1,4 @@
-"""When two replies read the same: the test that ParlAI's teachers apply, which ignores case, punctuation and articles."""
+"""When two replies read the same: as for ParlAI's teachers, case, punctuation and articles are ignored."""
 
 import functools
 import re

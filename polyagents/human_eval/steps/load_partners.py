@@ -122,7 +122,7 @@ def local_path(file: str) -> str:
     """Return the path of a model file; one of the zoo is downloaded."""
     if not file.startswith("zoo:"):
         return file
-    from polyagents.ranker import zoo_file
+    from polyagents.zoo.resolve import zoo_file
 
     return zoo_file(file)
 

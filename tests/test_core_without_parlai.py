@@ -1,0 +1,83 @@
+"""The core where importing ParlAI fails: load, score, rank, index, re-rank and serve; and what importing it costs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent / "round_one"
+EXPECTED = json.loads((HERE / "expected.json").read_text())
+
+CORE = """
+import io, json, sys
+sys.modules["parlai"] = None  # importing it fails from now on
+
+import numpy as np
+from polyagents import CandidateStore, InputError, Match, Ranker
+from polyagents.__main__ import main
+
+models, folder = sys.argv[1:]
+expected = json.load(open(f"{models}/expected.json"))
+contexts, texts = expected["contexts"], expected["candidates"]
+poly, cross = Ranker.load(f"{models}/poly"), Ranker.load(f"{models}/cross")
+for name, ranker in (("bi", Ranker.load(f"{models}/bi")), ("poly", poly), ("cross", cross)):
+    np.testing.assert_allclose(ranker.score(contexts, texts), expected[name], atol=1e-5, rtol=1e-5)
+file = f"{models}/replies.txt"
+index = poly.index(file, f"{folder}/index", stored_as="fp32")
+poly.approximate(index, "hnsw")
+found = poly.rank(contexts, index, 3)
+assert [[match.index for match in row] for row in found] == [[i for i, *_ in row] for row in expected["index"]]
+assert len(cross.rerank(contexts[0], found[0])) == 3
+poly.append(poly.open_index(f"{folder}/index"), ["a new reply"])
+
+def command(*arguments, stdin=""):
+    sys.argv, sys.stdin, out, sys.stdout = ["polyagents", *arguments], io.StringIO(stdin), sys.stdout, io.StringIO()
+    try:
+        main()
+    finally:
+        out, sys.stdout = sys.stdout, out
+    return out.getvalue()
+
+flags = ("--candidates-file", file, "--index-dir", f"{folder}/bi")
+told = json.loads(command("build_index", "-mf", f"{models}/bi", *flags))
+assert told["candidates"] == len(texts)
+line = command("rank", "-mf", f"{models}/poly", "--candidates-file", file, "--top-k", "1", stdin=contexts[0] + "\\n")
+assert json.loads(line)["candidates"][0]["text"] == found[0][0].text
+assert "poly" in command("zoo", "list") and "convai2/bi/bert" in command("recipe", "list")
+command("convert_weights", "-mf", f"{models}/bi", "--to", "huggingface", "--out", f"{folder}/hf")
+
+from starlette.testclient import TestClient
+from polyagents.serving.ranking_app import create_app
+from polyagents.serving.served import Served
+with TestClient(create_app(Served.load(f"{models}/poly", file)), "http://127.0.0.1:8008") as client:
+    assert client.post("/rank", json={"context": contexts[0]}).json()["matches"][0]["text"] == found[0][0].text
+    assert client.post("/chat", json={"history": [contexts[0]]}).json()["text"]
+try:
+    command("train_model", "-m", "poly")
+except SystemExit as end:
+    assert end.code == 2
+assert not [name for name in sys.modules if name.startswith("parlai.")]
+"""
+
+
+@pytest.fixture(scope="module")
+def without_parlai(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("core")
+    command = [sys.executable, "-c", CORE, str(HERE), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_the_core_works_without_parlai(without_parlai):
+    assert without_parlai.returncode == 0, without_parlai.stderr
+
+
+def test_a_command_of_parlais_says_how_to_install_it(without_parlai):
+    assert "pip install --no-deps parlai==1.7.2" in without_parlai.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("heavy", ["torch", "parlai", "transformers", "numpy"])
+def test_importing_the_package_imports_nothing_heavy(heavy, tmp_path):
+    program = f"import sys, polyagents; sys.exit({heavy!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=60).returncode == 0

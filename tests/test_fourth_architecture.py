@@ -1,0 +1,141 @@
+"""A further architecture, added as docs/architecture.md says, has the same scores wherever it is asked."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from commands import SAMPLE, TINY, run
+from parlai.core.agents import create_agent
+from parlai.core.message import Message
+from parlai.core.params import ParlaiParser
+from starlette.testclient import TestClient
+
+from polyagents import Ranker
+from polyagents.commands import rank as rank_command
+from polyagents.models import architecture
+from polyagents.models.attention import dot_products
+from polyagents.models.reduction import ContextVectors
+from polyagents.models.two_towers import TwoTowers
+from polyagents.serving.ranking_app import create_app
+from polyagents.serving.served import Served
+
+CONTEXTS = ["hi , do you ski ?", "i own a dog", "your persona: i ski .\nwhat do you do ?"]
+CANDIDATES = ["i like red", "so you like blue", "my dog barks", "yes", "no , never"]
+
+
+# ---- all that it takes -----------------------------------------------------------------------------------------------
+
+
+class MaxEncoder(TwoTowers):
+    """Every output of the context is a vector of its own, and the nearest one decides."""
+
+    short_name, label = "max", "max-encoder"
+
+    def context_vectors(self, chunk):
+        return ContextVectors(self.normalise(self.context_encoder(chunk)), chunk.mask)
+
+    def score(self, context, candidates):
+        products = dot_products(context.vectors, candidates)
+        return products.masked_fill(~context.mask.unsqueeze(-1), torch.finfo(torch.float32).min).amax(1)
+
+    def upper_bound(self, largest):
+        return largest
+
+
+class UnboundedMaxEncoder(MaxEncoder):
+    """The same without a bound: a search scores every candidate."""
+
+    upper_bound = TwoTowers.upper_bound
+
+
+# ---- and what comes with it ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[MaxEncoder, UnboundedMaxEncoder], ids=["bounded", "unbounded"])
+def made(request, tmp_path_factory):
+    """A trained model file, and the obvious scores of contexts with candidates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(architecture.ARCHITECTURES, request.param.__name__, request.param)
+        file = str(tmp_path_factory.mktemp("max") / "M")
+        name = f"polyagents:{request.param.__name__}"
+        short = ("--max-train-steps", 4, "--validation-max-exs", 8, "--short-final-eval", "true")
+        run("train_model", "-m", name, "-mf", file, *TINY, "-t", SAMPLE, *short)
+        yield file, name, obvious_scores(Ranker.load(file).model)
+
+
+def obvious_scores(model):
+    """Text by text and output by output."""
+    rows = []
+    for context in CONTEXTS:
+        states = model.module.context_encoder(model.tokens([model.context_ids(context)]))[0]
+        vectors = [model.encode_texts([text])[0] for text in CANDIDATES]
+        rows.append([max(float(state @ vector) for state in states) for vector in vectors])
+    return np.array(rows)
+
+
+def order(row):
+    return sorted(range(len(row)), key=lambda i: -row[i])
+
+
+def act(name, file, candidates_file, source, datatype):
+    """One batch in training or evaluation: every context with the candidates, of which the i-th is the label."""
+    key = "labels" if datatype == "train" else "eval_labels"
+    flags = ["-m", name, "-mf", file, "-t", SAMPLE, "-dt", datatype, "-bs", "3", "--dropout", "0", "-lr", "0"]
+    flags += ["--candidates", source, "--eval-candidates", source, "--fixed-candidates-path", str(candidates_file)]
+    agent = create_agent(ParlaiParser(True, True).parse_args(flags))
+    messages = [
+        Message({"id": "x", "text": text, key: (CANDIDATES[i],), "label_candidates": CANDIDATES, "episode_done": True})
+        for i, text in enumerate(CONTEXTS)
+    ]
+    clones = [agent.clone() for _ in messages]
+    return agent.batch_act([clone.observe(message) for clone, message in zip(clones, messages, strict=True)])
+
+
+@pytest.mark.parametrize("datatype", ["train", "valid"])
+@pytest.mark.parametrize("source", ["batch", "inline", "fixed"])
+def test_training_and_evaluation_use_its_formula(made, source, datatype, tmp_path):
+    file, name, expected = made
+    (tmp_path / "candidates.txt").write_text("\n".join(CANDIDATES))
+    ranked = range(len(CONTEXTS)) if source == "batch" else range(len(CANDIDATES))
+    for i, reply in enumerate(act(name, file, tmp_path / "candidates.txt", source, datatype)):
+        row = expected[i, list(ranked)]
+        loss = float(reply["metrics"]["mean_loss" if datatype == "train" else "loss"].value())
+        assert loss == pytest.approx(float(np.log(np.exp(row - row[i]).sum())), abs=1e-4)
+        if datatype == "valid":
+            assert reply["text_candidates"] == [CANDIDATES[ranked[place]] for place in order(row)]
+
+
+def test_every_search_finds_the_same(made, tmp_path):
+    file, _, expected = made
+    ranker = Ranker.load(file)
+    np.testing.assert_allclose(ranker.score(CONTEXTS, CANDIDATES), expected, atol=1e-4)
+    (tmp_path / "candidates.txt").write_text("\n".join(CANDIDATES))
+    index = ranker.index(tmp_path / "candidates.txt", tmp_path / "index", stored_as="fp32")
+    answers = {
+        "texts": ranker.rank(CONTEXTS, CANDIDATES, 3),
+        "memory": ranker.rank(CONTEXTS, ranker.prepare(CANDIDATES), 3),
+    }
+    answers["exact"] = ranker.rank(CONTEXTS, index, 3)
+    ranker.approximate(index, "hnsw")
+    answers["approximate"] = ranker.rank(CONTEXTS, index, 3)
+    for name, found in answers.items():
+        for matches, row in zip(found, expected, strict=True):
+            assert [match.index for match in matches] == order(row)[:3], name
+            assert [match.score for match in matches] == pytest.approx(sorted(row, reverse=True)[:3], abs=1e-4), name
+
+
+def test_commands_and_server_rank_alike(made, tmp_path, monkeypatch, capsys):
+    file, _, expected = made
+    path = tmp_path / "candidates.txt"
+    path.write_text("\n".join(CANDIDATES))
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(json.dumps({"context": text}) + "\n" for text in CONTEXTS)))
+    rank_command.run(vars(rank_command.parser().parse_args(["-mf", file, "--candidates-file", str(path)])))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    with TestClient(create_app(Served.load(file, str(path))), "http://127.0.0.1:8008") as client:
+        served = [client.post("/rank", json={"context": text}).json() for text in CONTEXTS]
+    for line, answer, row in zip(lines, served, expected, strict=True):
+        for matches in (line["candidates"], answer["matches"]):
+            assert [match["index"] for match in matches] == order(row)
+            assert [match["score"] for match in matches] == pytest.approx(sorted(row, reverse=True), abs=1e-4)
