@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class SampleTurn:
+class Turn:
     """What the partner says, the right reply, and what is ranked; the first turn's text begins with the persona."""
 
     text: str
@@ -31,10 +31,10 @@ class SampleTurn:
 
 
 @functools.cache
-def dialogues(split: str) -> tuple[tuple[SampleTurn, ...], ...]:
+def dialogues(split: str) -> tuple[tuple[Turn, ...], ...]:
     """All dialogues of "train", "valid" or "test". No persona is in two splits."""
     rng = Random(SEEDS[split])
-    made: list[tuple[SampleTurn, ...]] = []
+    made: list[tuple[Turn, ...]] = []
     while len(made) < EPISODES[split]:
         persona = {topic: pick(rng, list(TOPICS[topic].replies)) for topic in draw(rng, TOPICS, FACTS)}
         if split_of(persona) == split:
@@ -53,13 +53,13 @@ def split_of(persona: dict[str, str]) -> str:
     return {0: "valid", 1: "test"}.get(zlib.crc32(repr(sorted(persona.items())).encode()) % 10, "train")
 
 
-def dialogue(rng: Random, persona: dict[str, str]) -> Iterator[SampleTurn]:
+def dialogue(rng: Random, persona: dict[str, str]) -> Iterator[Turn]:
     """The partner asks about each fact in turn: outright, by telling his own ("and you ?"), or for more of the last."""
     head = "".join(f"your persona: {tell(rng, topic, value)}\n" for topic, value in persona.items())
     if rng.random() < 0.3:
         said, fitting = CHAT["hello"]
         label = pick(rng, fitting)
-        yield SampleTurn(head + pick(rng, said), label, candidates(rng, persona, label, fitting))
+        yield Turn(head + pick(rng, said), label, candidates(rng, persona, label, fitting))
         head = ""
     for topic in draw(rng, persona, FACTS):
         right = TOPICS[topic].replies[persona[topic]]
@@ -68,15 +68,15 @@ def dialogue(rng: Random, persona: dict[str, str]) -> Iterator[SampleTurn]:
             also = pick(rng, [value for value in TOPICS[topic].replies if value != persona[topic]])
             text = f"{tell(rng, topic, also)} {pick(rng, BACK)}"
         label = pick(rng, right)
-        yield SampleTurn(head + text, label, candidates(rng, persona, label, right, topic, also))
+        yield Turn(head + text, label, candidates(rng, persona, label, right, topic, also))
         head = ""
         if rng.random() < 0.25:
             label = pick(rng, [other for other in right if other != label])
-            yield SampleTurn(pick(rng, MORE), label, candidates(rng, persona, label, right, topic))
+            yield Turn(pick(rng, MORE), label, candidates(rng, persona, label, right, topic))
     if rng.random() < 0.2:
         said, fitting = CHAT["bye"]
         label = pick(rng, fitting)
-        yield SampleTurn(pick(rng, said), label, candidates(rng, persona, label, fitting))
+        yield Turn(pick(rng, said), label, candidates(rng, persona, label, fitting))
 
 
 def candidates(
