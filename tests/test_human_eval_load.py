@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
+import pytest
 from evaluation import evaluation, fields
 
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig, PreTrainedModel
-from transformers.initialization import no_init_weights
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
@@ -38,10 +37,10 @@ def load_backbone(
     options: EncoderOptions,
     vocabulary: Vocabulary,
     training: bool,
-    config: PretrainedConfig | None = None,
+    config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
-    kind: Any = AutoModel,
-) -> PreTrainedModel:
+    kind: Any = None,
+) -> "transformers.PreTrainedModel":
     """The Hugging Face model, its embeddings grown for added tokens, with the layers set that learn.
 
     Args:
@@ -50,7 +49,8 @@ def load_backbone(
         training: whether gradients will be wanted.
         config: the shape, where the weights come from elsewhere and the name is not asked.
         weights: of the backbone by `config`'s names; without them, with a config, those of a model file will follow.
-        kind: of transformers' automatic models; one with a head for pre-training returns the backbone within it.
+        kind: of transformers' automatic models, by default AutoModel; one with a head for pre-training returns the
+            backbone within it.
 
     Raises:
         InputError: there is no such model, or it is none of the kinds that rank.
@@ -61,7 +61,7 @@ def load_backbone(
     attention = "eager" if training and not torch.cuda.is_available() else "sdpa"
     with silent_transformers():
         try:
-            model = loaded(options, vocabulary, attention, config, weights, kind)
+            model = loaded(options, vocabulary, attention, config, weights, kind or transformers.AutoModel)
         except InputError:
             raise
         except Exception as error:  # transformers and the hub raise a dozen kinds, by version
@@ -81,23 +81,25 @@ def load_backbone(
     if options.dropout is not None:
         set_dropout(backbone, options.dropout)
     choose_trained_layers(backbone, options.trained_layers)
-    return cast(PreTrainedModel, model)
+    return cast("transformers.PreTrainedModel", model)
 
 
 def loaded(
     options: EncoderOptions,
     vocabulary: Vocabulary,
     attention: str,
-    config: PretrainedConfig | None,
+    config: "transformers.PretrainedConfig | None",
     weights: Mapping[str, Tensor] | None,
     kind: Any,
 ) -> Any:
     """The model as its source has it; the arguments are those of `load_backbone`."""
+    from transformers.initialization import no_init_weights  # loads all of transformers' modelling code
+
     if config is not None and weights is None:
         with no_init_weights():  # the model file's take their place (RankingModel.load_weights)
             return kind.from_config(config, attn_implementation=attention)
     if config is not None and weights is not None:
-        with no_init_weights() if kind is AutoModel else nullcontext():  # a head is not among the weights
+        with no_init_weights() if kind is transformers.AutoModel else nullcontext():  # a head is not among the weights
             model = kind.from_config(config, attn_implementation=attention)
         model.base_model.pooler = None  # nor is this
         model.base_model.load_state_dict(weights, assign=True)
@@ -121,25 +123,25 @@ def silent_transformers() -> Iterator[None]:
         transformers_logging.enable_progress_bar()
 
 
-def config_of(values: Mapping[str, Any]) -> PretrainedConfig:
+def config_of(values: Mapping[str, Any]) -> "transformers.PretrainedConfig":
     """A backbone's configuration from the plain values that `config_values` gave."""
-    config: PretrainedConfig = AutoConfig.for_model(**values)
+    config: transformers.PretrainedConfig = transformers.AutoConfig.for_model(**values)
     return config
 
 
-def config_values(backbone: PreTrainedModel) -> dict[str, Any]:
+def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:
     """The configuration of a backbone as plain values, for a file."""
-    config: PretrainedConfig = getattr(backbone, "base_model").config  # noqa: B009  typed as a tensor or module
+    config: transformers.PretrainedConfig = getattr(backbone, "base_model").config  # noqa: B009  typed as a tensor or module
     return {**config.to_diff_dict(), "model_type": config.model_type}
 
 
-def scratch_config(name: str, vocabulary: Vocabulary) -> PretrainedConfig:
+def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.PretrainedConfig":
     """The configuration of `scratch:tiny` and its siblings."""
     size = name.removeprefix(SCRATCH)
     if size not in SCRATCH_SIZES:
         raise InputError(f"--backbone {name}: there is no such size; use scratch:{'|'.join(SCRATCH_SIZES)}.")
     layers, width, heads = SCRATCH_SIZES[size]
-    return BertConfig(
+    return transformers.BertConfig(
         vocab_size=vocabulary.size,
         num_hidden_layers=layers,
         hidden_size=width,
@@ -149,7 +151,7 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> PretrainedConfig:
     )
 
 
-def grow_embeddings(backbone: PreTrainedModel, vocabulary: Vocabulary) -> None:
+def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabulary) -> None:
     """Give added tokens a row each: the separator's, the nearest thing to a line end that the weights know."""
     rows = backbone.get_input_embeddings().weight.size(0)  # type: ignore[operator]
     if vocabulary.size <= rows:
@@ -160,7 +162,7 @@ def grow_embeddings(backbone: PreTrainedModel, vocabulary: Vocabulary) -> None:
         weight[rows:] = weight[vocabulary.end_id]
 
 
-def set_dropout(backbone: PreTrainedModel, probability: float) -> None:
+def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) -> None:
     """One probability for every dropout, those inside attention included."""
     for module in backbone.modules():
         if isinstance(module, nn.Dropout):
@@ -170,7 +172,7 @@ def set_dropout(backbone: PreTrainedModel, probability: float) -> None:
                 setattr(module, name, probability)
 
 
-def choose_trained_layers(backbone: PreTrainedModel, which: str) -> None:
+def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
     """Freeze what `--train-layers` leaves out (paper Table 3).
 
     A backbone registers its parameters in the order of the data: embeddings, layers, and for some a last norm.

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel
 
 from polyagents.models.dropout import FastDropout
 from polyagents.models.options import EncoderOptions
@@ -31,7 +31,7 @@ class Encoder(nn.Module):
         max_tokens: the longest text the backbone has positions for, or None.
     """
 
-    def __init__(self, backbone: PreTrainedModel, options: EncoderOptions, output_scaling: float = 1.0):
+    def __init__(self, backbone: "transformers.PreTrainedModel", options: EncoderOptions, output_scaling: float = 1.0):
         super().__init__()
         self.backbone = backbone
         self.output_scaling = output_scaling
@@ -120,7 +120,7 @@ def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
     return torch.cat(parts)[torch.cat(rows).argsort()]
 
 
-def max_tokens(config: PretrainedConfig) -> int | None:
+def max_tokens(config: "transformers.PretrainedConfig") -> int | None:
     """How many tokens the backbone has positions for."""
     positions: int | None = getattr(config, "max_position_embeddings", None)
     if positions is not None and config.model_type in {"roberta", "xlm-roberta", "camembert", "mpnet"}:
@@ -128,14 +128,14 @@ def max_tokens(config: PretrainedConfig) -> int | None:
     return positions
 
 
-def has_segments(backbone: PreTrainedModel) -> bool:
+def has_segments(backbone: "transformers.PreTrainedModel") -> bool:
     """Whether the weights know a first and a second text (BERT does; RoBERTa keeps one dead type)."""
     accepts = "token_type_ids" in inspect.signature(backbone.forward).parameters
     return accepts and getattr(backbone.config, "type_vocab_size", 0) > 1
 
 
 @torch.no_grad()
-def is_causal(backbone: PreTrainedModel) -> bool:
+def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
     """Whether the first output is blind to what follows; asked of the model itself, since no config field tells."""
     training = backbone.training
     backbone.eval()

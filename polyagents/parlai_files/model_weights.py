@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor
-from transformers import BertConfig
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write, write_text
@@ -97,13 +97,13 @@ class ParlaiModel:
         """ParlAI's name of the encoder that reads contexts."""
         return next(iter(ENCODERS[self.architecture]))
 
-    def config(self) -> BertConfig:
+    def config(self) -> "transformers.BertConfig":
         """The shape of an encoder, as the weights have it, and what the options say of it."""
         words, positions = (
             self.weights[f"{self.encoder}.{name}.weight"] for name in ("embeddings", "position_embeddings")
         )
         segments = self.weights.get(f"{self.encoder}.segment_embeddings.weight")
-        return BertConfig(
+        return transformers.BertConfig(
             vocab_size=words.size(0),
             hidden_size=words.size(1),
             num_hidden_layers=layers_of(self.weights, f"{self.encoder}.layers."),

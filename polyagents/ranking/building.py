@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import transformers
 from torch import Tensor
-from transformers import PretrainedConfig
 
 from polyagents.errors import InputError
 from polyagents.models.architecture import PairArchitecture, TwoTowerArchitecture, find
@@ -49,7 +49,7 @@ def build_encoder(
     settings: Settings,
     tokenizer: RankingTokenizer,
     training: bool,
-    config: PretrainedConfig | None = None,
+    config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Encoder:
     """The encoder of a model; the arguments are those of `load_backbone`."""

@@ -1,15 +1,15 @@
 """A model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
 
 import torch
+import transformers
 from safetensors import SafetensorError
-from transformers import PreTrainedModel
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_folder
 from polyagents.text.tokenizer import RankingTokenizer
 
 
-def write_folder(model: PreTrainedModel, tokenizer: RankingTokenizer, folder: str) -> None:
+def write_folder(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str) -> None:
     """Write all files, each whole or not at all, in place of those that are there; the weights come last.
 
     Raises:
@@ -27,7 +27,7 @@ def write_folder(model: PreTrainedModel, tokenizer: RankingTokenizer, folder: st
         ) from error
 
 
-def give_rows(model: PreTrainedModel, tokenizer: RankingTokenizer) -> None:
+def give_rows(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer) -> None:
     """Give pieces that the tokenizer numbers and ParlAI's dictionary lacks the unknown token's vector."""
     if tokenizer.parlai is None:
         return

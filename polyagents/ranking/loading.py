@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import PretrainedConfig
 
 from polyagents.errors import InputError
 from polyagents.files import model_file
@@ -37,7 +37,7 @@ class Parts:
 
     values: dict[str, Any]
     tokenizer: RankingTokenizer
-    config: PretrainedConfig
+    config: "transformers.PretrainedConfig"
     weights: Mapping[str, Tensor]
 
 

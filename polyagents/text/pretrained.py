@@ -4,8 +4,8 @@ import copy
 import os
 from dataclasses import asdict
 
+import transformers
 from tokenizers import AddedToken, Tokenizer
-from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
@@ -37,7 +37,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     try:
         if not has_own:
             raise OSError("no tokenizer file")
-        loaded = AutoTokenizer.from_pretrained(backbone, use_fast=True)
+        loaded = transformers.AutoTokenizer.from_pretrained(backbone, use_fast=True)
         tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import transformers
 from tokenizers import AddedToken, Tokenizer
-from transformers import PreTrainedTokenizerFast
 
 from polyagents.errors import InputError
 from polyagents.files.hashing import utf8
@@ -152,7 +152,7 @@ class RankingTokenizer:
         self._known.clear()
         self.compiled.add_tokens([AddedToken(token, normalized=False) for token in tokens])
 
-    def to_transformers(self) -> PreTrainedTokenizerFast:
+    def to_transformers(self) -> "transformers.PreTrainedTokenizerFast":
         """The tokenizer as transformers has it, for a Hugging Face folder."""
         unknown = getattr(self.compiled.model, "unk_token", None)
         special = self.special
@@ -160,4 +160,4 @@ class RankingTokenizer:
         names |= {"unk_token": unknown} if unknown else {}
         mask = next((token for token in MASK_TOKENS if self.compiled.token_to_id(token) is not None), None)
         names |= {"mask_token": mask} if mask else {}
-        return PreTrainedTokenizerFast(tokenizer_object=self.compiled, **names)
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=self.compiled, **names)

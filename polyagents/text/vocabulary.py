@@ -6,8 +6,8 @@ where it numbers letters by a hash table, another one in each run.
 
 from collections.abc import Iterable
 
+import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_folder
@@ -59,7 +59,7 @@ def save(tokenizer: Tokenizer, folder: str) -> None:
         InputError: the disk is full, or not ours to write to.
     """
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
     try:
         with atomic_folder(folder) as temporary:
             fast.save_pretrained(temporary)
