@@ -121,7 +121,15 @@ def test_every_hits_at_k_is_reported_once_and_agrees_with_the_rank(make):
 def test_a_label_missing_from_its_candidates_is_ranked_with_them(make, kind, key, datatype, loss):
     flags = ("--candidates", "inline", "--eval-candidates", "inline", "--dropout", "0", "-lr", "0")
     agent, ranks = make(kind, *flags, datatype=datatype), set()
-    for label in ("canada", "i am fine thank you", "my dog barks at the mailman"):
+    labels = (
+        "canada",
+        "i am fine thank you",
+        "my dog barks at the mailman",
+        "hi",
+        "piano every evening",
+        "north where is",
+    )
+    for label in labels:
         given = ["she plays the piano", "how are you"]
         scores = Ranker(agent.ranking).score("where", [*given, label])
         (reply,) = act(agent, [example("where", label, given, key)])

@@ -54,30 +54,25 @@ def test_a_missing_candidates_file_in_the_command(model):
     assert files(file.parent) == before
 
 
-def test_the_model_of_another_agent_in_the_command(model, colours):
+def test_the_model_of_another_agent_in_the_command(model, colours, ends_with_2):
     file = model("bi")
     before = files(file.parent)
-    done = parlai("train_model", "-m", KINDS["poly"], "-mf", file, *colours, *TINY)
-    (sentence,) = sentences(done.err)
-    assert done.code == 2
+    sentence = ends_with_2("train_model", "-m", KINDS["poly"], "-mf", file, *colours, *TINY)[-1]
     assert "was trained as polyagents:BiEncoder" in sentence
     assert files(file.parent) == before
 
 
-def test_a_model_file_that_does_not_exist_in_the_command(colours, tmp_path):
+def test_a_model_file_that_does_not_exist_in_the_command(colours, tmp_path, ends_with_2):
     before = files(tmp_path)
-    done = parlai("eval_model", "-m", KINDS["bi"], "-mf", tmp_path / "nothing", *colours)
-    (sentence,) = sentences(done.err)
-    assert done.code == 2
+    sentence = ends_with_2("eval_model", "-m", KINDS["bi"], "-mf", tmp_path / "nothing", *colours)[-1]
     assert f"no trained model at {tmp_path / 'nothing'}" in sentence
     assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize("task", ["nosuch", "polyagents.tasks.nosuch:sample"])
-def test_a_task_that_does_not_exist(task, tmp_path):
-    done = parlai("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", "-t", task, program="polyagents")
-    assert done.code == 2 and files(tmp_path) == {}
-    assert sentences(done.err)[-1].startswith("polyagents: There is no task nosuch; give --task")
+def test_a_task_that_does_not_exist(task, tmp_path, ends_with_2):
+    said = ends_with_2("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", "-t", task)
+    assert said[-1].startswith("polyagents: There is no task nosuch; give --task") and files(tmp_path) == {}
 
 
 def test_a_model_file_that_does_not_exist_in_the_polyagents_command(monkeypatch, capsys, tmp_path):

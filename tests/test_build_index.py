@@ -127,6 +127,7 @@ def test_several_processes_build_one_index(trained, file, tmp_path):
     assert [m.score for m in matches[0]] == pytest.approx([m.score for m in matches[1]], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
     """Small: every part but sentence-transformers', whose import alone takes seconds. Ours and ParlAI's scores are
     compared within."""

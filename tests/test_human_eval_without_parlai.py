@@ -90,7 +90,10 @@ def test_what_needs_parlai_says_so(trained, tmp_path):
     assert said == ["", *(f"{it} {install}" for it in what)]
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly", "written"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", ["bi", pytest.param("poly", marks=SLOW), pytest.param("written", marks=SLOW)])
 def test_our_models_chat(kind, trained, written, tmp_path):
     """As they do with ParlAI (test_human_eval_chat compares that with its agents)."""
     file = written("poly") if kind == "written" else trained(kind)

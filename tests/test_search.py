@@ -154,7 +154,7 @@ def test_a_product_that_is_rounded_down_is_still_below_its_bound(scanned_in):
     asked = poly_query(torch.ones(1, 1, 2), torch.ones(1, 1).bool())
     stored = Stored(torch.tensor([[1.0, 1.0 + 2**-7]]), "bf16")
     (block,) = stored.blocks()
-    assert Scan(asked.context).bounds(block).item() >= 2 + 2**-7
+    assert Scan(asked.context).largest_products(block).item() >= 2 + 2**-7
 
 
 def test_the_precision_of_a_scan(scanned_in):

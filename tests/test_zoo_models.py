@@ -37,6 +37,7 @@ def datapath(server, archive, tmp_path, monkeypatch):
     import parlai.zoo.pretrained_transformers.build as build  # ours, in the place of ParlAI's
 
     monkeypatch.setattr(build, "ARCHIVE", entry)
+    monkeypatch.setattr("polyagents.zoo.resolve.ARCHIVE", entry)
     return str(tmp_path / "data")
 
 
@@ -75,7 +76,7 @@ def test_its_transformer_under_each_agent(kind, datapath, tmp_path):
 
 
 def test_an_unknown_backbone_of_the_zoo(tmp_path):
-    with pytest.raises(InputError, match=r"--backbone zoo:redit: .*polyagents zoo list"):
+    with pytest.raises(InputError, match=r"The zoo holds no 'zoo:redit'.*polyagents zoo list"):
         run("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", *STEP, "--backbone", "zoo:redit")
 
 
