@@ -32,7 +32,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.stored_vectors import Block
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.bi import BiEncoder
-from polyagents.models.options import PolyOptions, TowerOptions
+from polyagents.models.model_options import PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors
@@ -41,7 +41,7 @@ from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_agents.ranker_agent import RankerAgent
 from polyagents.ranker import Ranker
 from polyagents.ranking.saving import save_model
-from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
 
 CODES = (16, 64, 360)
 Row = dict[str, Any]

@@ -27,8 +27,8 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallba
 
 from polyagents.benchmarks.measure import machine
 from polyagents.parlai_agents.task_reader import TaskReader, TextPair
-from polyagents.pretraining.agent import PretrainAgent
-from polyagents.pretraining.examples import PretrainingExample, encode
+from polyagents.pretraining.pretrain_agent import PretrainAgent
+from polyagents.pretraining.pretraining_examples import PretrainingExample, encode
 from polyagents.pretraining.world import WINDOW
 
 TURNS = 4

@@ -16,12 +16,12 @@ from parlai.core.opt import Opt
 from polyagents.benchmarks import measure
 from polyagents.console import markdown
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_files import model_options
+from polyagents.parlai_files import parlai_options
 
 
 def compare(file: str, lines: Sequence[str]) -> dict[str, Any]:
     """One row: how many tokens, in how many lines they differ, and how long both take."""
-    options = model_options.read(file) | {"dict_file": f"{file}.dict"}
+    options = parlai_options.read(file) | {"dict_file": f"{file}.dict"}
     theirs = DictionaryAgent(Opt(options))
     ours = TextDictionary(Opt({"backbone": file, "dict_file": f"{file}.dict"})).ready
     expected, slow = timed(lambda: [theirs.txt2vec(line) for line in lines])

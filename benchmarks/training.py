@@ -35,7 +35,7 @@ from polyagents.benchmarks import measure, peers
 from polyagents.errors import InputError
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import max_tokens
-from polyagents.models.options import SCRATCH, EncoderOptions
+from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.quiet import quiet
 from polyagents.ranking.building import vocabulary_of

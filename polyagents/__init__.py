@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 
 if TYPE_CHECKING:
     from polyagents.index.store import CandidateStore
-    from polyagents.pretraining.agent import PretrainAgent as Pretrain
+    from polyagents.pretraining.pretrain_agent import PretrainAgent as Pretrain
     from polyagents.ranker import Match, Ranker
 
 __version__ = "0.1.0"
@@ -54,7 +54,7 @@ def agent(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     importlib.import_module("polyagents.parlai_agents.patches").apply()  # no agent runs on an unpatched ParlAI
     if name == "Pretrain":
-        return importlib.import_module("polyagents.pretraining.agent").PretrainAgent
+        return importlib.import_module("polyagents.pretraining.pretrain_agent").PretrainAgent
     return importlib.import_module("polyagents.parlai_agents.ranker_agent").agent_class(name)
 
 

@@ -24,9 +24,9 @@ from polyagents.models.query import Query, stack_queries
 from polyagents.options import fields_of
 from polyagents.ranking.candidate_set import columns_of, shared_set
 from polyagents.ranking.loading import architecture_of, load_model
-from polyagents.ranking.model import RankingModel
-from polyagents.ranking.options import option_groups
-from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.ranking.option_groups import option_groups
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.zoo.resolve import zoo_file
 
 Candidates = Sequence[str] | CandidateStore | InMemoryCandidates

@@ -11,7 +11,7 @@ from polyagents.models.backbone import config_of, config_values, load_backbone
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import EncoderOptions, PolyOptions, RankingOptions, TowerOptions
+from polyagents.models.model_options import EncoderOptions, PolyOptions, RankingOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.models.tokens import pad, pad_pairs

@@ -25,7 +25,7 @@ from polyagents.index.exact import search
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns, read_candidates
-from polyagents.ranking.model import bytes_of
+from polyagents.ranking.ranking_model import bytes_of
 from polyagents.ranking.vector_cache import VectorCache
 
 WIDTH = 6

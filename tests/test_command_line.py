@@ -16,7 +16,7 @@ from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMAN
 from polyagents.faults import EXTRAS, users_fault
 from polyagents.index.faiss_index import INDEX_TYPES
 from polyagents.index.stored_vectors import STORED_AS
-from polyagents.models.options import PRECISIONS
+from polyagents.models.model_options import PRECISIONS
 
 # What takes long to import, or belongs to one command only.
 HEAVY = {"torch", "transformers", "parlai", "requests", "pandas", "scipy", "numpy", "faiss", "fastapi", "sqlalchemy"}

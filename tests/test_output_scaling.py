@@ -13,7 +13,7 @@ from polyagents.errors import InputError
 from polyagents.models import output_scaling
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions
 from polyagents.models.output_scaling import BERT_DEVIATION
 from polyagents.models.tokens import pad
 from polyagents.ranking.building import vocabulary_of

@@ -27,8 +27,8 @@ from polyagents.models.tokens import Tokens
 from polyagents.parlai_agents.task_reader import Position, TaskReader, TextPair
 from polyagents.pretraining import batches
 from polyagents.pretraining import world as pretraining_world
-from polyagents.pretraining.examples import split_sentences, with_others
 from polyagents.pretraining.masking import MaskingVocabulary, mask, starts
+from polyagents.pretraining.pretraining_examples import split_sentences, with_others
 from polyagents.pretraining.world import PretrainWorld
 from polyagents.ranking.hugging_face import write_folder
 from polyagents.training import distributed

@@ -18,7 +18,7 @@ from polyagents.parlai_agents.compat import find_our_recipes
 from polyagents.zoo.models import find as find_model
 from polyagents.zoo.recipes import describe
 from polyagents.zoo.recipes.paper import TABLES, expected
-from polyagents.zoo.recipes.recipe import RECIPES, find
+from polyagents.zoo.recipes.recipe_flags import RECIPES, find
 
 DIALOGUE = ("convai2", "dstc7", "ubuntu")
 PUBLISHED = {"bi": "bi", "poly": "poly-64", "cross": "cross"}  # ParlAI has one command for each

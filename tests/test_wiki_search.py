@@ -565,7 +565,7 @@ def train(kind, model_file, data, *arguments, name=""):
 def test_training_and_evaluating_against_the_pool(data, tmp_path, monkeypatch):
     pool = ("--eval-candidates", "fixed", "--fixed-candidates-path", data / "pool.txt")
     train("bi", tmp_path / "M", data, *pool, "--max-train-steps", 2)
-    from polyagents.ranking.two_towers import TwoTowerModel
+    from polyagents.ranking.two_tower_model import TwoTowerModel
 
     calls, make = [], TwoTowerModel.encode_texts
     monkeypatch.setattr(

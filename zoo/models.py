@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from polyagents.errors import InputError
-from polyagents.parlai_files import model_options
-from polyagents.parlai_files.model_options import architecture_of
+from polyagents.parlai_files import parlai_options
+from polyagents.parlai_files.parlai_options import architecture_of
 
 GROUP = "pretrained_transformers"
 
@@ -164,5 +164,5 @@ def our_agent(file: str) -> str | None:
     """Our agent for a model file, or zoo: name, that one of ParlAI's agents wrote; None for all others."""
     if file.startswith(f"zoo:{GROUP}/"):
         return find(file).our_agent
-    architecture = architecture_of(model_options.read(file).get("model"))
+    architecture = architecture_of(parlai_options.read(file).get("model"))
     return f"polyagents:{architecture}" if architecture else None

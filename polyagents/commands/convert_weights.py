@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 from polyagents.zoo.datapath import add_datapath_flag, datapath
 
 if TYPE_CHECKING:
-    from polyagents.ranking.model import RankingModel
+    from polyagents.ranking.ranking_model import RankingModel
 
 PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ParlAI's
 
@@ -64,11 +64,11 @@ def run(opt: Mapping[str, Any]) -> None:
 def write_parlai(model: "RankingModel", file: str) -> None:
     """Write the model file, its options and dictionary; the model file comes last, so where it is, the others are."""
     from polyagents.parlai_agents.parlai_flags import agent_flags
-    from polyagents.parlai_files import model_options
-    from polyagents.parlai_files.model_weights import ParlaiModel  # imports torch
+    from polyagents.parlai_files import parlai_options
+    from polyagents.parlai_files.parlai_weights import ParlaiModel  # imports torch
 
     saved = {**model.saved, "output_scaling": model.context_encoder.output_scaling}
-    options = model_options.for_parlai(saved, model.architecture, model.context_encoder.backbone.config)
+    options = parlai_options.for_parlai(saved, model.architecture, model.context_encoder.backbone.config)
     try:
         converted = ParlaiModel.of(model.architecture, model.module.state_dict(), options)
         converted.write(file, model.tokenizer.content(), agent_flags(model.architecture))

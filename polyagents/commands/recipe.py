@@ -7,7 +7,7 @@ from typing import Any
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
 from polyagents.zoo.recipes import describe
-from polyagents.zoo.recipes.recipe import SMOKE, find
+from polyagents.zoo.recipes.recipe_flags import SMOKE, find
 
 USAGE = (
     "polyagents recipe list, polyagents recipe show NAME, polyagents recipe run NAME -mf M [--smoke] [flags of "

@@ -17,11 +17,11 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.parlai_agents.fixed_candidates import located
 from polyagents.parlai_agents.quiet import quiet
-from polyagents.parlai_files import model_options
+from polyagents.parlai_files import parlai_options
 from polyagents.ranker import Ranker, reply_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
 from polyagents.zoo.recipes.describe import CANDIDATES, together
-from polyagents.zoo.recipes.recipe import SMOKE, Recipe, find, flags_of
+from polyagents.zoo.recipes.recipe_flags import SMOKE, Recipe, find, flags_of
 
 TIMED_CANDIDATES = 1_000  # paper Table 5
 MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # that the median is of; a cross-encoder reads 1,000 pairs for each
@@ -103,7 +103,7 @@ def trained_in(folder: str) -> list[Trained]:
         file = path.removesuffix(".trainstats")
         if not os.path.exists(f"{file}.opt") or not os.path.exists(file):
             continue
-        opt = model_options.read(file)
+        opt = parlai_options.read(file)
         name = str(opt.get("init_opt") or "").split(",")[0]
         with open(path, encoding="utf-8") as opened:
             stats = json.load(opened)

@@ -71,7 +71,7 @@ def write_replies_of_task(model_file: str) -> None:
 
     That needs ParlAI, which reads the task; without it `Served.load` says what to give.
     """
-    from polyagents.parlai_files.model_options import read
+    from polyagents.parlai_files.parlai_options import read
     from polyagents.ranking.task_candidates import task_candidates_path
 
     saved = read(model_file)
@@ -81,7 +81,7 @@ def write_replies_of_task(model_file: str) -> None:
         return
     from polyagents.parlai_agents import patches
     from polyagents.parlai_agents.quiet import quiet
-    from polyagents.parlai_agents.task_candidates import write_task_candidates
+    from polyagents.parlai_agents.task_labels import write_task_candidates
 
     patches.apply()
     with quiet():

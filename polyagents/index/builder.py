@@ -18,7 +18,7 @@ from polyagents.errors import InputError
 from polyagents.index.shard import SHARD, Shard, write_shard
 from polyagents.index.stored_vectors import BYTES, StoredVectors, packed
 from polyagents.index.texts import Texts
-from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
 
 BLOCK = 2_048  # texts that are tokenised and encoded at once; progress is shown per block
 SAMPLE = 512  # texts that are encoded to tell how long all will take

@@ -15,7 +15,7 @@ from polyagents.errors import InputError
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import RankingOptions
+from polyagents.models.model_options import RankingOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors

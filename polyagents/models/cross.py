@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from polyagents.models.encoder import Encoder, in_chunks, in_order
-from polyagents.models.options import RankingOptions
+from polyagents.models.model_options import RankingOptions
 from polyagents.models.reduction import reduce
 from polyagents.models.tokens import Tokens
 

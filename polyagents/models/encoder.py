@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 
 from polyagents.models.dropout import FastDropout
-from polyagents.models.options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import Tokens
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed

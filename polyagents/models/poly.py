@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from polyagents.models.attention import poly_scores
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import PolyOptions
+from polyagents.models.model_options import PolyOptions
 from polyagents.models.reduction import ContextVectors, context_vectors
 from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import TwoTowers

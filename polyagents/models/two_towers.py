@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyagents.models.encoder import Encoder, in_chunks, in_order
-from polyagents.models.options import TowerOptions
+from polyagents.models.model_options import TowerOptions
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors, reduce, stacked
 from polyagents.models.tokens import Tokens

@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import file_digest
-from polyagents.models.options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import initial_weights, train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.optimising import OptimisingAgent

@@ -9,11 +9,11 @@ from parlai.core.opt import Opt
 from parlai.utils.misc import warn_once
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents.examples import Examples
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
+from polyagents.parlai_agents.ranking_examples import Examples
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, inline_set, shared_set, shared_set_with_own
-from polyagents.ranking.model import RankingModel
-from polyagents.ranking.pairs import PairModel
+from polyagents.ranking.pair_model import PairModel
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
 
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks

@@ -33,7 +33,7 @@ from torch.optim import lr_scheduler as torch_schedulers  # noqa: E402  after th
 import polyagents.zoo  # noqa: E402
 from polyagents.arguments import exit_with_one_line  # noqa: E402
 from polyagents.errors import InputError  # noqa: E402
-from polyagents.zoo.recipes import recipe  # noqa: E402
+from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def find_our_recipes() -> None:
 
     def load_recipe(cls: Any, optfile: str) -> Any:
         own = os.path.expanduser(f"~/.parlai/opt_presets/{optfile}.opt")
-        flags = recipe.flags_of(optfile)
+        flags = recipe_flags.flags_of(optfile)
         if flags is not None and not os.path.isfile(optfile) and not os.path.isfile(own):
             return cls(flags)
         try:
@@ -74,7 +74,7 @@ def find_our_recipes() -> None:
             raise
         except FileNotFoundError as error:
             raise NoSuchPreset(
-                f"-o {optfile}: there is no file, recipe or preset of that name{recipe.similar(optfile)}; "
+                f"-o {optfile}: there is no file, recipe or preset of that name{recipe_flags.similar(optfile)}; "
                 f"polyagents recipe list shows our recipes."
             ) from error
 

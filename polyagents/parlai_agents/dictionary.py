@@ -13,9 +13,9 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from polyagents.errors import InputError
 from polyagents.models.backbone import config_of, config_values
-from polyagents.models.options import SCRATCH
+from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_agents.initial_weights import backbone_file
-from polyagents.parlai_files import bpe_dictionary, model_options
+from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
@@ -174,9 +174,9 @@ class TextDictionary(DictionaryAgent):
     def load(self, filename: str) -> None:
         """Read what `save` wrote, or ParlAI's own `bpe` dictionary."""
         model = filename.removesuffix(".dict")
-        model_options.check(model)  # before its dictionary, which may be one of the options that we do not have
+        parlai_options.check(model)  # before its dictionary, which may be one of the options that we do not have
         if bpe_dictionary.is_dictionary(filename):
-            options = model_options.read(model) or model_options.read(filename)
+            options = parlai_options.read(model) or parlai_options.read(filename)
             self._take(RankingTokenizer.of_content(bpe_dictionary.read(filename, options)))
             return
         held = DictionaryFile.read(filename)

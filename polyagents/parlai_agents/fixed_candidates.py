@@ -17,8 +17,8 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.texts import read_candidates
 from polyagents.index.top_k import TopCandidates
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, columns_of, inline_set, shared_set
-from polyagents.ranking.model import RankingModel
-from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.text.normalize import normalized
 
 EncodedCandidates = CandidateStore | InMemoryCandidates

@@ -8,9 +8,9 @@ from parlai.core.params import ParlaiParser
 from polyagents.arguments import boolean, positive, positive_int, positive_ints
 from polyagents.errors import InputError
 from polyagents.models.architecture import Architecture, reads_pairs
-from polyagents.models.options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions
 from polyagents.options import Options, fields_of
-from polyagents.text.options import TextOptions
+from polyagents.text.text_options import TextOptions
 from polyagents.training.distillation import LOSSES
 
 PRETRAIN_TASKS = ("next_utterance", "next_sentence")

@@ -13,9 +13,9 @@ from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
-from polyagents.models.options import SCRATCH
-from polyagents.parlai_files import model_options
-from polyagents.parlai_files.model_weights import ParlaiModel
+from polyagents.models.model_options import SCRATCH
+from polyagents.parlai_files import parlai_options
+from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.zoo.resolve import zoo_file
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
         architecture: the agent's.
         training: whether it is to be trained.
     """
-    is_parlais = model_options.is_parlais(file)
-    model_options.check(file)
+    is_parlais = parlai_options.is_parlais(file)
+    parlai_options.check(file)
     needed = [f"{file}.opt"] if not training else []
     needed += [opt["dict_file"]] if opt["backbone"].startswith(SCRATCH) else []
     needed += [f"{file}.dict", f"{file}.dict.codecs"] if is_parlais else []
     for part in needed:
         if not os.path.exists(part):
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
-    name = model_options.read(file).get("model")
-    trained_as = model_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
+    name = parlai_options.read(file).get("model")
+    trained_as = parlai_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
     if name is not None and trained_as != architecture:
         hint = f"give --backbone {file} to start from its encoder" if is_parlais else "remove --model"
         raise InputError(
@@ -75,7 +75,7 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
     if file is None:
         source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
-            opt["output_scaling"] = model_options.read(source).get("output_scaling", 1.0)
+            opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
         return None
     if given.get("output_scaling") == AUTO:  # is for backbones; a model was trained with its factor
         given = {name: value for name, value in given.items() if name != "output_scaling"}
@@ -86,15 +86,15 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
             f"{file} has an encoder for contexts and one for candidates; remove --share-encoders, or give "
             f"--backbone to start from one encoder for both."
         )
-    return ParlaiModel.read(file) if model_options.is_parlais(file) else None
+    return ParlaiModel.read(file) if parlai_options.is_parlais(file) else None
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     """The flags that a file decides; those of the model itself have come with its M.opt, if it is ours."""
-    saved = model_options.read(file)
-    if model_options.is_parlais(file):
+    saved = parlai_options.read(file)
+    if parlai_options.is_parlais(file):
         flags = (
-            model_options.translated(saved, architecture) if is_model else model_options.decided(saved, architecture)
+            parlai_options.translated(saved, architecture) if is_model else parlai_options.decided(saved, architecture)
         )
         return flags | {"backbone": file}
     return {name: saved[name] for name in DECIDED if name in saved}
@@ -103,7 +103,7 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
 def backbone_file(backbone: str, datapath: str | None) -> str | None:
     """The ParlAI model file that `--backbone` names: its path, or its name in the zoo; None for other backbones."""
     file = zoo_file(backbone, datapath)
-    return file if model_options.is_parlais(file) else None
+    return file if parlai_options.is_parlais(file) else None
 
 
 def backbone_of(

@@ -16,9 +16,9 @@ from polyagents.parlai_agents import flags, initial_weights
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TaskReader
 from polyagents.parlai_agents.train_loop import CHECKPOINT
-from polyagents.parlai_files.model_weights import ParlaiModel
+from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking.building import build_encoder, build_model, settings_of
-from polyagents.ranking.model import RankingModel
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
 
 

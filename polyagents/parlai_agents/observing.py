@@ -9,8 +9,8 @@ from parlai.core.torch_ranker_agent import TorchRankerAgent
 from torch import Tensor
 
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.examples import examples_of
-from polyagents.ranking.model import RankingModel
+from polyagents.parlai_agents.ranking_examples import examples_of
+from polyagents.ranking.ranking_model import RankingModel
 
 Phase = dict[str, bool]
 OWN_CANDIDATES = ("inline", "batch-all-cands", "batch+inline")  # sources that read the candidates of an example

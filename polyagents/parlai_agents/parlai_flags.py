@@ -4,7 +4,7 @@ from typing import Any
 
 from parlai.core.params import ParlaiParser
 
-from polyagents.parlai_files.model_options import AGENTS
+from polyagents.parlai_files.parlai_options import AGENTS
 
 
 def agent_flags(architecture: str) -> dict[str, Any]:

@@ -30,13 +30,13 @@ from polyagents.models.encoder import Encoder
 from polyagents.parlai_agents import checkpoint, flags
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.batch_candidates import TrainingCandidates, evaluation_candidates
-from polyagents.parlai_agents.examples import Examples
 from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, FixedCandidates, located
 from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing import ObservingAgent
+from polyagents.parlai_agents.ranking_examples import Examples
 from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics, training_metrics
-from polyagents.parlai_agents.task_candidates import write_task_candidates
-from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.parlai_agents.task_labels import write_task_candidates
+from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
 from polyagents.training.distillation import Distillation, load_teacher
 from polyagents.training.gradient_cache import GradientCache

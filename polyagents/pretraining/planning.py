@@ -16,8 +16,8 @@ from polyagents.models.tokens import Tokens, pad_pairs
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.pretraining import batches
-from polyagents.pretraining.examples import PretrainingExample, encode, split_sentences, with_others
 from polyagents.pretraining.masking import MaskingVocabulary, mask
+from polyagents.pretraining.pretraining_examples import PretrainingExample, encode, split_sentences, with_others
 from polyagents.training import distributed
 
 

@@ -10,11 +10,11 @@ from polyagents.errors import InputError
 from polyagents.models.architecture import PairArchitecture, TwoTowerArchitecture, find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import EncoderOptions
-from polyagents.ranking.model import RankingModel, Settings
-from polyagents.ranking.pairs import PairModel
-from polyagents.ranking.two_towers import TwoTowerModel
-from polyagents.text.options import TextOptions
+from polyagents.models.model_options import EncoderOptions
+from polyagents.ranking.pair_model import PairModel
+from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.text.text_options import TextOptions
 from polyagents.text.tokenizer import RankingTokenizer
 
 

@@ -14,10 +14,10 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import config_of, scratch_config
-from polyagents.parlai_files import bpe_dictionary, model_options
-from polyagents.parlai_files.model_weights import ParlaiModel
+from polyagents.parlai_files import bpe_dictionary, parlai_options
+from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
-from polyagents.ranking.model import RankingModel
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -53,7 +53,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
         InputError: a file is missing or damaged, or the model is none of ours.
     """
     architecture = architecture_of(file)
-    parts = parlai_parts(file, architecture) if model_options.is_parlais(file) else own_parts(file)
+    parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     encoder = build_encoder(settings, parts.tokenizer, training=False, config=parts.config)
@@ -70,7 +70,7 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
         InputError: some are missing, unknown, or of another shape.
     """
     own = model.module.state_dict()
-    if getattr(model.module, "codes", None) is not None and "codes" not in weights and model_options.is_parlais(file):
+    if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
     wrong = [f"{name} is missing" for name in own.keys() - weights.keys()]
     wrong += [f"{name} is unknown" for name in weights.keys() - own.keys()]
@@ -98,8 +98,8 @@ def architecture_of(file: str) -> str:
             f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the path that was "
             f"--model-file of train_model."
         )
-    name = str(model_options.read_whole(file).get("model"))
-    found = model_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
+    name = str(parlai_options.read_whole(file).get("model"))
+    found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
     if not is_known(found):
         raise InputError(
             f"{file} was trained as {name}; Ranker loads models of polyagents ({', '.join(sorted(ARCHITECTURES))})."
@@ -113,7 +113,7 @@ def own_parts(file: str) -> Parts:
     Raises:
         InputError: a file is missing or damaged.
     """
-    saved = model_options.read_whole(file)
+    saved = parlai_options.read_whole(file)
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
@@ -153,11 +153,11 @@ def parlai_parts(file: str, architecture: str) -> Parts:
     Raises:
         InputError: a file is missing or damaged, or the model has what ours cannot compute.
     """
-    model_options.check(file)  # before its dictionary, which may be one of the options that ours do not have
+    parlai_options.check(file)  # before its dictionary, which may be one of the options that ours do not have
     for part in (f"{file}.dict", f"{file}.dict.codecs"):
         if not os.path.exists(part):
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
     model = ParlaiModel.read(file)
-    values = {**model.options, **model_options.translated(model.options, architecture), "backbone": file}
+    values = {**model.options, **parlai_options.translated(model.options, architecture), "backbone": file}
     tokenizer = RankingTokenizer.of_content(bpe_dictionary.read(f"{file}.dict", model.options))
     return Parts(values, tokenizer, model.config(), model.state())

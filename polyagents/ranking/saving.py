@@ -6,7 +6,7 @@ import os
 from polyagents.files import model_file
 from polyagents.files.atomic import write_text
 from polyagents.models.backbone import config_values
-from polyagents.ranking.model import RankingModel
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import CandidateSet, inline_set
 from polyagents.ranking.loading import load_model
-from polyagents.ranking.model import RankingModel
-from polyagents.ranking.pairs import PairModel
+from polyagents.ranking.pair_model import PairModel
+from polyagents.ranking.ranking_model import RankingModel
 
 LOSSES = ("kl", "margin_mse")
 

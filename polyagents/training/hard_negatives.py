@@ -25,8 +25,8 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.query import Query
-from polyagents.ranking.model import RankingModel
-from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.text.normalize import normalize, normalized
 
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small

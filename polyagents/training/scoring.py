@@ -14,9 +14,9 @@ from polyagents.models.encoder import Encoder, in_order
 from polyagents.models.tokens import Tokens, pad_pairs
 from polyagents.models.two_towers import contexts_in_order
 from polyagents.ranking.candidate_set import CandidateSet
-from polyagents.ranking.model import RankingModel
-from polyagents.ranking.pairs import PairModel, in_table, pairs_of
-from polyagents.ranking.two_towers import TwoTowerModel
+from polyagents.ranking.pair_model import PairModel, in_table, pairs_of
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
 from polyagents.training.gradient_cache import GradientCache
 

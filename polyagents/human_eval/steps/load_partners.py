@@ -113,9 +113,9 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
 
 def saved_options(file: str) -> Mapping[str, Any]:
     """Read the options that were saved with a model; there are none where the file is damaged."""
-    from polyagents.parlai_files import model_options  # loads transformers
+    from polyagents.parlai_files import parlai_options  # loads transformers
 
-    return model_options.read(local_path(file))
+    return parlai_options.read(local_path(file))
 
 
 def local_path(file: str) -> str:
@@ -129,7 +129,7 @@ def local_path(file: str) -> str:
 
 def architecture(saved: Mapping[str, Any]) -> str | None:
     """Return the name of our architecture that reads a model, its own or that of ParlAI's agent; None for others."""
-    from polyagents.parlai_files.model_options import architecture_of
+    from polyagents.parlai_files.parlai_options import architecture_of
 
     agent = str(saved.get("model"))
     return agent.removeprefix("polyagents:") if agent.startswith("polyagents:") else architecture_of(agent)

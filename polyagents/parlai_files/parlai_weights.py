@@ -18,7 +18,7 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write, write_text
-from polyagents.parlai_files import bpe_dictionary, model_options
+from polyagents.parlai_files import bpe_dictionary, parlai_options
 
 # ---- names of weights --------------------------------------------------------------------------------------------
 
@@ -72,9 +72,9 @@ class ParlaiModel:
         Raises:
             InputError: damaged, with code in it, or with an option that our agents do not have.
         """
-        model_options.check(file)
-        options = model_options.read(file)
-        architecture = model_options.architecture_of(options.get("model"))
+        parlai_options.check(file)
+        options = parlai_options.read(file)
+        architecture = parlai_options.architecture_of(options.get("model"))
         assert architecture is not None, "is_parlais was asked before"
         mapped = zipfile.is_zipfile(file)  # written by torch 1.6 or later
         try:
@@ -114,7 +114,7 @@ class ParlaiModel:
             attention_probs_dropout_prob=self.options.get("attention_dropout", 0.0),
             max_position_embeddings=positions.size(0),
             type_vocab_size=1 if segments is None else segments.size(0),
-            layer_norm_eps=model_options.LAYER_NORM_EPS,
+            layer_norm_eps=parlai_options.LAYER_NORM_EPS,
             pad_token_id=0,
         )
 

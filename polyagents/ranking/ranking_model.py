@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from polyagents.files.hashing import fingerprint
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import EncoderOptions, RankingOptions
+from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
 from polyagents.text.tokenizer import RankingTokenizer

@@ -9,7 +9,7 @@ from polyagents.models.architecture import PairArchitecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.tokens import pad_pairs
 from polyagents.ranking.candidate_set import CandidateSet
-from polyagents.ranking.model import RankingModel, Settings
+from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.tokenizer import RankingTokenizer
 
 PAIRS_AT_ONCE = 4_096  # pairs that are padded together: 30 MB of ids; the encoder takes them in chunks

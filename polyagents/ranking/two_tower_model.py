@@ -12,7 +12,7 @@ from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
 from polyagents.ranking.candidate_set import CandidateSet
-from polyagents.ranking.model import RankingModel, Settings
+from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.vector_cache import VectorCache
 from polyagents.text.tokenizer import RankingTokenizer
 

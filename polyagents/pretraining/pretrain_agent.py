@@ -23,8 +23,8 @@ from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.task_reader import Position, TaskReader
 from polyagents.pretraining import world
 from polyagents.pretraining.masking import MaskingVocabulary
-from polyagents.pretraining.model import PretrainModel
 from polyagents.pretraining.planning import PlanningAgent, Update
+from polyagents.pretraining.pretrain_model import PretrainModel
 from polyagents.ranking.building import check_lengths, vocabulary_of
 from polyagents.ranking.hugging_face import write_folder
 from polyagents.text.special_tokens import MASK_TOKENS

@@ -1,9 +1,9 @@
 """All options of a model: those of its encoder, of its texts, and of its architecture."""
 
 from polyagents.models.architecture import find
-from polyagents.models.options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions
 from polyagents.options import Options
-from polyagents.text.options import TextOptions
+from polyagents.text.text_options import TextOptions
 
 
 def option_groups(architecture: str) -> tuple[type[Options], ...]:

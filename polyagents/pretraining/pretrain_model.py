@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from polyagents.models.encoder import Encoder
-from polyagents.models.options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import Tokens
 
 
