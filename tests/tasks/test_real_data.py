@@ -17,7 +17,7 @@ from parlai.scripts.train_model import TrainModel
 from test_tasks import label, plain, told
 
 pytestmark = pytest.mark.data
-SOURCE = Path(os.environ.get("DIALOGUE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+SOURCE = Path(os.environ.get("DIALOGUE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CANDIDATES = {"convai2": 20, "dstc7": 100, "ubuntu": 10}
 
 

@@ -29,7 +29,7 @@ from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.web.annotation_app import create_app
 from polyagents.human_eval.web.questions import PRESETS
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "human-evaluation.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "human-evaluation.md"
 FAVOURITE, PREFERENCE = "runs/poly", 0.8
 PEOPLE, PAIRS = 3, 20  # of the script
 
