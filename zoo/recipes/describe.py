@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from polyagents.console import in_columns, markdown
 
 from .paper import Value
-from .recipe import GPUS, PAPERS_MACHINE, RECIPES, SMOKE, Recipe
+from .recipe_flags import GPUS, PAPERS_MACHINE, RECIPES, SMOKE, Recipe
 
 CANDIDATES = {"convai2": 20, "dstc7": 100, "ubuntu": 10, "wikipedia": 10_001}
 COLUMNS = ("R@1 valid", "R@1 test", "MRR test")
