@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from polyagents.models.attention import poly_scores
 from polyagents.models.encoder import Encoder
-from polyagents.models.model_options import PolyOptions
+from polyagents.models.model_options import PolyOptions, RankingOptions
 from polyagents.models.reduction import ContextVectors, context_vectors
 from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import TwoTowers
@@ -23,7 +23,7 @@ class PolyEncoder(TwoTowers):
 
     short_name: ClassVar[str] = "poly"
     label: ClassVar[str] = "poly-encoder"
-    options_type: ClassVar[type[PolyOptions]] = PolyOptions
+    options_type: ClassVar[type[RankingOptions]] = PolyOptions
 
     def __init__(self, encoder: Encoder, options: PolyOptions):
         super().__init__(encoder, options)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyagents.models.encoder import Encoder, in_chunks, in_order
-from polyagents.models.model_options import TowerOptions
+from polyagents.models.model_options import RankingOptions, TowerOptions
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors, reduce, stacked
 from polyagents.models.tokens import Tokens
@@ -30,7 +30,7 @@ class TwoTowers(nn.Module, abc.ABC):
         logit_scale: what the training loss multiplies the scores by: 1 for dot products.
     """
 
-    options_type: ClassVar[type[TowerOptions]] = TowerOptions
+    options_type: ClassVar[type[RankingOptions]] = TowerOptions
 
     def __init__(self, encoder: Encoder, options: TowerOptions):
         super().__init__()

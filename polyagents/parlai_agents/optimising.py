@@ -24,6 +24,7 @@ class OptimisingAgent(TorchAgent):
 
     scaler: torch.amp.GradScaler
     failed_updates: int
+    _number_grad_accum: int  # TorchAgent's: batches since the last update
 
     def init_optim(self, params: Any, *args: Any, **kwargs: Any) -> bool:
         """Decay for weight matrices only (as for BERT), own rate for the codes, betas and eps for every Adam.

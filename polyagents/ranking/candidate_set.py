@@ -77,7 +77,7 @@ class CandidateSet:
     def of(self, example: int) -> "TextLookup":
         """The texts that one example ranks."""
         texts = self.texts if self.rows is None else self.texts[example]
-        return texts  # type: ignore[return-value]  # which of the two it is follows from `rows`
+        return texts
 
 
 def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None) -> CandidateSet:

@@ -158,6 +158,7 @@ def test_a_process_that_dies_ends_the_others_and_training_goes_on_from_the_check
     assert before < weights(file)["number_training_updates"] <= before + 8
 
 
+@pytest.mark.slow
 def test_what_several_processes_cannot_do(tmp_path):
     arguments = command("multiprocessing_train", tmp_path / "M", "-t", SAMPLE, "--candidates", "fixed")
     arguments += ["--fixed-candidates-path", str(tmp_path / "none.txt")]

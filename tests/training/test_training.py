@@ -214,6 +214,7 @@ def test_a_file_replaced_while_it_is_read(monkeypatch, tmp_path):
 # ---- helpers that read ahead -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_examples_read_by_other_processes(tmp_path):
     """A process of its own: helpers are forked, which threads of other tests would not outlive."""
     command = [Path(sys.executable).with_name("polyagents"), "train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY]
