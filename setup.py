@@ -76,6 +76,8 @@ DEV = [
     *POSTGRES,
     *DATA,
     "pytest>=9.2",
+    "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
+    "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
     "mypy>=2.4",
     "import-linter>=2.16",  # the layers of pyproject.toml, in `make lint`
