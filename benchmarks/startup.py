@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from polyagents import Ranker
 from polyagents.arguments import CommandParser, positive_int
 from polyagents.benchmarks import report
 
@@ -24,8 +25,8 @@ LIBRARIES = "import torch, transformers"
 LOAD = """
 import json, sys, torch, transformers
 from safetensors.torch import load_file
-with open(sys.argv[1] + ".dict") as file:
-    config = json.load(file)["backbone_config"]
+with open(sys.argv[1] + ".config.json") as file:
+    config = json.load(file)
 weights = load_file(sys.argv[1])
 for encoder in ("context_encoder", "candidate_encoder"):
     prefix = encoder + ".backbone."
@@ -85,8 +86,11 @@ def seconds(way: Way) -> float:
     """The time of one process."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # no network in the figures
     begin = time.perf_counter()
-    subprocess.run([sys.executable, *way.command], input=way.stdin, capture_output=True, text=True, env=environment)
-    return time.perf_counter() - begin
+    done = subprocess.run([sys.executable, *way.command], input=way.stdin, capture_output=True, text=True, env=environment)
+    taken = time.perf_counter() - begin
+    if way.command[0] == "-c" and done.returncode:  # commands without their flags refuse, as they should
+        raise RuntimeError(done.stderr)
+    return taken
 
 
 def measured(named: dict[str, Way], rounds: int) -> dict[str, float]:
@@ -121,6 +125,7 @@ def trained(folder: str) -> str:
     flags = "-m poly -t integration_tests --backbone scratch:tiny --max-train-steps 1 --batchsize 2 --candidates inline"
     command = [sys.executable, "-m", "polyagents", "train_model", "-mf", file, *flags.split(), "--loglevel", "error"]
     subprocess.run(command, check=True, capture_output=True)
+    Ranker.load(file).model.context_encoder.backbone.config.to_json_file(file + ".config.json")  # for LOAD
     return file
 
 
