@@ -86,7 +86,8 @@ def seconds(way: Way) -> float:
     """The time of one process."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # no network in the figures
     begin = time.perf_counter()
-    done = subprocess.run([sys.executable, *way.command], input=way.stdin, capture_output=True, text=True, env=environment)
+    command = [sys.executable, *way.command]
+    done = subprocess.run(command, input=way.stdin, capture_output=True, text=True, env=environment)
     taken = time.perf_counter() - begin
     if way.command[0] == "-c" and done.returncode:  # commands without their flags refuse, as they should
         raise RuntimeError(done.stderr)
