@@ -119,10 +119,10 @@ def test_a_reload_while_the_model_thinks(page, tmp_path):
     asked, may_answer = threading.Event(), threading.Event()
 
     class Slow(Echo):
-        def act(self):
+        def reply(self, *chat):
             asked.set()
             assert may_answer.wait(60)
-            return super().act()
+            return super().reply(*chat)
 
     chats, (token, _) = shop_of(str(tmp_path / "s.db"))
     with running(app_of(chats, Slow)) as url:
@@ -196,11 +196,11 @@ def test_a_model_that_fails_can_be_asked_again(page, tmp_path):
     class Fails(Echo):
         times = 1
 
-        def act(self):
+        def reply(self, *chat):
             Fails.times -= 1
             if Fails.times >= 0:
                 raise RuntimeError("no memory")
-            return super().act()
+            return super().reply(*chat)
 
     chats, (token, _) = shop_of(str(tmp_path / "s.db"))
     with running(app_of(chats, Fails)) as url:
