@@ -18,6 +18,7 @@ from typing import Any
 from polyagents import Ranker
 from polyagents.arguments import CommandParser, positive_int
 from polyagents.benchmarks import report
+from polyagents.benchmarks.walk import trained
 
 REPLIES = ("i am here", "canada is in north america", "fruits are still very nice")
 LIBRARIES = "import torch, transformers"
@@ -59,7 +60,7 @@ def ways(model_file: str, replies: str) -> dict[str, Way]:
     """What is timed, by name.
 
     Args:
-        model_file: a bi- or poly-encoder.
+        model_file: a bi- or poly-encoder; for LOAD its backbone's configuration lies beside it, in `.config.json`.
         replies: a file of three candidates.
     """
     ours, theirs = ("-m", "polyagents"), ("-m", "parlai")
@@ -120,16 +121,6 @@ def rows(named: dict[str, Way], medians: dict[str, float]) -> list[dict[str, Any
     return table
 
 
-def trained(folder: str) -> str:
-    """A tiny poly-encoder of one training step, in a folder."""
-    file = os.path.join(folder, "M")
-    flags = "-m poly -t integration_tests --backbone scratch:tiny --max-train-steps 1 --batchsize 2 --candidates inline"
-    command = [sys.executable, "-m", "polyagents", "train_model", "-mf", file, *flags.split(), "--loglevel", "error"]
-    subprocess.run(command, check=True, capture_output=True)
-    Ranker.load(file).model.context_encoder.backbone.config.to_json_file(file + ".config.json")  # for LOAD
-    return file
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
     parser = CommandParser("python -m polyagents.benchmarks.startup", "Measure how long commands take to begin.")
@@ -140,7 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         replies = os.path.join(folder, "replies.txt")
         with open(replies, "w", encoding="utf-8") as file:
             file.write("\n".join(REPLIES))
-        named = ways(trained(folder), replies)
+        model_file = trained(folder)
+        Ranker.load(model_file).model.context_encoder.backbone.config.to_json_file(f"{model_file}.config.json")
+        named = ways(model_file, replies)
         report.publish({"startup": rows(named, measured(named, opt.rounds))}, os.path.join(opt.out, "startup.json"))
 
 
