@@ -4,12 +4,9 @@ import math
 
 import pytest
 import torch
-from backbones import save
 from commands import KINDS, TINY, colour_dialogues, run, weights, write_task
-from parlai.core.agents import create_agent
 from parlai.core.message import Message
 from parlai.core.metrics import TeacherMetrics
-from parlai.core.params import ParlaiParser
 
 from polyagents import Ranker
 
@@ -17,20 +14,10 @@ TEXTS = ["i like red", "where do you live ?", "do you ski ?"]
 REPLIES = ["yes", "no", "so you like red", "in canada", "never"]
 
 
-@pytest.fixture(scope="session")
-def backbone(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("backbone"))
-
-
 @pytest.fixture
-def make(backbone):
-    def build(kind, *flags, datatype="train"):
-        torch.manual_seed(0)
-        arguments = ["-m", KINDS[kind], "--backbone", backbone, "-t", "integration_tests", "-dt", datatype, "-bs", "8"]
-        arguments += ["--reduction-type", "mean", "--poly-n-codes", "4", "--dropout", "0", "-lr", "0", *flags]
-        return create_agent(ParlaiParser(True, True).parse_args(arguments))
-
-    return build
+def make(make):
+    """Agents that neither drop nor learn anything, so that batches can be compared."""
+    return lambda kind, *flags, **options: make(kind, "--dropout", "0", "-lr", "0", *flags, **options)
 
 
 def message(text, labels, key, candidates=REPLIES):
