@@ -30,10 +30,13 @@ FAMILIES = ("bert", "distilbert", "roberta", "modernbert", "gpt2", "minilm")
 
 
 def word_piece() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
+    words = sorted(set(" ".join(SENTENCES).split()))
+    letters = sorted(set("".join(words)))
+    # A trainer would number its pieces in the order of a hash table: another model in every process.
+    pieces = dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in letters), *words])
+    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{k}_token": v for k, v in names.items()})
 

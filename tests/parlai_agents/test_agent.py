@@ -4,34 +4,13 @@ import math
 
 import pytest
 import torch
-from backbones import SENTENCES, save
-from parlai.core.agents import create_agent
+from backbones import SENTENCES
+from commands import KINDS
 from parlai.core.message import Message
 from parlai.core.metrics import TeacherMetrics
-from parlai.core.params import ParlaiParser
 
 from polyagents import Ranker
 from polyagents.errors import InputError
-
-KINDS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
-
-
-@pytest.fixture(scope="session")
-def backbone(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("backbone"))
-
-
-@pytest.fixture
-def make(backbone):
-    """An agent as a command would make it."""
-
-    def build(kind, *flags, datatype="train"):
-        torch.manual_seed(0)
-        arguments = ["-m", KINDS[kind], "--backbone", backbone, "-t", "integration_tests", "-dt", datatype, "-bs", "8"]
-        arguments += ["--reduction-type", "mean", "--poly-n-codes", "4", *flags]
-        return create_agent(ParlaiParser(True, True).parse_args(arguments))
-
-    return build
 
 
 def example(text, label, candidates=None, key="labels"):
@@ -122,7 +101,7 @@ def test_a_label_missing_from_its_candidates_is_ranked_with_them(make, kind, key
     flags = ("--candidates", "inline", "--eval-candidates", "inline", "--dropout", "0", "-lr", "0")
     agent, ranks = make(kind, *flags, datatype=datatype), set()
     labels = (
-        "canada",
+        "she plays the piano",
         "i am fine thank you",
         "my dog barks at the mailman",
         "hi",
@@ -130,7 +109,7 @@ def test_a_label_missing_from_its_candidates_is_ranked_with_them(make, kind, key
         "north where is",
     )
     for label in labels:
-        given = ["she plays the piano", "how are you"]
+        given = ["canada", "how are you"]
         scores = Ranker(agent.ranking).score("where", [*given, label])
         (reply,) = act(agent, [example("where", label, given, key)])
         rank = 1 + sum(score >= scores[2] for score in scores[:2])
