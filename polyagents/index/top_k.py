@@ -24,13 +24,13 @@ class TopCandidates:
         return cls(indices, np.take_along_axis(scores, indices, 1))
 
 
-def top_k(scores: np.ndarray, k: int, last: np.ndarray | None = None) -> np.ndarray:
+def top_k(scores: np.ndarray, k: int, tie_order: np.ndarray | None = None) -> np.ndarray:
     """Indices of the k highest scores, highest first; among equals the lower index.
 
     Args:
         scores: [C].
         k: at most C are returned.
-        last: [C] bool, candidates that come after all others of the same score (a label must not win a tie by luck).
+        tie_order: [C] integers; of the same score, the lower number comes first, whatever the index.
     """
     scores = np.where(np.isnan(scores), -np.inf, scores)  # a diverged model's scores come last
     k = min(k, len(scores))
@@ -39,5 +39,5 @@ def top_k(scores: np.ndarray, k: int, last: np.ndarray | None = None) -> np.ndar
         index = np.flatnonzero(scores >= threshold)  # all that tie with the k-th are still in
     else:
         index = np.arange(len(scores))
-    tie_break = np.zeros(len(index), bool) if last is None else last[index]
-    return index[np.lexsort((index, tie_break, -scores[index]))][:k]
+    order = np.zeros(len(index), int) if tie_order is None else tie_order[index]
+    return index[np.lexsort((index, order, -scores[index]))][:k]

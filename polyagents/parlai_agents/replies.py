@@ -63,6 +63,20 @@ def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[Av
     ]
 
 
+def tie_order(candidates: CandidateSet, example: int, count: int) -> np.ndarray | None:
+    """The order of an example's `count` candidates when their scores are equal: None without labels.
+
+    First what is wrong, then the label that is ranked, then what reads as it does. So the list says what `label_ranks`
+    says: ParlAI's teachers find the label in it by its text, which other texts of the same token ids do not have.
+    """
+    if candidates.labels is None:
+        return None
+    order = 2 * candidates.right[example, :count].numpy().astype(int)
+    if (label := int(candidates.labels[example])) >= 0:
+        order[label] = 1
+    return order
+
+
 class Replies:
     """Ranked texts -> replies, by ParlAI's flags."""
 
@@ -78,8 +92,7 @@ class Replies:
         for example, row in enumerate(scores):
             texts = candidates.of(example)
             row = row[: len(texts)]
-            right = None if candidates.labels is None else candidates.right[example, : len(texts)].numpy()
-            index = top_k(row, max(k, 1), right)
+            index = top_k(row, max(k, 1), tie_order(candidates, example, len(texts)))
             ranked.append([texts[i] for i in index])
             values.append([float(row[i]) for i in index])
         return self._output(ranked, values)

@@ -167,10 +167,10 @@ def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Cand
         return candidates, [False] * len(candidates), -1
     reads_as_right = {normalized(text) for text in label.right}
     right = [normalized(c.text) in reads_as_right or c.ids == label.candidate.ids for c in candidates]
-    ids = [candidate.ids for candidate in candidates]
-    if label.candidate.ids in ids:
-        return candidates, right, ids.index(label.candidate.ids)
     spelt_out = [c.text in label.right for c in candidates]
+    alike = [place for place, c in enumerate(candidates) if c.ids == label.candidate.ids]
+    if alike:  # of several with the same token ids, the one that ParlAI's teachers find by its text
+        return candidates, right, max(alike, key=spelt_out.__getitem__)
     if any(spelt_out):
         return candidates, right, spelt_out.index(True)
     return [*candidates, label.candidate], [*right, True], len(candidates)

@@ -132,7 +132,9 @@ def test_inline_lists_are_what_a_loop_makes_of_them(seed):
             column = None
             if wanted is not None:
                 column = candidates.labels[example].item()
-                assert column == [one.ids for one in expected].index(labels[example].ids)
+                alike = [place for place, one in enumerate(expected) if one.ids == labels[example].ids]
+                by_its_text = [place for place in alike if expected[place].text == labels[example].text]
+                assert column == (by_its_text or alike)[0]
             for place, one in enumerate(expected):
                 alike = wanted is not None and reads_alike(one.text, labels[example].text)
                 assert mask[place] == (place == column or not alike)
