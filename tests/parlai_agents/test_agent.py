@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from agent_batches import act, example, value
 from backbones import SENTENCES
 from commands import KINDS
 from parlai.core.message import Message
@@ -11,21 +12,6 @@ from parlai.core.metrics import TeacherMetrics
 
 from polyagents import Ranker
 from polyagents.errors import InputError
-
-
-def example(text, label, candidates=None, key="labels"):
-    message = {"id": "teacher", "text": text, key: (label,), "episode_done": True}
-    return Message(message | ({"label_candidates": candidates} if candidates is not None else {}))
-
-
-def act(agent, examples):
-    """One batch, as ParlAI's BatchWorld runs it."""
-    clones = [agent.clone() for _ in examples]
-    return agent.batch_act([clone.observe(message) for clone, message in zip(clones, examples, strict=True)])
-
-
-def value(reply, name):
-    return float(reply["metrics"][name].value())
 
 
 def cross_entropy(scores, label):

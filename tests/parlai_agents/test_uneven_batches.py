@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from agent_batches import act, value
 from commands import KINDS, TINY, colour_dialogues, run, weights, write_task
 from parlai.core.message import Message
 from parlai.core.metrics import TeacherMetrics
@@ -23,15 +24,6 @@ def make(make):
 def message(text, labels, key, candidates=REPLIES):
     fields = {"id": "x", "text": text, key: labels, "label_candidates": candidates, "episode_done": True}
     return Message({name: value for name, value in fields.items() if value is not None})
-
-
-def act(agent, messages):
-    clones = [agent.clone() for _ in messages]
-    return agent.batch_act([clone.observe(one) for clone, one in zip(clones, messages, strict=True)])
-
-
-def value(reply, name):
-    return float(reply["metrics"][name].value())
 
 
 def fixed(source, tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_agent import act, backbone, example, make  # noqa: F401  fixtures
+from agent_batches import act, example
 
 from polyagents import Ranker
 
@@ -27,7 +27,7 @@ def margin_mse(student, teacher):
 
 @pytest.mark.parametrize(("name", "loss"), [("kl", kl), ("margin_mse", margin_mse)])
 @pytest.mark.parametrize("kind", ["bi", "poly"])
-def test_distillation_takes_the_logits_of_a_student_that_scores_cosines(make, trained, kind, name, loss):  # noqa: F811
+def test_distillation_takes_the_logits_of_a_student_that_scores_cosines(make, trained, kind, name, loss):
     flags = ("--teacher-model-file", trained("cross"), "--teacher-negatives", "2", "--distillation-loss", name)
     agent = make(kind, "--similarity", "cosine", "--candidates", "batch", "--dropout", "0", "-lr", "0", *flags)
     labels = [label for _, label in EXAMPLES]
@@ -42,7 +42,7 @@ def test_distillation_takes_the_logits_of_a_student_that_scores_cosines(make, tr
         assert found == pytest.approx(loss(student, taught), rel=1e-3, abs=1e-4)
 
 
-def test_what_the_teacher_says_reaches_the_gradients(make, trained):  # noqa: F811
+def test_what_the_teacher_says_reaches_the_gradients(make, trained):
     gradients = []
     for flags in ((), ("--teacher-model-file", trained("cross"))):
         agent = make("bi", "--candidates", "batch", "--dropout", "0", "-lr", "0", "--gradient-clip", "-1", *flags)
