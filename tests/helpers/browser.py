@@ -21,3 +21,9 @@ def launched(playwright):
         pytest.skip(MISSING)
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     return playwright.chromium.launch(executable_path=path, chromium_sandbox=not root)  # which root cannot have
+
+
+def lose_receipt(route):
+    """For `page.route`: the server gets the request, the page never hears of it."""
+    route.fetch(max_redirects=0)
+    route.abort()

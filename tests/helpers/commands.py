@@ -133,3 +133,38 @@ def workers(parent):
     rows = [re.match(r"\s*(\d+)\s+(\d+)\s+(.*)", line).groups() for line in listed.splitlines()[1:]]
     below = [(int(pid), text) for pid, above, text in rows if int(above) == parent]
     return sorted(pid for pid, text in below if "python" in text and "resource_tracker" not in text)
+
+
+WATCHED = """
+import os
+from {module} import {name}
+
+class DefaultTeacher({name}):
+    def get(self, *given):
+        message = super().get(*given)
+        if self.datatype == "train":  # which the dictionary's reader is not
+            with open(os.path.join(os.environ["SEEN"], os.environ["RANK"]), "a") as file:
+                file.write({seen} + "\\n")
+        return message
+"""
+
+
+def seen_by_two_processes(folder, teacher, seen):
+    """What each of two real training processes is given of one epoch.
+
+    Args:
+        folder: for the run.
+        teacher: MODULE:CLASS.
+        seen: what is told of a message, in Python.
+    """
+    module, name = teacher.split(":")
+    (folder / "watched").mkdir()  # a name with a dot is a module's, and not one of ParlAI's tasks
+    (folder / "watched" / "task.py").write_text(WATCHED.format(module=module, name=name, seen=seen))
+    torchrun = [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "polyagents", "train_model", "-m", "bi", "-mf", folder / "M", *TINY]
+    command += ["-t", "watched.task", "-bs", "2", "--num-epochs", "1"]
+    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"SEEN": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [(folder / rank).read_text().splitlines() for rank in ("0", "1")]

@@ -1,6 +1,7 @@
 """The annotation page in Debian's Chromium, as a person uses it."""
 
 import pytest
+from browser import lose_receipt
 from evaluation import SCRIPT, evaluation, stored
 from playwright.sync_api import expect
 from web import running
@@ -125,12 +126,7 @@ def test_a_lost_connection_loses_nothing(page, shop):
 def test_an_answer_whose_receipt_is_lost_is_sent_again_and_stored_once(page, shop):
     store, link, _ = shop
     page.goto(link)
-
-    def lose(route):
-        route.fetch(max_redirects=0)  # the server has it
-        route.abort()
-
-    page.route(link, lose, times=1)
+    page.route(link, lose_receipt, times=1)
     choose(page, "left")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("status")).to_contain_text("cannot be reached")

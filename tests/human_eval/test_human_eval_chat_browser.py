@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from browser import lose_receipt
 from chatting import ORGANISER, Echo, app_of, shop_of, talk
 from commands import SAMPLE
 from evaluation import SCRIPT
@@ -177,12 +178,7 @@ def test_a_lost_connection_loses_nothing(page, shop):
 def test_a_message_whose_receipt_is_lost_is_sent_again_and_stored_once(page, shop):
     chats, link, _ = shop
     page.goto(link)
-
-    def lose(route):
-        route.fetch(max_redirects=0)  # the server has it
-        route.abort()
-
-    page.route(f"{link}/say", lose, times=1)
+    page.route(f"{link}/say", lose_receipt, times=1)
     page.get_by_label("Message").fill("hello")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("status")).to_contain_text("cannot be reached")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import KINDS, TINY, own, run
+from commands import KINDS, TINY, own, run, seen_by_two_processes
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 
@@ -529,31 +529,8 @@ def test_a_resumed_training_goes_on_in_the_stream(data, tmp_path, monkeypatch):
 @pytest.mark.slow  # which part is whose is asked in one process, too
 def test_the_sample_under_two_processes(tmp_path):
     """Real ones: each pair is one's or the other's."""
-    (tmp_path / "watched").mkdir()  # a name with a dot is a module's, and not one of ParlAI's tasks
-    (tmp_path / "watched" / "task.py").write_text(WATCHED)
-    torchrun = [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "polyagents", "train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY]
-    environment = os.environ | {"SEEN": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    command += ["-t", "watched.task", "-bs", "2", "--num-epochs", "1"]
-    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    seen = [(tmp_path / rank).read_text().splitlines() for rank in ("0", "1")]
+    seen = seen_by_two_processes(tmp_path, "polyagents.tasks.pairs.agents:Sample", 'message["labels"][0]')
     from polyagents.tasks.pairs.agents import SAMPLE
 
     every = [label for _, label in pairs(Path(SAMPLE), "train")]
     assert sorted(seen[0] + seen[1]) == sorted(every)
-
-
-WATCHED = """
-import os
-from polyagents.tasks.pairs.agents import Sample
-
-class DefaultTeacher(Sample):
-    def get(self, *given):
-        message = super().get(*given)
-        if self.datatype == "train":  # which the dictionary's reader is not
-            with open(os.path.join(os.environ["SEEN"], os.environ["RANK"]), "a") as file:
-                file.write(message["labels"][0] + "\\n")
-        return message
-"""

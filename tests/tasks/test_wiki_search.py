@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import wiki_dump
-from commands import KINDS, TINY, evaluate, own, run
+from commands import KINDS, TINY, evaluate, own, run, seen_by_two_processes
 from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
@@ -617,32 +617,10 @@ def test_training_a_cross_encoder_on_its_own_candidates(data, tmp_path):
     assert report["exs"] == 12 and 1 <= report["rank"] <= 5
 
 
-WATCHED = """
-import os
-from polyagents.tasks.wiki_search.agents import Sample
-
-class DefaultTeacher(Sample):
-    def get(self, *given):
-        message = super().get(*given)
-        if self.datatype == "train":  # which the dictionary's reader is not
-            with open(os.path.join(os.environ["SEEN"], os.environ["RANK"]), "a") as file:
-                file.write(message["text"] + "\\n")
-        return message
-"""
-
-
 @pytest.mark.slow  # which part is whose is asked in one process, too
 def test_two_processes_share_an_epoch(tmp_path):
     """Real ones: each example is one's or the other's."""
-    (tmp_path / "watched").mkdir()  # a name with a dot is a module's, and not one of ParlAI's tasks
-    (tmp_path / "watched" / "task.py").write_text(WATCHED)
-    torchrun = [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "polyagents", "train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "SEEN": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    command += ["-t", "watched.task", "-bs", "2", "--num-epochs", "1"]
-    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    seen = [(tmp_path / rank).read_text().splitlines() for rank in ("0", "1")]
+    seen = seen_by_two_processes(tmp_path, "polyagents.tasks.wiki_search.agents:Sample", 'message["text"]')
     every = [example["text"] for example in examples(SAMPLE_DATA, "train")]
     assert sorted(seen[0] + seen[1]) == sorted(every) and abs(len(seen[0]) - len(seen[1])) <= 2
 
