@@ -1,11 +1,14 @@
 """A further architecture, added as docs/architecture.md says, has the same scores wherever it is asked."""
 
+import dataclasses
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from agent_batches import act
 from commands import SAMPLE, TINY, run
 from parlai.core.agents import create_agent
 from parlai.core.message import Message
@@ -16,11 +19,14 @@ from polyagents import Ranker
 from polyagents.commands import rank as rank_command
 from polyagents.models import architecture
 from polyagents.models.attention import dot_products
+from polyagents.models.bi import BiEncoder
 from polyagents.models.reduction import ContextVectors
 from polyagents.models.two_towers import TwoTowers
+from polyagents.ranking.building import build_model
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
+MODELS = Path(__file__).parent / "round_one"
 CONTEXTS = ["hi , do you ski ?", "i own a dog", "your persona: i ski .\nwhat do you do ?"]
 CANDIDATES = ["i like red", "so you like blue", "my dog barks", "yes", "no , never"]
 
@@ -79,7 +85,7 @@ def order(row):
     return sorted(range(len(row)), key=lambda i: -row[i])
 
 
-def act(name, file, candidates_file, source, datatype):
+def replies_to_a_batch(name, file, candidates_file, source, datatype):
     """One batch in training or evaluation: every context with the candidates, of which the i-th is the label."""
     key = "labels" if datatype == "train" else "eval_labels"
     flags = ["-m", name, "-mf", file, "-t", SAMPLE, "-dt", datatype, "-bs", "3", "--dropout", "0", "-lr", "0"]
@@ -89,8 +95,7 @@ def act(name, file, candidates_file, source, datatype):
         Message({"id": "x", "text": text, key: (CANDIDATES[i],), "label_candidates": CANDIDATES, "episode_done": True})
         for i, text in enumerate(CONTEXTS)
     ]
-    clones = [agent.clone() for _ in messages]
-    return agent.batch_act([clone.observe(message) for clone, message in zip(clones, messages, strict=True)])
+    return act(agent, messages)
 
 
 @pytest.mark.parametrize("datatype", ["train", "valid"])
@@ -99,7 +104,7 @@ def test_training_and_evaluation_use_its_formula(made, source, datatype, tmp_pat
     file, name, expected = made
     (tmp_path / "candidates.txt").write_text("\n".join(CANDIDATES))
     ranked = range(len(CONTEXTS)) if source == "batch" else range(len(CANDIDATES))
-    for i, reply in enumerate(act(name, file, tmp_path / "candidates.txt", source, datatype)):
+    for i, reply in enumerate(replies_to_a_batch(name, file, tmp_path / "candidates.txt", source, datatype)):
         row = expected[i, list(ranked)]
         loss = float(reply["metrics"]["mean_loss" if datatype == "train" else "loss"].value())
         assert loss == pytest.approx(float(np.log(np.exp(row - row[i]).sum())), abs=1e-4)
@@ -139,3 +144,26 @@ def test_commands_and_server_rank_alike(made, tmp_path, monkeypatch, capsys):
         for matches in (line["candidates"], answer["matches"]):
             assert [match["index"] for match in matches] == order(row)
             assert [match["score"] for match in matches] == pytest.approx(sorted(row, reverse=True), abs=1e-4)
+
+
+class ProjectedEncoder(BiEncoder):
+    """Candidates pass through a layer of their own."""
+
+    def __init__(self, encoder, options):
+        super().__init__(encoder, options)
+        self.projection = torch.nn.Linear(encoder.width, encoder.width)
+
+    def candidate_vectors(self, chunk):
+        return self.projection(super().candidate_vectors(chunk))
+
+
+def test_an_index_is_stale_once_a_candidates_own_weight_has_changed(monkeypatch):
+    monkeypatch.setitem(architecture.ARCHITECTURES, "ProjectedEncoder", ProjectedEncoder)
+    model = Ranker.load(MODELS / "bi").model
+    encoder, settings = model.context_encoder, dataclasses.replace(model.settings, architecture="ProjectedEncoder")
+    projected = build_model(encoder, model.tokenizer, settings)
+    before = projected.fingerprint()
+    assert before not in (model.fingerprint(), build_model(encoder, model.tokenizer, settings).fingerprint())
+    with torch.no_grad():
+        projected.module.projection.weight += 1
+    assert projected.fingerprint() != before

@@ -63,6 +63,10 @@ class TwoTowerArchitecture(Architecture, Protocol):
         """Encode a chunk of candidates: [c, T] -> [c, D]."""
         ...
 
+    def candidate_weights(self) -> dict[str, Tensor]:
+        """All weights that decide a candidate's vector, by name: an index is stale when one of them has changed."""
+        ...
+
     def encode_context(self, tokens: Tokens) -> ContextVectors:
         """Encode contexts [B, T], chunk by chunk: vectors [B, M, D] and mask [B, M]."""
         ...

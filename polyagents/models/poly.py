@@ -44,6 +44,10 @@ class PolyEncoder(TwoTowers):
         vectors, mask = context_vectors(states, chunk.mask, self.vectors_are, self.m, self.codes)
         return ContextVectors(self.normalise(vectors), mask)
 
+    def candidate_weights(self) -> dict[str, Tensor]:
+        """All weights that decide a candidate's vector, by name; the codes are the context's."""
+        return {name: weight for name, weight in super().candidate_weights().items() if name != "codes"}
+
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
         """Score candidates [C, D], or [B, C, D], for context vectors [B, M, D]: [B, C] fp32."""
         return poly_scores(context.vectors, context.mask, candidates, self.sharpness)

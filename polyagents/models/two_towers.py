@@ -56,6 +56,10 @@ class TwoTowers(nn.Module, abc.ABC):
         """Encode a chunk of candidates: [c, T] -> [c, D]."""
         return self.reduced(self.candidate_encoder, chunk)
 
+    def candidate_weights(self) -> dict[str, Tensor]:
+        """All weights that decide a candidate's vector, by name: those that only contexts meet are left out."""
+        return {name: weight for name, weight in self.state_dict().items() if not name.startswith("context_encoder.")}
+
     def encode_context(self, tokens: Tokens) -> ContextVectors:
         """Encode contexts [B, T], chunk by chunk: vectors [B, M, D] and mask [B, M]."""
         return in_chunks(self.context_encoder, self.context_vectors, contexts_in_order, tokens)

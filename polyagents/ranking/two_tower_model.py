@@ -1,6 +1,7 @@
 """A model whose candidates are encoded apart: they can be kept, stored and searched."""
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from polyagents.arithmetic import has_bf16
 from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
+from polyagents.models.two_towers import TwoTowers
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.vector_cache import VectorCache
@@ -82,7 +84,12 @@ class TwoTowerModel(RankingModel):
         settings = [ranking.reduction_type, self.similarity, self.context_encoder.output_scaling]
         settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
         settings.append(self.settings.label_truncate)
-        return self.fingerprint_of(self.module.candidate_encoder, json.dumps(settings))
+        if getattr(type(self.module), "candidate_vectors", None) is not TwoTowers.candidate_vectors:
+            settings += [self.architecture, dataclasses.asdict(ranking)]  # which may read any of its options
+        weights = self.module.candidate_weights()
+        return self.fingerprint_of(
+            {name.removeprefix("candidate_encoder."): weight for name, weight in weights.items()}, json.dumps(settings)
+        )
 
     @property
     def similarity(self) -> str:
