@@ -20,6 +20,7 @@ EXTRAS: dict[str, frozenset[str]] = {
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
         | {"nltk", "pandas", "tensorboardX", "matplotlib"}
     ),
+    "dev": frozenset({"sentence_transformers", "bm25s"}),
 }
 
 
@@ -58,7 +59,4 @@ def missing_module(name: str, extra: str | None) -> str | None:
 
 def parlai_is_installed() -> bool:
     """Whether ParlAI can be imported; this does not import it."""
-    try:
-        return importlib.util.find_spec("parlai") is not None
-    except ValueError:  # somebody has forbidden the import: sys.modules["parlai"] is None
-        return False
+    return importlib.util.find_spec("parlai") is not None

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from polyagents.commands.names import OWN_COMMANDS
+
 HERE = Path(__file__).parent / "round_one"
 EXPECTED = json.loads((HERE / "expected.json").read_text())
 
@@ -75,6 +77,45 @@ def test_the_core_works_without_parlai(without_parlai):
 
 def test_a_command_of_parlais_says_how_to_install_it(without_parlai):
     assert "pip install --no-deps parlai==1.7.2" in without_parlai.stderr.splitlines()[-1]
+
+
+COMMANDS = """
+import contextlib, io, json, sys
+sys.modules["parlai"] = None
+from polyagents.__main__ import main
+
+ends = []
+for call in json.loads(sys.argv[1]):
+    sys.argv, code, said = ["polyagents", *call], 0, io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    ends.append([code, said.getvalue()])
+print(json.dumps(ends))
+"""
+
+
+def test_every_command_works_without_parlai_or_says_that_it_needs_it(tmp_path):
+    model, task = ("-mf", str(HERE / "bi")), ("-t", "polyagents.tasks.sample")
+    needs = [
+        ("demo", "--output", str(tmp_path / "demo")),
+        ("bench_training", *task, "--backbone", "scratch:tiny"),
+        ("mine_negatives", *model, *task, "--outfile", str(tmp_path / "mined")),
+        ("build_vocabulary", *task, "--out", str(tmp_path / "vocabulary")),
+        ("recipe", "run", "convai2/bi/bert", "-mf", str(tmp_path / "M")),
+        ("eval_model", *model, *task),
+    ]
+    works = [(name, "--help") for name in OWN_COMMANDS]
+    works.append(("build_pairs", "--source", str(HERE / "replies.txt"), "--outdir", str(tmp_path / "pairs")))
+    works.append(("build_vocabulary", str(HERE / "replies.txt"), "--out", str(tmp_path / "vocabulary")))
+    command = [sys.executable, "-c", COMMANDS, json.dumps([*needs, *works])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for call, (code, said) in zip([*needs, *works], json.loads(done.stdout), strict=True):
+        assert code == (2 if call in needs else 0), (call, said)
+        assert ("not installed: pip install 'polyagents[parlai]'" in said) == (call in needs), (call, said)
 
 
 @pytest.mark.parametrize("heavy", ["torch", "parlai", "transformers", "numpy"])

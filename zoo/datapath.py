@@ -31,10 +31,7 @@ def datapath(given: str | None = None) -> str:
 
 def default_datapath() -> str:
     """Where data and models are kept unless the user says otherwise; ParlAI is looked for and not imported."""
-    try:
-        spec = importlib.util.find_spec("parlai")
-    except ValueError:  # somebody has forbidden the import: sys.modules["parlai"] is None
-        spec = None
+    spec = importlib.util.find_spec("parlai")
     if spec is None or spec.origin is None:
         return os.path.join(os.path.expanduser("~"), ".parlai", "data")
     return os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(spec.origin))), "data")

@@ -62,7 +62,7 @@ OWN_COMMANDS = {
         "Write a training set with the candidates that a model finds hard", "parlai", computes=True
     ),
     "rank": OwnCommand("Rank candidates for contexts on standard input; JSON lines out"),
-    "recipe": OwnCommand("List, show or run the recipes of the paper's numbers"),
+    "recipe": OwnCommand("List, show or run the recipes of the paper's numbers", "parlai"),
     "serve": OwnCommand("A chat page for one model, and JSON endpoints", "serve", computes=True),
     "zoo": OwnCommand("List, show or download ParlAI's pretrained rankers"),
 }

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyagents.arguments import CommandParser
+from polyagents.faults import parlai_is_installed
 
 
 class TaskCommandParser(CommandParser):
@@ -29,11 +30,11 @@ class TaskCommandParser(CommandParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse a command line; the result is a namespace without a task, and ParlAI's `Opt` with one."""
         arguments = list(args or ())
-        if not {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
-            known, _ = self.parse_known_args(arguments)
-            if known.task is None:
-                return super().parse_args(arguments, namespace)
-        return self.parse_with_task(arguments)
+        if {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
+            with_task = parlai_is_installed()
+        else:
+            with_task = self.parse_known_args(arguments)[0].task is not None
+        return self.parse_with_task(arguments) if with_task else super().parse_args(arguments, namespace)
 
     def parse_with_task(self, arguments: list[str]) -> dict[str, Any]:
         """Parse by ParlAI's parser, which adds the flags of the task."""

@@ -22,7 +22,7 @@ try:
     from parlai.core.opt import Opt
     from parlai.core.params import ParlaiParser
 except ImportError as error:
-    raise ImportError(
+    raise type(error)(  # a ModuleNotFoundError is said in one sentence by our commands (faults.py)
         f"The agents of polyagents run on ParlAI, which cannot be imported ({error}). ParlAI's own pins cannot be met "
         f"any more, so install it without them: {INSTALL_PARLAI}",
         name=error.name,

@@ -6,7 +6,7 @@ The paper takes its examples from Reddit "(Mazaré et al., 2018)" (4.1) and name
 was not at hand. The rules here are those that later authors of the same group state (Roller et al. 2020, arXiv
 2004.13637, 6.1, "following Humeau et al."). A comment is left out, with all that answers it, if it is a known bot's,
 removed or deleted, longer than 2,048 characters without a space, shorter than 5 characters, has a URL in it, begins
-with a character that is not ASCII, or stands deeper than 7 (threads.py). Three of their rules are not here as they are:
+with a character that is not ASCII, or stands deeper than 7 (comment_threads.py). Three of their rules differ:
 no list of the "known bots" was published (`BOT` stands for it), nor of the "known non-English subreddits"; and "longer
 than 128 BPE tokens" needs a vocabulary, which comes later: agents cut what is too long. Nobody states a smallest
 `score`, and it is not looked at.

@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from parlai.utils.misc import str_to_msg
-
 from polyagents.console import say
 from polyagents.errors import InputError
 
@@ -194,6 +192,8 @@ def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[
 
 def parlai_message(text: str) -> dict[str, Any] | None:
     """A line of ParlAI's text format; None where it is none."""
+    from parlai.utils.misc import str_to_msg  # only this format needs ParlAI
+
     try:
         message: dict[str, Any] = str_to_msg(text)
     except (ValueError, SyntaxError):

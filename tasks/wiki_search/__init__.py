@@ -8,6 +8,15 @@
 The text is a sentence of an article, the label is the article without it, ranked among 10,000 other articles.
 """
 
-from .agents import CrossTeacher, DefaultTeacher, Sample
+from typing import Any
 
 __all__ = ["CrossTeacher", "DefaultTeacher", "Sample"]
+
+
+def __getattr__(name: str) -> Any:
+    """The teachers, imported when ParlAI asks for one: building the data needs no ParlAI."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from . import agents
+
+    return getattr(agents, name)

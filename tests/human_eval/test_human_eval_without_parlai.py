@@ -9,6 +9,7 @@ from commands import SAMPLE
 from evaluation import conversation
 
 from polyagents.commands.human_eval import STEPS
+from polyagents.faults import INSTALL_PARLAI
 from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.steps import serve_chats
 from polyagents.human_eval.steps.load_partners import load_partner
@@ -86,7 +87,7 @@ def test_what_needs_parlai_says_so(trained, tmp_path):
     ]
     said, _ = without_parlai(STEPS_AND_SENTENCES, steps, tmp_path)
     what = ["human_eval self_chat", "--task", f"{trained('bi')} with --inference topk"]
-    install = "needs ParlAI, which is not installed; run: pip install --no-deps parlai==1.7.2"
+    install = f"needs ParlAI, which is not installed: {INSTALL_PARLAI}"
     assert said == ["", *(f"{it} {install}" for it in what)]
 
 

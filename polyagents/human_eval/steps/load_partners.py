@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.model_flags import for_parlai, parlai_for
+from polyagents.ranking.task_candidates import task_candidates_path
 
 if TYPE_CHECKING:
     from polyagents.human_eval.chat_replies import ChatPartner, RankerPartner
@@ -100,8 +100,7 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
             f"{file} does not say which task it was trained on, whose replies it could give; name some with "
             f"--fixed-candidates-path."
         )
-    name = re.sub(r"[^\w.,:-]", "_", str(task))
-    path = str(given or f"{local_path(file)}.cands-{name}.cands")
+    path = str(given or task_candidates_path(local_path(file), str(task)))
     if os.path.exists(path):
         return path
     with parlai_for(f"{path} is not there: finding or writing it"):

@@ -12,6 +12,7 @@ from typing import Any
 
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
+from polyagents.faults import INSTALL_PARLAI
 
 SHORT = {"-t": "--task", "-dt": "--datatype", "-fcp": "--fixed-candidates-path", "-m": "--model", "-mf": "--model-file"}
 # Of our own flags those that ParlAI and its agents have, too.
@@ -76,9 +77,7 @@ def parlai_for(what: str) -> Iterator[None]:
     except ImportError as error:
         if not any(isinstance(cause, ModuleNotFoundError) and is_parlais(cause) for cause in causes(error)):
             raise
-        raise InputError(
-            f"{what} needs ParlAI, which is not installed; run: pip install --no-deps parlai==1.7.2"
-        ) from error
+        raise InputError(f"{what} needs ParlAI, which is not installed: {INSTALL_PARLAI}") from error
 
 
 def is_parlais(error: ModuleNotFoundError) -> bool:
