@@ -1,7 +1,6 @@
 """`polyagents serve`: a chat page for one model, and JSON endpoints."""
 
 import argparse
-import importlib.util
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +9,10 @@ from urllib.parse import quote
 from polyagents.arguments import CommandParser, positive_int
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.faults import parlai_is_installed
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.zoo.datapath import datapath
+from polyagents.zoo.resolve import zoo_file
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +52,7 @@ def run(opt: Mapping[str, Any]) -> None:
         from polyagents.serving.served import Served  # loads torch
 
         if not opt["candidates_file"] and not opt["index_dir"]:
-            write_replies_of_task(opt["model_file"])
+            write_replies_of_task(zoo_file(opt["model_file"]))
         served = Served.load(opt["model_file"], opt["candidates_file"], opt["index_dir"])
         app = create_app(served, token, opt["requests_per_minute"])
         opened.listen()  # who opens the address at once waits for the server, and is not turned away
@@ -77,7 +78,7 @@ def write_replies_of_task(model_file: str) -> None:
     saved = read(model_file)
     if not saved.get("task") or os.path.exists(task_candidates_path(model_file, str(saved["task"]))):
         return
-    if importlib.util.find_spec("parlai") is None:
+    if not parlai_is_installed():
         return
     from polyagents.parlai_agents import patches
     from polyagents.parlai_agents.quiet import quiet

@@ -75,6 +75,8 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
 def learn_vocabulary(opt: Opt) -> None:
     """What ParlAI does before a training, and refuses to do in one of several processes."""
     opt = copy.deepcopy(opt)
+    if not opt.get("dict_file") and not opt.get("model_file"):
+        raise InputError("Training in several processes needs --model-file, where they find what was learnt.")
     opt["dict_file"] = opt.get("dict_file") or f"{opt['model_file']}.dict"
     build_dict(opt, skip_if_built=True)
 

@@ -9,6 +9,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.texts import read_candidates
 from polyagents.ranker import Candidates, Match, Ranker
 from polyagents.ranking.task_candidates import task_candidates_file
+from polyagents.zoo.resolve import zoo_file
 
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
 
@@ -39,7 +40,7 @@ class Served:
         ranker = Ranker.load(model_file)
         if index_dir:
             return cls(ranker, ranker.open_index(index_dir), model_file, index_dir)
-        file = candidates_file or task_candidates_file(model_file, ranker.model.saved)
+        file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
         return cls(ranker, ranker.prepare(read_candidates(file)), model_file, file)
 
     @property

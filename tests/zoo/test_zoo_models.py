@@ -13,7 +13,12 @@ from parlai.core.build_data import modelzoo_path
 
 from polyagents import InputError, Ranker
 from polyagents.commands.parlai_command import with_our_agent
+from polyagents.commands.serve import write_replies_of_task
+from polyagents.parlai_files.parlai_options import read
+from polyagents.ranking.task_candidates import task_candidates_path
+from polyagents.serving.served import Served
 from polyagents.zoo.models import ARCHIVE, find
+from polyagents.zoo.resolve import zoo_file
 
 ZOO = "zoo:pretrained_transformers"
 CANDIDATES = ["i am fine", "i work at the museum", "do you like tea?"]
@@ -54,6 +59,18 @@ def test_chatting_with_the_archives_candidates(datapath, chat):
     flags = ("-m", KINDS["bi"], "-dp", datapath, "-t", "interactive", "--fixed-candidates-path", path)
     answers = chat(f"{ZOO}/model_bi/model", ["hello", "what do you do?"], *flags)
     assert all(any(text in " ".join(lines) for text in CANDIDATES) for lines in answers)
+
+
+def test_serving_the_replies_of_its_task(datapath, archive, monkeypatch):
+    """Without candidates: all labels of the task, which lie beside the model, as for a model of one's own."""
+    monkeypatch.setenv("PARLAI_DATAPATH", datapath)
+    name = f"{ZOO}/model_poly/model"
+    file = zoo_file(name, datapath)
+    with open(task_candidates_path(file, str(read(file)["task"])), "w") as replies:
+        replies.write("\n".join(CANDIDATES))
+    write_replies_of_task(file)  # which are there
+    served = Served.load(name)
+    assert served.model == name and [served.candidates[i] for i in range(len(served.candidates))] == CANDIDATES
 
 
 STEP = ("-t", SAMPLE, "--max-train-steps", "1", "--batchsize", "4", "--text-truncate", "40", "--label-truncate", "12")
