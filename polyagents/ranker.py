@@ -32,6 +32,9 @@ from polyagents.zoo.resolve import zoo_file
 Candidates = Sequence[str] | CandidateStore | InMemoryCandidates
 """What can be ranked: texts, or what `index`, `open_index` and `prepare` return."""
 
+# Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
+# put one encoder's weights in the place of the other's.
+ONLY_IN_TRAINING = {"backbone", "vocabulary", "train_layers", "codes_init", "share_encoders"}
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 
 
@@ -92,6 +95,7 @@ class Ranker:
         """
         file = zoo_file(os.fspath(model_file), datapath)
         possible = {field.name for group in option_groups(architecture_of(file)) for field in fields_of(group)}
+        possible -= ONLY_IN_TRAINING
         if unknown := overrides.keys() - possible:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: no option of this model; there are {', '.join(sorted(possible))}."
@@ -116,14 +120,16 @@ class Ranker:
         if not texts or not candidates:
             empty = np.zeros((len(texts), len(candidates)), np.float32)
             return empty[0] if single else empty
+        scores = np.concatenate(list(self._score_blocks(texts, candidates)))
+        return scores[0] if single else scores
+
+    def _score_blocks(self, contexts: Sequence[str], candidates: Sequence[str]) -> Iterator[np.ndarray]:
+        """Scores [b, C] of some contexts after the other; the candidates are read and encoded once."""
         given = self.model.candidates(candidates)
         shared = shared_set(given, None)  # equal texts are encoded once and keep their place each
-        blocks = [
-            self.model.scores([self.model.context_ids(text) for text in block], shared).cpu().numpy()
-            for block in in_blocks(texts)
-        ]
-        scores = np.concatenate(blocks)[:, columns_of(given, shared)]
-        return scores[0] if single else scores
+        columns = columns_of(given, shared)
+        for block in in_blocks(contexts):
+            yield self.model.scores([self.model.context_ids(text) for text in block], shared).cpu().numpy()[:, columns]
 
     @overload  # a str is a Sequence[str], too; the first that fits is meant
     def rank(  # type: ignore[overload-overlap]
@@ -150,14 +156,17 @@ class Ranker:
             raise InputError(f"top_k is {top_k}; it must be 1 or more.")
         if isinstance(contexts, str):
             return self.rank([contexts], candidates, top_k)[0]
-        blocks = in_blocks(contexts)
         if isinstance(candidates, (CandidateStore, InMemoryCandidates)):
+            blocks = in_blocks(contexts)
             return [matches for block in blocks for matches in self.search(block, candidates, top_k)[0]]
         texts = list(candidates)
+        ranked: list[list[Match]] = [[] for _ in contexts]
+        if not texts:
+            return ranked
         return [
             [Match(int(i), texts[i], float(row[i])) for i in best(row, top_k)]
-            for block in blocks
-            for row in self.score(list(block), texts)
+            for scores in self._score_blocks(contexts, texts)
+            for row in scores
         ]
 
     def search(
@@ -167,7 +176,7 @@ class Ranker:
 
         Returns:
             The matches of each context, and whether they are complete: always so for exact search; for an approximate
-            one, whether its stop rule held (shortlist.py).
+            one, whether its stop rule held (index/approximate.py).
         """
         query = self.query(contexts)
         if isinstance(index, CandidateStore) and index.shortlist is not None:

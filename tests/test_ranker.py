@@ -153,6 +153,31 @@ def test_a_fingerprint_changes_with_nothing_else(trained):
     assert model.fingerprint() == before
 
 
+def test_new_weights_have_new_vectors(trained):
+    """Vectors of candidates that were met before are forgotten."""
+    ranker = Ranker.load(trained("bi"))
+    before = ranker.score("hi", REPLIES)
+    ranker.model.load_weights({name: 2 * weight for name, weight in ranker.model.module.state_dict().items()})
+    again = ranker.score("hi", REPLIES)
+    assert not np.isclose(before, again).any()
+    ranker.model.weights_changed()
+    np.testing.assert_array_equal(ranker.score("hi", REPLIES), again)
+
+
+def test_candidates_are_read_once_for_all_contexts(trained, monkeypatch):
+    ranker, read = Ranker.load(trained("bi")), []
+    make = type(ranker.model).candidates
+    monkeypatch.setattr(type(ranker.model), "candidates", lambda model, texts: read.append(1) or make(model, texts))
+    contexts = [f"hi {n}" for n in range(130)]  # three blocks
+    assert len(ranker.rank(contexts, REPLIES)) == 130 and len(read) == 1
+
+
+@pytest.mark.parametrize("option", ["share_encoders", "backbone", "train_layers"])
+def test_what_training_decided_cannot_be_changed_afterwards(trained, option):
+    with pytest.raises(InputError, match=f"^{option}: no option of this model"):
+        Ranker.load(trained("bi"), **{option: True})
+
+
 def test_a_cross_encoder_has_no_index(trained, tmp_path):
     with pytest.raises(InputError, match="cannot encode candidates ahead"):
         Ranker.load(trained("cross")).index("replies.txt", str(tmp_path))

@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-
-from polyagents.errors import InputError
+from typing import BinaryIO
 
 KEY_BYTES = 16  # of a text's hash: at 10 million texts, two of them agree by chance once in 10^24 builds
 
@@ -19,30 +18,21 @@ def text_key(text: bytes) -> bytes:
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a file: a `FileTexts` of the same content has it as its `digest`."""
-    try:
-        sha = hashlib.sha256()
-        with open(path, "rb") as file:
-            if not file.seekable():
-                raise not_a_file(path)
-            while block := file.read(1 << 20):
-                sha.update(block)
-        return sha.hexdigest()
-    except OSError as error:
-        raise cannot_read(path, error) from error
+    """SHA-256 of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return stream_digest(file)
 
 
-def not_a_file(path: str) -> InputError:
-    """The sentence for a pipe."""
-    return InputError(f"Candidates file {path} is a stream, and it is read more than once; write it to a file first.")
-
-
-def cannot_read(path: str, error: OSError) -> InputError:
-    """The sentence for a candidates file that is not there."""
-    return InputError(
-        f"Candidates file {path} cannot be read ({error.strerror}); give an existing text file with one candidate "
-        f"per line."
-    )
+def stream_digest(file: BinaryIO) -> str:
+    """SHA-256 of what an open file holds from here on."""
+    sha = hashlib.sha256()
+    while block := file.read(1 << 20):
+        sha.update(block)
+    return sha.hexdigest()
 
 
 def fingerprint(parts: Iterable[str | bytes]) -> str:

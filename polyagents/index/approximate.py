@@ -65,6 +65,8 @@ def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int
     rows = store.rows(members)
     alive = ~np.isin(members, store.deleted)
     best = Best(k)
+    if not len(members):  # the context's vectors are no numbers; exact search answers for it
+        return best, False
     best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
 
     products = (vectors @ rows.T).numpy()  # [m, members]
@@ -76,7 +78,7 @@ def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int
     last = np.where(there, values, np.inf).min(1) + rounded  # [q]
     # ... and for a context vector that did not ask, by what it differs from the one that asked for it.
     differs = (products - products[asking][stand_in]).max(1)  # [m]
-    outside = torch.tensor([[(last[stand_in] + differs).max()]])
+    outside = torch.tensor([[(last[stand_in] + differs).max()]], dtype=torch.float32, device=query.device)
     bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates lack nothing
     return best, len(members) == store.slots or (bound is not None and best.bar >= float(bound))
 

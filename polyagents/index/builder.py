@@ -152,7 +152,7 @@ def announce(folder: str, texts: Texts, encoder: CandidateEncoder, left: int, do
     width = encoder.encode(sample).size(1)
     seconds = (time.perf_counter() - begin) / len(sample) * left
     characters = sum(len(text.encode("utf-8")) for text in sample) / len(sample)
-    # Beside vector and text: norm, scale, end and key of each (shards.py).
+    # Beside vector and text: norm, scale, end and key of each (shard.py).
     size = left * (width * BYTES[encoder.stored_as] + characters + 32)
     free = shutil.disk_usage(folder).free
     if size * worker.world > free:

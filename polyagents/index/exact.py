@@ -80,20 +80,21 @@ def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-ON_DEVICE: weakref.WeakKeyDictionary[Vectors, list[Block]] = weakref.WeakKeyDictionary()
+ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, list[Block]]] = weakref.WeakKeyDictionary()
 
 
 def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
     """The blocks on a device: a GPU keeps them from the first search on where they fit, else they pass through it."""
     if device.type != "cuda":
         return vectors.blocks()
-    if vectors not in ON_DEVICE:
+    kept = ON_DEVICE.setdefault(vectors, {})
+    if device not in kept:
         blocks = list(vectors.blocks())
         size = sum(part.nbytes for block in blocks for part in block[1:] if part is not None)
         if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
             return (block.to(device) for block in blocks)
-        ON_DEVICE[vectors] = [block.to(device) for block in blocks]
-    return ON_DEVICE[vectors]
+        kept[device] = [block.to(device) for block in blocks]
+    return kept[device]
 
 
 class Best:

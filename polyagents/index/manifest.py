@@ -18,7 +18,7 @@ MANIFEST = "manifest.json"
 VERIFIED = "verified.json"
 # What a store may remove from its folder; anything else there is not ours.
 SHARD_NAME = r"\d{6}-[0-9a-f]{16}\.safetensors"
-UNFINISHED = rf"({SHARD_NAME}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist)\.json)\.[0-9a-f]{{8}}\.tmp"
+UNFINISHED = rf"({SHARD_NAME}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist|verified)\.json)\.[0-9a-f]{{8}}\.tmp"
 OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
 
 
@@ -62,7 +62,8 @@ class Manifest:
             json.dump(asdict(self), file)
         for name in set(os.listdir(folder)) - set(names):
             if OURS.fullmatch(name):
-                os.remove(os.path.join(folder, name))
+                with contextlib.suppress(FileNotFoundError):  # a reader's `verified.json` that is finished by now
+                    os.remove(os.path.join(folder, name))
 
     def open_shards(self, folder: str) -> list[Shard]:
         """Map all shards.

@@ -1,6 +1,6 @@
 """CandidateStore: millions of candidates on disk, mapped into memory, and never stale.
 
-A folder holds `manifest.json` and the shards (shards.py) that it names. The manifest says which model made the vectors
+A folder holds `manifest.json` and the shards (shard.py) that it names. The manifest says which model made the vectors
 and from which file, and is replaced, in one step, once all its shards are there: whoever opens the store sees it before
 or after a change, never within. A shard is named by its place and by the model and texts that it was made from, so a
 build that was killed finds what it had finished, and a changed candidates file costs only the shards that differ.
@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import file_digest, fingerprint, text_key, utf8
+from polyagents.files.hashing import fingerprint, text_key, utf8
 from polyagents.files.locks import exclusive_folder
 from polyagents.index.builder import ALONE, CandidateEncoder, Encode, Worker, write_shards
 from polyagents.index.manifest import Manifest
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, Block
-from polyagents.index.texts import FileTexts, Texts, first_of_each, key_columns
+from polyagents.index.texts import FileTexts, Texts, candidates_digest, first_of_each, key_columns
 
 
 class CandidateStore:
@@ -42,7 +42,7 @@ class CandidateStore:
     """
 
     shortlist: Any = None
-    """What finds candidates approximately (shortlist.py); None for exact search."""
+    """What finds candidates approximately (approximate.py); None for exact search."""
 
     def __init__(self, folder: str, manifest: Manifest):
         self.folder, self.manifest = folder, manifest
@@ -160,7 +160,7 @@ class CandidateStore:
         """
         if encoder.stored_as not in STORED_AS:
             raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
-        source = file_digest(candidates_file)
+        source = candidates_digest(candidates_file)
         store = cls._true_store(folder, encoder, source)
         worker.wait()  # all look before one writes
         if store is not None:

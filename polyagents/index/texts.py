@@ -1,16 +1,17 @@
 """The texts that become candidates: the distinct lines of a file, found by their offsets and never all in memory."""
 
+import contextlib
 import hashlib
 import os
 from array import array
 from collections.abc import Sequence
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 from tqdm import tqdm
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import cannot_read, not_a_file, text_key, utf8
+from polyagents.files.hashing import stream_digest, text_key, utf8
 
 QUIET_BYTES = 100_000_000  # read in a few seconds; a longer file gets a progress bar
 
@@ -89,13 +90,14 @@ class FileTexts:
     """
 
     def __init__(self, path: str):
-        self.path = path
+        self.path, self.file = path, opened(path)
         try:
-            self.file = open(path, "rb")  # noqa: SIM115  open for as long as the object lives
-        except OSError as error:
-            raise cannot_read(path, error) from error
-        if not self.file.seekable():
-            raise not_a_file(path)
+            self._read_through()
+        except BaseException:
+            self.file.close()
+            raise
+
+    def _read_through(self) -> None:
         self.stat = self._stat()
         sha, keys = hashlib.sha256(), bytearray()
         offsets, lengths = array("q"), array("i")
@@ -104,7 +106,7 @@ class FileTexts:
         with tqdm(total=self.stat[0], unit="B", unit_scale=True, desc="Reading candidates", disable=quiet) as bar:
             for number, raw in enumerate(self.file, 1):
                 sha.update(raw)
-                before, text = stripped(raw, path, number)
+                before, text = stripped(raw, self.path, number)
                 if text:
                     offsets.append(position + before)
                     lengths.append(len(text))
@@ -112,7 +114,7 @@ class FileTexts:
                 position += len(raw)
                 bar.update(len(raw))
         if not offsets:
-            raise InputError(f"Candidates file {path} holds no text; it needs one candidate per line.")
+            raise InputError(f"Candidates file {self.path} holds no text; it needs one candidate per line.")
         self.offsets, self.lengths = np.frombuffer(offsets, np.int64), np.frombuffer(lengths, np.int32)
         self.keys = key_columns(keys)
         self.keep(first_of_each(self.keys))
@@ -142,6 +144,10 @@ class FileTexts:
         """Forget all others."""
         self.offsets, self.lengths, self.keys = self.offsets[places], self.lengths[places], self.keys[places]
 
+    def close(self) -> None:
+        """Close the file: no more parts are read."""
+        self.file.close()
+
     def _stat(self) -> tuple[int, int]:
         found = os.fstat(self.file.fileno())
         return found.st_size, found.st_mtime_ns
@@ -150,7 +156,39 @@ class FileTexts:
 def read_candidates(path: str) -> list[str]:
     """All candidates of a file in memory; what `FileTexts` raises."""
     texts = FileTexts(path)
-    return texts.part(0, len(texts))
+    with contextlib.closing(texts):
+        return texts.part(0, len(texts))
+
+
+def candidates_digest(path: str) -> str:
+    """SHA-256 of a candidates file: a `FileTexts` of the same content has it as its `digest`.
+
+    Raises:
+        InputError: it cannot be read, or only once.
+    """
+    with opened(path) as file:
+        return stream_digest(file)
+
+
+def opened(path: str) -> BinaryIO:
+    """A candidates file.
+
+    Raises:
+        InputError: it cannot be opened, or is a pipe.
+    """
+    try:
+        file = open(path, "rb")  # noqa: SIM115  the caller closes it
+    except OSError as error:
+        raise InputError(
+            f"Candidates file {path} cannot be read ({error.strerror}); give an existing text file with one candidate "
+            f"per line."
+        ) from error
+    if not file.seekable():
+        file.close()
+        raise InputError(
+            f"Candidates file {path} is a stream, and it is read more than once; write it to a file first."
+        )
+    return file
 
 
 def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:

@@ -141,6 +141,8 @@ def read_weights(file: str) -> dict[str, Any]:
     """
     try:
         return model_file.read(file)
+    except InputError:
+        raise
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(
             f"{file} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."

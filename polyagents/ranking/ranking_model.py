@@ -1,7 +1,7 @@
 """A model with its tokenizer and its options: texts in, scores out, whoever asks.
 
 `Ranker`, `serve`, mining, distillation and ParlAI's agents all hold one of these. There are two kinds, as there are of
-architectures: two towers, whose candidates can be encoded ahead (two_towers.py), and pairs (pairs.py).
+architectures: two towers, whose candidates can be encoded ahead (two_tower_model.py), and pairs (pair_model.py).
 """
 
 import abc
@@ -30,7 +30,8 @@ class Settings:
         ranking: the architecture's own options.
         text_truncate: tokens of a context at most, with [S]; None is no limit.
         label_truncate: tokens of a candidate at most, with [S]; None is no limit.
-        saved: everything that the options file of a trained model holds, such as its task; {} before it is trained.
+        saved: all that was given: an agent's flags, or what the options file of a trained model holds, such as its
+            task, with what the caller put in the place of some of it.
     """
 
     architecture: str
@@ -67,7 +68,7 @@ class RankingModel(abc.ABC):
 
     @property
     def saved(self) -> Mapping[str, Any]:
-        """Everything that the options file of a trained model holds."""
+        """All that was given: flags, or what the options file of a trained model holds."""
         return self.settings.saved
 
     @property
@@ -127,10 +128,10 @@ class RankingModel(abc.ABC):
             RuntimeError: some are missing, unknown or of another shape.
         """
         self.module.load_state_dict(weights, assign=self.device.type == "cpu")
+        self.weights_changed()
 
-    def fingerprint_of(self, encoder: nn.Module, settings: str) -> str:
-        """SHA-256 over an encoder's weights, the tokenizer, and further settings as text."""
-        weights = encoder.state_dict()
+    def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
+        """SHA-256 over weights, the tokenizer, and further settings as text."""
         parts: list[str | bytes] = [settings, self.tokenizer.compiled.to_str()]
         for name in sorted(weights):
             parts += [name, bytes_of(weights[name])]

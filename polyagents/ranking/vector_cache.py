@@ -21,7 +21,7 @@ class VectorCache:
     def vectors(self, candidates: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
         """Token ids of U candidates -> [U, D], on a device."""
         new = [ids for ids in dict.fromkeys(candidates) if ids not in self.known]
-        if len(self.known) + len(new) > self.LIMIT:
+        if new and len(self.known) + len(new) > self.LIMIT:
             self.known.clear()
             new = list(dict.fromkeys(candidates))
         if new:

@@ -117,7 +117,7 @@ def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
         InputError: the disk is full, or not ours to write to.
     """
     encoder = CandidateEncoder.of(model, "fp32")
-    with exclusive_folder(folder):
+    with exclusive_folder(folder, "--outfile"):
         # Not Ranker.index, which reads lines: a label may have several.
         shards = write_shards(folder, texts, encoder, Worker())
         Manifest(encoder.model, fingerprint([texts.keys.tobytes()]), encoder.stored_as, shards).commit(folder)

@@ -11,7 +11,7 @@ import torch
 from queries import poly_query
 
 from polyagents.errors import InputError
-from polyagents.index import builder, shard
+from polyagents.index import builder
 from polyagents.index.approximate import representatives, search_shortlist
 from polyagents.index.builder import CandidateEncoder
 from polyagents.index.exact import score_all, search
@@ -30,8 +30,7 @@ def encode(texts):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    for module in (builder, shard):
-        monkeypatch.setattr(module, "SHARD", 512)
+    monkeypatch.setattr(builder, "SHARD", 512)
     (tmp_path / "replies.txt").write_text("\n".join(map(str, range(COUNT))))
     return CandidateStore.build(
         str(tmp_path / "replies.txt"), str(tmp_path / "index"), CandidateEncoder("model", encode, "fp32")
@@ -114,6 +113,20 @@ def test_where_all_that_lists_hold_was_deleted_the_search_is_exact(store):
     exact = search(asked, fewer, 10)
     assert found.indices.tolist() == exact.indices.tolist() and all(complete)
     np.testing.assert_array_equal(found.scores, exact.scores)
+
+
+def test_a_context_that_is_no_number_is_answered_as_by_the_exact_search(store):
+    """FAISS finds nothing for the vectors of a model that has diverged."""
+
+    class Nothing:
+        length = 6
+
+        def nearest(self, vectors, count):
+            return np.full((len(vectors), count), -np.inf, np.float32), np.full((len(vectors), count), -1)
+
+    asked = query(1)
+    found, complete = search_shortlist(asked, Nothing(), store, 5)
+    assert found.indices.tolist() == search(asked, store, 5).indices.tolist() and all(complete)
 
 
 def small_store(tmp_path, vectors):

@@ -8,7 +8,7 @@ import torch
 from queries import poly_query
 
 from polyagents.index import scan as module
-from polyagents.index.exact import score_all, search
+from polyagents.index.exact import SCORED_AT_ONCE, score_all, search
 from polyagents.index.in_memory import InMemoryVectors
 from polyagents.index.scan import Scan, scan_precision
 from polyagents.index.stored_vectors import Block, packed, unpacked
@@ -166,12 +166,12 @@ def test_the_precision_of_a_scan(scanned_in):
 
 
 def test_few_candidates_are_scored_in_fp32(monkeypatch):
-    """The bounds are worth something: of 20,000, less than one in a hundred is scored to find ten."""
+    """The bounds are worth something: of 20,000, one portion of 256 is scored to find ten."""
     vectors, scored = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0)), []
     exact = Block.exact
     monkeypatch.setattr(Block, "exact", lambda block, rows: scored.append(len(rows)) or exact(block, rows))
     search(query(16, width=64, examples=1, scale=3.0), InMemoryVectors(vectors), 10)
-    assert 10 <= sum(scored) < 2_000
+    assert scored == [SCORED_AT_ONCE]
 
 
 def test_scores_that_are_no_numbers_come_last():

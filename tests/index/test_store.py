@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,8 +37,7 @@ TEXTS = ["a", "bb", "déjà vu", "two\twords", "e", "six", "seven", "8", "nine",
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     """Four candidates a shard, two a block: a handful of texts is a large store."""
-    for module in (builder, shard):
-        monkeypatch.setattr(module, "SHARD", 4)
+    monkeypatch.setattr(builder, "SHARD", 4)
     monkeypatch.setattr("polyagents.index.store.SHARD", 4)
     monkeypatch.setattr(builder, "BLOCK", 2)
 
@@ -412,7 +412,7 @@ def test_readers_never_see_a_store_between_two_states(file, folder):
     done.set()
     for reader in readers:
         reader.join(30)
-    assert seen and all(texts in versions for texts in seen)
+    assert seen and [found for found in seen if found not in versions] == []
 
 
 # ---- append and delete -----------------------------------------------------------------------------------------------
@@ -521,6 +521,16 @@ def test_a_folder_that_cannot_be_written(file, tmp_path):
         CandidateStore.build(file, str(tmp_path / "taken"), maker())
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "shortlist.json", "verified.json"])
+def test_what_a_killed_process_left_half_written_is_removed(file, folder, name):
+    CandidateStore.build(file, folder, maker())
+    half = Path(folder) / f"{name}.0123abcd.tmp"
+    half.write_text("{")
+    Path(file).write_text("another one")
+    CandidateStore.build(file, folder, maker())
+    assert not half.exists()
+
+
 def test_other_files_of_a_folder_stay(file, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     CandidateStore.build(file, str(tmp_path), maker())
@@ -549,6 +559,10 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
     monkeypatch.setattr(VectorCache, "LIMIT", 2)
     assert cache.vectors([(5,), (6,)], CPU).tolist() == [[5.0], [6.0]]
     assert len(cache.known) == 2
+    seen.clear()
+    monkeypatch.setattr(VectorCache, "LIMIT", 1)
+    cache.vectors([(5,), (6,)], CPU)
+    assert not seen  # more than the limit in one call stay as long as nothing new comes
 
 
 def test_first_of_each_is_that_of_a_dict():
