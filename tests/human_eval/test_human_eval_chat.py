@@ -29,11 +29,13 @@ from polyagents.human_eval.statistics.evaluation_report import write_report
 from polyagents.human_eval.statistics.ratings import mean_of_people, ratings
 from polyagents.human_eval.steps import serve_chats as chat_step
 from polyagents.human_eval.steps.load_partners import load_partner
+from polyagents.human_eval.storage import chat_store
 from polyagents.human_eval.storage.chat_plan import ChatState
 from polyagents.human_eval.storage.chat_results import rated_chats
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import AnnotatorRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.web import chat_app
 from polyagents.parlai_agents.chat_partner import ParlaiPartner
 
 HERE = "http://127.0.0.1:8009"
@@ -641,13 +643,17 @@ def test_only_forms_are_taken(shop):
     assert not texts(chats)
 
 
+OWN_SOURCE = Path(chat_app.__file__).name  # beside the folder of static files
+STORE_SOURCE = "%2f".join(Path(chat_store.__file__).parts[-2:])
+
+
 @pytest.mark.parametrize(
     "path",
     [
         "/",
-        "/static/../chat_app.py",
-        "/static/%2e%2e/chat_app.py",
-        "/static/..%2f..%2fchat_store.py",
+        f"/static/../{OWN_SOURCE}",
+        f"/static/%2e%2e/{OWN_SOURCE}",
+        f"/static/..%2f..%2f{STORE_SOURCE}",
         "/static//etc/passwd",
         "/annotate/../progress/x",
         "//127.0.0.1/annotate/x",

@@ -2,6 +2,7 @@
 
 import re
 import socket
+from pathlib import Path
 
 import pytest
 from evaluation import MODELS, SCRIPT, evaluation, fields, stored
@@ -10,7 +11,9 @@ from web import raw, running
 
 from polyagents.human_eval.conversations import make_conversation, make_pair, sides_of
 from polyagents.human_eval.steps.page_server import reachable
+from polyagents.human_eval.storage import evaluation_store
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.web import annotation_app
 from polyagents.human_eval.web.annotation_app import create_app
 from polyagents.human_eval.web.questions import PRESETS
 
@@ -322,13 +325,17 @@ def test_a_place_that_is_none(shop, place):
     assert client.get(f"{link}/{place}").status_code in (404, 422)
 
 
+OWN_SOURCE = Path(annotation_app.__file__).name  # beside the folder of static files
+STORE_SOURCE = "%2f".join(Path(evaluation_store.__file__).parts[-2:])
+
+
 @pytest.mark.parametrize(
     "path",
     [
         "/",
-        "/static/../app.py",
-        "/static/%2e%2e/app.py",
-        "/static/..%2f..%2fstore.py",
+        f"/static/../{OWN_SOURCE}",
+        f"/static/%2e%2e/{OWN_SOURCE}",
+        f"/static/..%2f..%2f{STORE_SOURCE}",
         "/static//etc/passwd",
         "/annotate/../progress/x",
         "/progress/",

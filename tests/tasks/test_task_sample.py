@@ -25,11 +25,6 @@ def turns(split):
             context.append(turn.label)
 
 
-def persona_lines(dialogue):
-    """What the persona is told to be."""
-    return [line.removeprefix(PERSONA) for line in dialogue[0].text.split("\n")[:-1]]
-
-
 def read_fact(line):
     """(topic, value) of what somebody tells about himself; None for other lines."""
     for name, topic in TOPICS.items():

@@ -43,7 +43,7 @@ def ordered(tmp_path):
 # ---- losses that are no numbers --------------------------------------------------------------------------------------
 
 
-def poison(monkeypatch, updates, precision="fp32"):
+def poison(monkeypatch, updates):
     """Make the scores of the given training steps not-a-number."""
     step, scores = [0], ranker_agent.training_scores
 
