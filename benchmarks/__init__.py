@@ -1,1 +1,1 @@
-"""What measures polyagents, side by side with what people would use instead; nothing else imports it."""
+"""What measures polyagents, side by side with what people would use instead; only commands that measure import it."""

@@ -70,8 +70,12 @@ def limit_memory(part: float = 0.9) -> None:
 
 def machine() -> str:
     """What a figure was measured on."""
-    with open("/proc/cpuinfo") as file:
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    names = [platform.processor() or platform.machine()]
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/cpuinfo") as file,
+    ):  # only Linux has it
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")] or names
     special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
                                         ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
                                         ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip

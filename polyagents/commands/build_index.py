@@ -63,7 +63,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():
         overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     ranker = Ranker.load(opt["model_file"], **overrides)
-    worker = this_worker()  # now: ParlAI wraps a model for training where it finds several processes
+    worker = this_worker()
     file, folder = opt["candidates_file"], opt["index_dir"]
     if opt["append"]:
         ranker.append(ranker.open_index(folder, exact=True), FileTexts(file))

@@ -1,7 +1,7 @@
 """The rankers on ParlAI's TorchRankerAgent: ParlAI's messages in, the model's ranking out.
 
-observe -> token ids (observing.py) -> examples (examples.py) -> candidates (batch_candidates.py, fixed_candidates.py)
--> scores of the model (ranking/) -> a reply and its metrics (replies.py).
+observe -> token ids (observing.py) -> examples (ranking_examples.py) -> candidates (batch_candidates.py,
+fixed_candidates.py) -> scores of the model (ranking/) -> a reply and its metrics (replies.py).
 """
 
 import functools

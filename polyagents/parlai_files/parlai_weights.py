@@ -150,7 +150,7 @@ class ParlaiModel:
 
         Args:
             architecture: "BiEncoder" and so on.
-            state: the weights of `polyagents.bi.BiEncoder` or its siblings, on a `BertModel`.
+            state: the weights of `polyagents.models.bi.BiEncoder` or its siblings, on a `BertModel`.
             options: ParlAI's; that the encoders share their word embeddings is believed where it is still so.
         """
         context = next(iter(ENCODERS[architecture].values()))
