@@ -127,7 +127,8 @@ def command(how, file, *flags):
     return [*map(str, (*(torchrun if how == "torchrun" else parlai), "-m", KINDS["poly"], "-mf", file, *FLAGS, *flags))]
 
 
-@pytest.mark.parametrize("how", ["torchrun", pytest.param("multiprocessing_train", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["torchrun", "multiprocessing_train"])
 def test_a_process_that_dies_ends_the_others_and_training_goes_on_from_the_checkpoint(how, tmp_path):
     file = tmp_path / "M"
     flags = ("-t", SAMPLE, "--save-every-n-secs", "0.5")
