@@ -82,8 +82,14 @@ def write_replies_of_task(model_file: str) -> None:
         return
     from polyagents.parlai_agents import patches
     from polyagents.parlai_agents.quiet import quiet
+    from polyagents.parlai_agents.saved_options import is_trusted_task
     from polyagents.parlai_agents.task_labels import write_task_candidates
 
+    if not is_trusted_task(str(saved["task"])):
+        raise InputError(
+            f"{model_file} was trained on the task {saved['task']}, and a file may not decide which code runs; name "
+            f"the replies with --candidates-file or --index-dir."
+        )
     patches.apply()
     with quiet():
         write_task_candidates({**saved, "model_file": model_file, "datapath": datapath()})

@@ -33,6 +33,7 @@ from torch.optim import lr_scheduler as torch_schedulers  # noqa: E402  after th
 import polyagents.zoo  # noqa: E402
 from polyagents.arguments import exit_with_one_line  # noqa: E402
 from polyagents.errors import InputError  # noqa: E402
+from polyagents.parlai_agents import saved_options  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 
@@ -42,7 +43,7 @@ def apply() -> None:
     accept_reduce_on_plateau()
     say_parse_errors_in_one_line()
     exit_with_one_sentence()
-    name_damaged_options()
+    saved_options.apply()
     use_our_zoo()
     find_our_recipes()
 
@@ -69,7 +70,8 @@ def find_our_recipes() -> None:
         if flags is not None and not os.path.isfile(optfile) and not os.path.isfile(own):
             return cls(flags)
         try:
-            return load_init(cls, optfile)  # which comes back here with each part of a comma-separated list
+            with saved_options.given_by_the_user():
+                return load_init(cls, optfile)  # which comes back here with each part of a comma-separated list
         except NoSuchPreset:
             raise
         except FileNotFoundError as error:
@@ -79,24 +81,6 @@ def find_our_recipes() -> None:
             ) from error
 
     Opt.load_init = classmethod(load_recipe)
-
-
-def name_damaged_options() -> None:
-    """ParlAI lets json's own error through where M.opt is damaged, without the file's name.
-
-    And it takes options that are no text for a pickle, which could run code: no file since 2019 is one.
-    """
-    load = Opt.load.__func__
-
-    def load_named(cls: Any, optfile: str) -> Any:
-        try:
-            with open(optfile, encoding="utf-8") as file:
-                file.read()
-            return load(cls, optfile)
-        except ValueError as error:
-            raise InputError(f"{optfile} is damaged: no options in JSON; give another --model-file.") from error
-
-    Opt.load = classmethod(load_named)
 
 
 def accept_reduce_on_plateau() -> None:

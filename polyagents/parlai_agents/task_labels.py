@@ -22,6 +22,7 @@ def write_task_candidates(options: Mapping[str, Any]) -> str:
     if not os.path.exists(path):
         opt = Opt(options)
         opt |= {"outfile": f"{path}.tmp", "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
+        opt.setdefault("log_every_n_secs", 2)
         opt["num_examples"] = -1  # an evaluation of a few examples wants all candidates, too
         build_cands(opt)
         texts = sorted(read_candidates(f"{path}.tmp"))  # ParlAI writes them in the order of a hash table

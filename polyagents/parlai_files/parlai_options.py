@@ -1,10 +1,10 @@
 """The options of ParlAI's own bi-, poly- and cross-encoder: which of them our agents have, and under what names."""
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
 from polyagents.errors import InputError
+from polyagents.files.json_files import fits, read_json
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -41,6 +41,7 @@ CHECKED_IN: dict[str, dict[str, tuple[Any, tuple[Any, ...]]]] = {
     },
     "CrossEncoder": {},
 }
+Plain = str | int | float | bool | None
 LAYER_NORM_EPS = 1e-5  # parlai/agents/transformer/modules/constants.py
 
 KEPT = ("task", "history_size", "delimiter", "split_lines", "use_reply", "label_truncate", "share_word_embeddings")
@@ -54,31 +55,28 @@ def architecture_of(agent: Any) -> str | None:
 
 
 def read(file: str) -> dict[str, Any]:
-    """`file.opt`; nothing where there is none, or one that is no JSON."""
+    """`file.opt`, as `read_whole`; nothing where there is none, or one that holds no options."""
     try:
-        with open(f"{file}.opt", encoding="utf-8") as saved:
-            options = json.load(saved)
-    except (OSError, ValueError):
+        return read_whole(file)
+    except InputError:
         return {}
-    return options if isinstance(options, dict) else {}
 
 
-def read_whole(file: str) -> dict[str, Any]:
-    """`file.opt`, which must be there and be whole.
+def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
+    """`file.opt`, which must be there and be whole: plain values and lists of them, whatever else it holds.
 
     Raises:
         InputError: it is missing, or holds no options.
     """
     try:
-        with open(f"{file}.opt", encoding="utf-8") as saved:
-            options = json.load(saved)
+        options = read_json(f"{file}{suffix}")
+        if not isinstance(options, dict):
+            raise ValueError("it holds no options by name")
     except OSError as error:
-        raise InputError(f"{file}.opt cannot be read ({error.strerror}); give another --model-file.") from error
+        raise InputError(f"{file}{suffix} cannot be read ({error.strerror}); give another --model-file.") from error
     except ValueError as error:
-        raise InputError(f"{file}.opt is damaged: no options in JSON; give another --model-file.") from error
-    if not isinstance(options, dict):
-        raise InputError(f"{file}.opt is damaged: no options in JSON; give another --model-file.")
-    return options
+        raise InputError(f"{file}{suffix} is damaged: no options in JSON; give another --model-file.") from error
+    return {name: value for name, value in options.items() if fits(value, Plain | list[Plain])}
 
 
 def is_parlais(file: str | None) -> bool:

@@ -1,7 +1,7 @@
 """Small models that ParlAI's own agents train and write, with the flags of the paper's recipes."""
 
 import numpy as np
-from commands import SAMPLE, run
+from commands import SAMPLE, options, run
 from parlai.core.agents import create_agent_from_model_file
 
 AGENTS = {
@@ -41,7 +41,8 @@ def train(variant, model_file, *flags):
 
 def scores(model_file, contexts, candidates):
     """What ParlAI's own agent says: [contexts, candidates]."""
-    wanted = {"eval_candidates": "inline", "return_cand_scores": True, "no_cuda": True, "datatype": "test"}
+    wanted = {"model": options(model_file)["model"]}  # which a file alone does not decide
+    wanted |= {"eval_candidates": "inline", "return_cand_scores": True, "no_cuda": True, "datatype": "test"}
     agent = create_agent_from_model_file(str(model_file), wanted | {"rank_top_k": -1, "cap_num_predictions": 1_000})
     rows = []
     for context in contexts:

@@ -12,7 +12,7 @@ import pandas
 import pytest
 import torch
 from chatting import MODELS, ORGANISER, PERSONA, Echo, app_of, plan_of, shop_of, talk
-from commands import SAMPLE
+from commands import SAMPLE, options
 from evaluation import SCRIPT, evaluation, fields, human_eval
 from parlai.core.agents import create_agent_from_model_file
 from parlai.core.message import Message as Act
@@ -275,6 +275,7 @@ def test_histories_of_people_never_mix(shop):
 def living(file, persona, texts, **overrides):
     """What an agent in ParlAI's `interactive` replies, message by message."""
     overrides = {"interactive_mode": True, "task": SAMPLE, "datatype": "valid"} | overrides
+    overrides |= {"model": options(file)["model"]}
     agent = create_agent_from_model_file(file, overrides)
     if persona:
         agent.observe(Act({"id": "context", "text": persona, "episode_done": False}))
@@ -300,7 +301,9 @@ TEXTS = ("hi there", "do you ski ?", "me too", "bye")
 def test_replies_of_parlais_agents_are_those_of_a_living_conversation(trained, written):
     """Read again from the database or remembered: a model says the same."""
     for file in (trained("poly"), written("poly")):
-        agent = create_agent_from_model_file(file, {"interactive_mode": True, "task": SAMPLE, "datatype": "valid"})
+        named = {"model": options(file)["model"]}  # which a file alone does not decide
+        wanted = named | {"interactive_mode": True, "task": SAMPLE, "datatype": "valid"}
+        agent = create_agent_from_model_file(file, wanted)
         replies = list(living(file, PERSONA[1], TEXTS))
         assert len(set(check_living(ParlaiPartner(agent.clone()), replies, PERSONA[1], TEXTS))) > 1
 

@@ -1,0 +1,93 @@
+"""JSON that others may have written: read whole and with the types that are expected, or refused."""
+
+import dataclasses
+import json
+import os
+import types
+from collections.abc import Mapping
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+LARGEST = 256 * 2**20  # bytes of a file. Chosen here: the largest vocabularies take 20 million
+
+Fields = TypeVar("Fields")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text holds.
+
+    Raises:
+        ValueError: it is no JSON, or nested more deeply than Python can follow.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, nested too deeply, or too large.
+    """
+    with open(path, "rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST:,} bytes")
+    return parse_json(content)
+
+
+def read_fields(path: str | os.PathLike[str], kind: type[Fields]) -> Fields:
+    """What `fields_of_json` makes of a JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, or holds other fields or types.
+    """
+    return fields_of_json(read_json(path), kind)
+
+
+def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
+    """A dataclass or named tuple of what JSON held: every field there, or with a default, and of its type.
+
+    Raises:
+        ValueError: a field is missing, unknown, or of another type.
+    """
+    if not isinstance(found, Mapping):
+        raise ValueError("it holds no fields")
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name in names_of(kind)}
+    if unknown := found.keys() - hints.keys():
+        raise ValueError(f"it has an unknown field, {min(unknown)}")
+    for name, value in found.items():
+        if not fits(value, hints[name]):
+            raise ValueError(f"its field {name} is of another type")
+    try:
+        return kind(**found)
+    except TypeError as error:
+        raise ValueError("a field is missing") from error
+
+
+def names_of(kind: type) -> set[str]:
+    """The fields of a dataclass or a named tuple."""
+    if dataclasses.is_dataclass(kind):
+        return {field.name for field in dataclasses.fields(kind)}
+    return {*getattr(kind, "_fields")}  # noqa: B009  a named tuple's
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value that JSON held is of a type: plain ones, None, unions, lists, tuples, dicts; others pass none."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is list:
+        return isinstance(value, list) and all(fits(item, inner[0]) for item in value)
+    if origin is tuple:
+        return isinstance(value, list) and len(value) == len(inner) and all(map(fits, value, inner))
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(item, inner[1]) for item in value.values())
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) else False

@@ -1,0 +1,110 @@
+"""What a model's options file may decide where ParlAI reads it, whoever wrote it.
+
+ParlAI imports what `M.opt` calls "model", and calls it with all other options: `{"model": "subprocess:Popen"}` is a
+command line. So of a file only this is taken: which of our agents it is, and values of that agent's own flags. Any
+other agent is loaded where the user names it. What `-o FILE` reads is the user's own command line, and passes whole.
+
+The plain `parlai` command has read the file before anything of ours is imported (SECURITY.md).
+"""
+
+import contextlib
+import contextvars
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import parlai.core.agents
+import parlai.core.loader
+import parlai.core.params
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.utils import logging
+
+from polyagents.errors import InputError
+from polyagents.models.architecture import is_known
+from polyagents.parlai_files.parlai_options import read_whole
+
+OURS = "polyagents:"
+PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.agents
+# A task below parlai.tasks, whose class ParlAI makes by adding "Teacher", or one of ours.
+TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
+# What else ParlAI imports by its name.
+NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
+
+of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
+
+
+class NamedByFile(str):
+    """The name of an agent that nobody but a file has given."""
+
+
+def apply() -> None:
+    """Patch ParlAI (idempotent)."""
+    Opt.load = classmethod(lambda cls, optfile: load(optfile))
+    load_by_name = parlai.core.loader.load_agent_module
+    if getattr(load_by_name, "of_polyagents", False):
+        return
+
+    def load_agent_module(name: str) -> Any:
+        if isinstance(name, NamedByFile):
+            raise InputError(refusal(name))
+        return load_by_name(name)
+
+    load_agent_module.of_polyagents = True  # type: ignore[attr-defined]
+    for module in (parlai.core.loader, parlai.core.agents, parlai.core.params):
+        module.load_agent_module = load_agent_module
+
+
+@contextlib.contextmanager
+def given_by_the_user() -> Iterator[None]:
+    """What is loaded in here was named by `-o`: all of it counts."""
+    token = of_the_user.set(True)
+    try:
+        yield
+    finally:
+        of_the_user.reset(token)
+
+
+def load(optfile: str) -> Opt:
+    """An options file, as far as it may decide anything.
+
+    Raises:
+        InputError: it cannot be read, or holds no options.
+    """
+    options = read_whole(optfile.removesuffix(".opt")) if optfile.endswith(".opt") else read_whole(optfile, suffix="")
+    if of_the_user.get():
+        return Opt(options)
+    options = {key: value for key, value in options.items() if key not in NAME_CODE}
+    if options.get("task") and not is_trusted_task(str(options["task"])):
+        logging.warning(f"{optfile} names the task {options['task']}, which is loaded only where --task names it.")
+        del options["task"]
+    name = str(options.get("model"))
+    if name.startswith(OURS) and (is_known(name.removeprefix(OURS)) or name == f"{OURS}Pretrain"):
+        known = flags_of(name, options)
+    else:
+        known, options["model"] = {*options}, NamedByFile(name)
+    return Opt({key: value for key, value in options.items() if key in known})
+
+
+def flags_of(agent: str, options: dict[str, Any]) -> set[str]:
+    """The flags of ParlAI, of an agent, and of the task that it was trained on, by their names in the options."""
+    parser = ParlaiParser(True, False)
+    parlai.core.loader.load_agent_module(agent).add_cmdline_args(parser, Opt(options))
+    if options.get("task"):
+        with contextlib.suppress(ImportError, AttributeError):  # no such task: said where it is needed
+            parser.add_task_args(options["task"], Opt(options))
+    return {"model", *(action.dest for action in parser._actions)}
+
+
+def is_trusted_task(names: str) -> bool:
+    """Whether all of these tasks are ParlAI's or ours, so that a file may name them."""
+    return all(TASK.fullmatch(name.strip()) for name in names.split(","))
+
+
+def refusal(name: str) -> str:
+    """The sentence for an agent that a file names, and that is none of ours."""
+    how = f"; if you trust the file, name it yourself with --model {name}" if PARLAIS.fullmatch(name) else ""
+    return (
+        f"The options file of this model names the agent {name}, which is none of polyagents, and a file may not "
+        f"decide which code runs{how}."
+    )
