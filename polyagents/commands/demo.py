@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from polyagents.arguments import CommandParser, positive_int
+from polyagents.files.own_folder import own_folder
 
 if TYPE_CHECKING:
     from polyagents.ranker import Ranker
@@ -152,9 +153,9 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
     patches.apply()
     warnings.filterwarnings("ignore")
     output, everything = opt["output"], replies()
-    for name in FLAGS:  # nothing else in that folder is ours to remove
+    own_folder(output, "demo", "--output")
+    for name in FLAGS:  # of an earlier demo
         shutil.rmtree(os.path.join(output, name), ignore_errors=True)
-    os.makedirs(output, exist_ok=True)
     test = dialogues("test")
     results = []
     for name in FLAGS:
