@@ -82,6 +82,10 @@ def obtain(archive: Archive, folder: str) -> None:
         unpack(path, temporary)
         if archive.sha256 is None:  # not before: the sum of a damaged archive would refuse every good one
             record_sum(archive, models, found)
+            say(
+                f"SHA-256 of {archive.url}: {found}; nobody has published one, so it is kept in "
+                f"{os.path.join(models, SUMS)}, and a later download must be the same."
+            )
         mark_built(temporary, archive.version)
         replace_folder(temporary, folder)
     except WrongArchiveError:

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -21,6 +22,7 @@ from polyagents.files.atomic import write_text
 RETRIES = 3  # in a row, without a new byte between them
 WAIT = 1.0  # seconds before the first retry, twice as long before every next
 TIMEOUT = (10, 60)  # seconds without a connection, seconds without a byte
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CHUNK = 65_536  # bytes; what a broken connection loses at most
 
 
@@ -45,6 +47,7 @@ def download(url: str, path: str) -> None:
     Raises:
         InputError: no connection, or not the file; `path`.part is kept for the next call.
     """
+    check_address(url)
     part = f"{path}.part"
     failures, furthest = 0, size_of(part)
     while not is_whole(part, url):
@@ -65,6 +68,32 @@ def download(url: str, path: str) -> None:
     forget(part)
 
 
+def check_address(url: str, sent_by: str | None = None) -> None:
+    """Refuse an address where anybody on the way could change what comes: https only, http on this machine.
+
+    Args:
+        url: the address; one without a scheme is on the server that has sent us there.
+        sent_by: which address sent us there; None for what we ask ourselves.
+
+    Raises:
+        InputError: it is another scheme.
+    """
+    there = urlsplit(url)
+    if there.scheme in ("https", "") or (there.scheme == "http" and there.hostname in LOOPBACK):
+        return
+    whence = f"{sent_by} sends us to {url}" if sent_by else url
+    raise InputError(f"{whence}, where anybody on the way could change what comes; only https is asked.")
+
+
+def check_redirection(answer: requests.Response, *given: object, **named: object) -> None:
+    """Refuse to be sent where `check_address` would not ask; `requests` calls this before it goes there."""
+    if answer.is_redirect:
+        check_address(answer.headers["Location"], answer.url)
+
+
+HOOKS = {"response": check_redirection}
+
+
 def receive(url: str, part: str) -> None:
     """One request: all of the file, or what is missing of it.
 
@@ -76,7 +105,7 @@ def receive(url: str, part: str) -> None:
     asked = {"Accept-Encoding": "identity"}  # the archive's own bytes, which its length counts
     if start and begun and begun.validator:
         asked |= {"Range": f"bytes={start}-", "If-Range": begun.validator}
-    with requests.get(url, headers=asked, stream=True, timeout=TIMEOUT) as answer:
+    with requests.get(url, headers=asked, stream=True, timeout=TIMEOUT, hooks=HOOKS) as answer:
         if start and answer.status_code in (206, 416) and not goes_on(answer, start, begun):  # 416: no such part
             forget(part)
             raise requests.ConnectionError("what the server has is not what was begun")

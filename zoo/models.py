@@ -35,7 +35,7 @@ class Archive:
     sha256: str | None = None
 
 
-ARCHIVE = Archive(f"http://parl.ai/downloads/_models/{GROUP}/{GROUP}.tgz", GROUP, "v3.0")
+ARCHIVE = Archive(f"https://parl.ai/downloads/_models/{GROUP}/{GROUP}.tgz", GROUP, "v3.0")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.etag, self.ranges, self.status = b"", '"first"', True, 200
+        self.location = None  # where a status of 302 sends everybody
         self.cuts = []  # after how many bytes the connection breaks, request by request
         self.gate = threading.Event()  # no answer before it opens
         self.gate.set()
@@ -50,6 +51,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response_only(status)
         if place:
             self.send_header("Content-Range", place)
+        if server.location:
+            self.send_header("Location", server.location)
         if server.etag:
             self.send_header("ETag", server.etag)
         self.send_header("Content-Length", str(len(body)))

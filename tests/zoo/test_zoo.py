@@ -169,6 +169,24 @@ def test_what_the_server_refuses(status, requests, get, server, models):
     assert names(models) == KEPT
 
 
+@pytest.mark.parametrize("url", ["http://parl.ai/models.tgz", "ftp://parl.ai/models.tgz", "file:///etc/passwd"])
+def test_an_address_that_anybody_could_answer_for_is_not_asked(url, tmp_path):
+    with pytest.raises(InputError, match=f"^{url}, where anybody on the way could change.*only https"):
+        downloads.download(url, str(tmp_path / "models.tgz"))
+    assert not os.listdir(tmp_path)
+
+
+def test_nor_is_one_that_a_server_sends_us_to(get, server, models):
+    server.status, server.location = 302, "http://zoo.example/models.tgz"
+    with pytest.raises(InputError, match=r"sends us to http://zoo\.example/models\.tgz, where anybody"):
+        get()
+    assert len(server.asked) == 1 and not (models / "pretrained").exists()
+
+
+def test_the_archive_is_asked_for_by_https():
+    assert ARCHIVE.url.startswith("https://")
+
+
 def test_no_server(get, models):
     with socket.socket() as silent:  # a port that nobody listens at, and nobody else gets
         silent.bind(("127.0.0.1", 0))
