@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
+from polyagents.files.json_files import parse_json
 
 FORMAT = "polyagents-model-1"
 
@@ -40,9 +41,12 @@ def read(path: str) -> dict[str, Any]:
         if metadata.get("format") != FORMAT:
             raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
-    state = {name: put_back(value, tensors) for name, value in json.loads(metadata["state"]).items()}
-    same = json.loads(metadata["same"])
-    return state | {"model": tensors | {name: tensors[other] for name, other in same.items()}}
+    try:
+        state = {name: put_back(value, tensors) for name, value in parse_json(metadata["state"]).items()}
+        same = parse_json(metadata["same"])
+        return state | {"model": tensors | {name: tensors[other] for name, other in same.items()}}
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise ValueError(f"{path} is damaged") from error
 
 
 def same_file(held: BinaryIO) -> str:

@@ -1,17 +1,21 @@
 """What a candidate store's folder holds: its manifest, and whether the files that it names are as they were written."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from safetensors import SafetensorError
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
+from polyagents.files.json_files import fits, read_fields, read_json
 from polyagents.index.shard import Shard
+from polyagents.index.stored_vectors import STORED_AS
 
 FORMAT = "polyagents-candidates-1"
 MANIFEST = "manifest.json"
@@ -45,13 +49,19 @@ class Manifest:
     def read(cls, folder: str) -> "Manifest | None":
         """That of a folder; None where there is none that can be read."""
         try:
-            with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
-                manifest = cls(**json.load(file))
-            if manifest.format != FORMAT or not manifest.shards:
-                return None
-            return replace(manifest, shards=[(str(name), int(count)) for name, count in manifest.shards])
-        except (OSError, ValueError, TypeError):
+            manifest = read_fields(os.path.join(folder, MANIFEST), cls)
+            return replace(manifest, shards=[(name, count) for name, count in manifest.shards]).checked()
+        except (OSError, ValueError):
             return None
+
+    def checked(self) -> "Manifest | None":
+        """Itself, where it names shards of its folder, each once, and candidates that they hold; None otherwise."""
+        names, counts = [name for name, _ in self.shards], [count for _, count in self.shards]
+        named = all(re.fullmatch(SHARD_NAME, name) for name in names) and len({*names}) == len(names) > 0
+        gone = [-1, *self.deleted, sum(counts)]
+        ordered = all(one < other for one, other in itertools.pairwise(gone))
+        fine = self.format == FORMAT and self.stored_as in STORED_AS and min(counts, default=0) > 0
+        return self if named and ordered and fine else None
 
     def commit(self, folder: str) -> None:
         """Replace the folder's manifest, in one step, and remove the shards that it no longer names."""
@@ -83,6 +93,8 @@ class Manifest:
             if len(shard) != count:
                 raise damaged(path, f"holds {len(shard)} candidates, not {count}")
             shards.append(shard)
+            if shard.form != (self.stored_as, shards[0].form[1]):
+                raise damaged(path, f"holds vectors of another form than {self.stored_as} of width {shards[0].form[1]}")
         check_unchanged(folder, shards)
         return shards
 
@@ -101,11 +113,7 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
     Reading all of a large store takes minutes. So what was read whole once is remembered by size and time of change,
     as git does for its working tree, and read again only when these differ.
     """
-    try:
-        with open(os.path.join(folder, VERIFIED), encoding="utf-8") as file:
-            known = json.load(file)
-    except (OSError, ValueError):
-        known = {}
+    known = verified(folder)
     unknown = []
     for shard in shards:
         try:
@@ -120,6 +128,15 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
         # A folder that is not ours to write to, or a builder that has replaced them: read again next time.
         with contextlib.suppress(InputError, OSError):
             remember(folder, [os.path.basename(shard.path) for shard in shards])
+
+
+def verified(folder: str) -> dict[str, list[int]]:
+    """Size and time of change of each file that was read whole, when it was."""
+    try:
+        known: Any = read_json(os.path.join(folder, VERIFIED))
+    except (OSError, ValueError):
+        return {}
+    return known if fits(known, dict[str, list[int]]) else {}
 
 
 def remember(folder: str, names: Iterable[str]) -> None:

@@ -23,6 +23,16 @@ from polyagents.index.texts import key_columns
 # Candidates in a shard: 12 MB at width 384 in bf16. Enough rows for a matrix product at full speed (measured from
 # 4,096 on), and no more work than a killed build may lose.
 SHARD = 16_384
+# What a shard may hold, and as what.
+TENSORS = {
+    "vectors": (torch.bfloat16, torch.int8),
+    "rest": (torch.int16,),
+    "scales": (torch.float32,),
+    "norms": (torch.float32,),
+    "text": (torch.uint8,),
+    "ends": (torch.int64,),
+    "keys": (torch.int64,),
+}
 
 
 class Shard:
@@ -39,7 +49,7 @@ class Shard:
             names = set(file.keys())
             self.tensors = {name: file.get_tensor(name) for name in names}
             self.checksum = (file.metadata() or {}).get("checksum", "")
-        if not self.checksum or not {"vectors", "norms", "text", "ends", "keys"} <= names:
+        if not self.checksum or not is_shard(self.tensors):
             raise SafetensorError(f"{path} is no shard")
 
     def __len__(self) -> int:
@@ -49,6 +59,12 @@ class Shard:
         """Its vectors, as a part of a store where its first candidate has index `start`."""
         get = self.tensors.get
         return Block(start, self.tensors["vectors"], self.tensors["norms"], get("scales"), get("rest"), alive)
+
+    @property
+    def form(self) -> tuple[str, int]:
+        """How its vectors are stored, and their width."""
+        kind = "int8" if "scales" in self.tensors else "fp32" if "rest" in self.tensors else "bf16"
+        return kind, self.tensors["vectors"].size(1)
 
     def stored(self) -> StoredVectors:
         """Its vectors, as they are stored."""
@@ -64,6 +80,24 @@ class Shard:
     def is_whole(self) -> bool:
         """Whether all of it is as it was written. Reads all of it, 1 GB a second."""
         return bool(checksum(self.path, self.tensors) == self.checksum)
+
+
+def is_shard(tensors: dict[str, Tensor]) -> bool:
+    """Whether these are the tensors of a shard, each of its shape and type, and its texts end within what is there."""
+    if not {"vectors", "norms", "text", "ends", "keys"} <= tensors.keys() <= TENSORS.keys():
+        return False
+    vectors, ends, text = (tensors[name] for name in ("vectors", "ends", "text"))
+    if vectors.ndim != 2 or 0 in vectors.shape or text.ndim != 1:
+        return False
+    n, width = vectors.shape
+    shapes = {"vectors": (n, width), "rest": (n, width), "keys": (n, 2), "text": tuple(text.shape)}
+    for name, tensor in tensors.items():
+        if tensor.shape != shapes.get(name, (n,)) or tensor.dtype not in TENSORS[name]:
+            return False
+    if ("scales" in tensors) != (vectors.dtype == torch.int8) or ("rest" in tensors and "scales" in tensors):
+        return False
+    begins = torch.cat([ends.new_zeros(1), ends])
+    return bool((begins[1:] >= begins[:-1]).all()) and int(ends[-1]) <= len(text)
 
 
 def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:

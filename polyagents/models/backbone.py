@@ -97,10 +97,10 @@ def loaded(
 
     if config is not None and weights is None:
         with no_init_weights():  # the model file's take their place (RankingModel.load_weights)
-            return kind.from_config(config, attn_implementation=attention)
+            return kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
     if config is not None and weights is not None:
         with no_init_weights() if kind is transformers.AutoModel else nullcontext():  # a head is not among the weights
-            model = kind.from_config(config, attn_implementation=attention)
+            model = kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
         model.base_model.pooler = None  # nor is this
         model.base_model.load_state_dict(weights, assign=True)
         model.tie_weights()

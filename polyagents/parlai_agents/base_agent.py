@@ -12,10 +12,11 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import file_digest
+from polyagents.files.tensors import wrong_tensors
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import initial_weights, train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.optimising import OptimisingAgent
+from polyagents.parlai_agents.optimising import OptimisingAgent, refused_where_damaged
 from polyagents.ranking.loading import read_weights
 from polyagents.training import distributed
 
@@ -133,16 +134,17 @@ class BaseAgent(OptimisingAgent):
     def load(self, path: str) -> dict[str, Any]:
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
         states = self._read(path)
-        try:
-            self.load_state_dict(states["model"])
-        except Exception as error:  # missing, unknown or misshapen weights
-            lines = [line.strip() for line in str(error).split("\n")]
+        if wrong := wrong_tensors(self.module.state_dict(), states["model"]):
             raise InputError(
                 f"{path} cannot be loaded as polyagents:{self.architecture} with --backbone {self.opt['backbone']} "
-                f"({lines[min(1, len(lines) - 1)]}); it was trained with other options than {path}.opt says."
-            ) from error
-        if self.scaler.is_enabled() and "scaler" in states:
-            self.scaler.load_state_dict(states["scaler"])
+                f"({wrong[0]}); it was trained with other options than {path}.opt says."
+            )
+        self.load_state_dict(states["model"])
+        with refused_where_damaged(path):
+            if self.scaler.is_enabled() and "scaler" in states:
+                self.scaler.load_state_dict(states["scaler"])
+            if not 0 <= states.get("number_training_updates", 0) < 2**63:
+                raise ValueError("number_training_updates")
         return states
 
     def _read(self, path: str) -> dict[str, Any]:

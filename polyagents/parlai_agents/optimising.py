@@ -1,5 +1,7 @@
 """How our agents update weights: parameter groups, accumulation, several processes, gradients that are no numbers."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -8,10 +10,57 @@ from parlai.core.torch_agent import TorchAgent
 from parlai.utils.distributed import is_primary_worker
 from torch import Tensor, nn
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
+from polyagents.files.json_files import fits
+from polyagents.files.tensors import misfits
 from polyagents.training import distributed
 
+SETTING = str | int | float | bool | None | list[str | int | float | bool | None]  # of a group of weights
 FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
+
+
+@contextlib.contextmanager
+def refused_where_damaged(what: str) -> Iterator[None]:
+    """Say in one sentence that a state cannot be taken over, whatever a library raises where it is not as it should be.
+
+    Raises:
+        InputError: it cannot.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{what} cannot be taken over ({first_line(error)}): it is damaged, or of another training. Give another "
+            f"--model-file to train anew, or --init-model with the model itself."
+        ) from error
+
+
+def check_state(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a loaded state that its weights do not fit: torch's fused Adam would write beyond the end of a tensor.
+
+    Raises:
+        ValueError: a tensor is missing, not finite, or of another shape or type.
+    """
+    wanted = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set()
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            like = 0.0 if name == "initial_lr" else optimizer.defaults.get(name)
+            number = isinstance(like, (int, float)) and not isinstance(value, (int, float))
+            if name != "params" and (number or not fits(list(value) if isinstance(value, tuple) else value, SETTING)):
+                raise ValueError(f"its {name} is no number")
+    for parameter, state in optimizer.state.items():
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        if missing := wanted - tensors.keys():
+            raise ValueError(f"{min(missing)} is missing")
+        step = tensors.pop("step", torch.zeros(1))
+        if step.numel() != 1 or not 0 <= float(step) < 2**31:
+            raise ValueError("step is no number of steps")
+        for factor in ("exp_avg_sq_row", "exp_avg_sq_col"):  # Adafactor's, which torch multiplies and does not write to
+            tensors.pop(factor, None)
+        if wrong := misfits((name, value, parameter) for name, value in tensors.items()):
+            raise ValueError(wrong[0])
 
 
 class OptimisingAgent(TorchAgent):
@@ -40,7 +89,9 @@ class OptimisingAgent(TorchAgent):
         groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": decay}]
         groups.append({"params": vectors, "weight_decay": 0.0})
         groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
-        was_reset: bool = super().init_optim([g for g in groups if g["params"]], *args, **kwargs)
+        with refused_where_damaged("The optimiser's state of the checkpoint"):
+            was_reset: bool = super().init_optim([g for g in groups if g["params"]], *args, **kwargs)
+            check_state(self.optimizer)
         for group in self.optimizer.param_groups:
             if isinstance(self.optimizer, torch.optim.Adam):  # AdamW is one
                 group |= {"fused": True, "foreach": None}  # one pass over the weights instead of ten
@@ -59,7 +110,8 @@ class OptimisingAgent(TorchAgent):
         if states and "optimizer" not in states:  # M itself, not its checkpoint: the training begins anew
             states, hard_reset = {}, True
         rates = [group["lr"] for group in self.optimizer.param_groups]
-        super().build_lr_scheduler(states, hard_reset)
+        with refused_where_damaged("The learning rates of the checkpoint"):
+            super().build_lr_scheduler(states, hard_reset)
         if states and not hard_reset:
             for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate

@@ -33,6 +33,7 @@ from polyagents.parlai_agents.batch_candidates import TrainingCandidates, evalua
 from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, FixedCandidates, located
 from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing import ObservingAgent
+from polyagents.parlai_agents.optimising import refused_where_damaged
 from polyagents.parlai_agents.ranking_examples import Examples
 from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics, training_metrics
 from polyagents.parlai_agents.task_labels import write_task_candidates
@@ -90,7 +91,8 @@ class RankerAgent(ModelAgent, ObservingAgent):
             self.distillation = Distillation(teacher, self.opt["distillation_loss"], self.opt["teacher_negatives"])
         self.begin_run()
         if self.resumed is not None:
-            checkpoint.restore(self.resumed, self.training_candidates, distributed.rank())
+            with refused_where_damaged("What the checkpoint draws from"):
+                checkpoint.restore(self.resumed, self.training_candidates, distributed.rank())
 
     def state_dict(self) -> dict[str, Any]:
         """BaseAgent's, and what a resumed run draws from."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files import model_file
+from polyagents.files.tensors import wrong_tensors
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import config_of, scratch_config
 from polyagents.parlai_files import bpe_dictionary, parlai_options
@@ -67,22 +68,15 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
     """The weights of a file, if they are those of the model.
 
     Raises:
-        InputError: some are missing, unknown, or of another shape.
+        InputError: some are missing, unknown, not finite, or of another shape or type.
     """
     own = model.module.state_dict()
     if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
-    wrong = [f"{name} is missing" for name in own.keys() - weights.keys()]
-    wrong += [f"{name} is unknown" for name in weights.keys() - own.keys()]
-    wrong += [
-        f"{name} has shape {tuple(weights[name].shape)} instead of {tuple(weight.shape)}"
-        for name, weight in own.items()
-        if name in weights and weights[name].shape != weight.shape
-    ]
-    if wrong:
+    if wrong := wrong_tensors(own, weights):
         raise InputError(
             f"{file} cannot be loaded as polyagents:{model.architecture} with --backbone "
-            f"{model.settings.encoder.backbone} ({min(wrong)}); it was trained with other options than {file}.opt says."
+            f"{model.settings.encoder.backbone} ({wrong[0]}); it was trained with other options than {file}.opt says."
         )
     return weights
 

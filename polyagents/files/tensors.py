@@ -1,0 +1,33 @@
+"""Tensors of a file that somebody else may have written: each must be what the model that takes them over says."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+
+def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
+    """What is wrong with a file's weights, a phrase each; nothing where a model can take them over.
+
+    Args:
+        own: the model's, by name.
+        given: the file's.
+    """
+    wrong = [f"{name} is missing" for name in own.keys() - given.keys()]
+    wrong += [f"{name} is unknown" for name in given.keys() - own.keys()]
+    return sorted([*wrong, *misfits((name, given[name], own[name]) for name in own.keys() & given.keys())])
+
+
+def misfits(triples: Iterable[tuple[str, object, Tensor]]) -> list[str]:
+    """What is wrong with tensors that stand for others: names, what a file holds, and what it must be like."""
+    wrong = []
+    for name, given, like in triples:
+        if not isinstance(given, Tensor):
+            wrong.append(f"{name} is no tensor")
+        elif given.shape != like.shape:
+            wrong.append(f"{name} has shape {tuple(given.shape)} instead of {tuple(like.shape)}")
+        elif given.dtype != like.dtype:
+            wrong.append(f"{name} is {str(given.dtype)[6:]} instead of {str(like.dtype)[6:]}")
+        elif given.is_floating_point() and not torch.isfinite(given).all():
+            wrong.append(f"{name} has numbers that are not finite")
+    return wrong
