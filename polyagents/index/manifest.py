@@ -117,7 +117,7 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
     unknown = []
     for shard in shards:
         try:
-            if known.get(os.path.basename(shard.path)) != stamp(shard.path):
+            if known.get(shard.name) != stamp(shard.path):
                 unknown.append(shard)
         except OSError as error:
             raise damaged(shard.path, "is missing") from error
@@ -127,7 +127,7 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
     if unknown:
         # A folder that is not ours to write to, or a builder that has replaced them: read again next time.
         with contextlib.suppress(InputError, OSError):
-            remember(folder, [os.path.basename(shard.path) for shard in shards])
+            remember(folder, [shard.name for shard in shards])
 
 
 def verified(folder: str) -> dict[str, list[int]]:

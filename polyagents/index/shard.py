@@ -55,6 +55,11 @@ class Shard:
     def __len__(self) -> int:
         return len(self.tensors["vectors"])
 
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return os.path.basename(self.path)
+
     def block(self, start: int, alive: Tensor | None) -> Block:
         """Its vectors, as a part of a store where its first candidate has index `start`."""
         get = self.tensors.get

@@ -15,7 +15,14 @@ from polyagents.index import builder
 from polyagents.index.approximate import representatives, search_shortlist
 from polyagents.index.builder import CandidateEncoder
 from polyagents.index.exact import score_all, search
-from polyagents.index.faiss_index import FaissShortlist, build_shortlist, describe, open_shortlist, sample_of
+from polyagents.index.faiss_index import (
+    FaissShortlist,
+    build_shortlist,
+    describe,
+    empty_index,
+    open_shortlist,
+    sample_of,
+)
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import ListedTexts
 
@@ -257,6 +264,35 @@ def test_a_damaged_index_is_refused(store, tmp_path):
     assert open_shortlist(store) is not None
     (tmp_path / "index" / "shortlist.json").write_text(json.dumps({"index_type": "x"}))
     assert open_shortlist(store) is None
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "ivfpq"])
+def test_a_changed_byte_of_an_index_is_noticed(store, tmp_path, index_type):
+    """FAISS reads most damaged files without a word."""
+    file = tmp_path / "index" / build_shortlist(store, index_type, query()).file
+    content = file.read_bytes()
+    assert open_shortlist(store) is not None
+    for place in range(0, len(content), len(content) // 20):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :])
+        with pytest.raises(InputError, match="missing or damaged"):
+            open_shortlist(store)
+    file.write_bytes(content)
+    assert open_shortlist(store) is not None
+
+
+def test_an_index_without_a_checksum_must_at_least_be_of_as_many_candidates(store, tmp_path):
+    """Those of round one have none."""
+    made = build_shortlist(store, "hnsw", query())
+    description = tmp_path / "index" / "shortlist.json"
+    fields = json.loads(description.read_text())
+    del fields["sha256"]
+    description.write_text(json.dumps(fields))
+    assert open_shortlist(store) is not None
+    other = empty_index("hnsw", store)
+    other.add(store.rows(range(5)).numpy())
+    faiss.write_index(other, str(tmp_path / "index" / made.file))
+    with pytest.raises(InputError, match="missing or damaged"):
+        open_shortlist(store)
 
 
 def test_types_and_widths_that_cannot_be(store):

@@ -191,6 +191,66 @@ def test_a_true_store_is_not_written_again(file, folder):
     assert {name: same(stat) for name, stat in before.items()} == {name: same(stat) for name, stat in after.items()}
 
 
+def hostile_manifests():
+    """What a manifest must not say, as changes of one of three shards, four, four and three candidates."""
+    yield "another folder", {"shards": lambda held: [["../x.safetensors", 4], *held[1:]]}
+    yield "an absolute path", {"shards": lambda held: [["/etc/passwd", 4], *held[1:]]}
+    yield "a shard twice", {"shards": lambda held: [held[0], held[0], held[2]]}
+    yield "no shards", {"shards": lambda held: []}
+    yield "shards without counts", {"shards": lambda held: [name for name, _ in held]}
+    yield "counts in words", {"shards": lambda held: [[name, str(count)] for name, count in held]}
+    yield "counts below zero", {"shards": lambda held: [[held[0][0], -4], *held[1:]]}
+    yield "counts that are true", {"shards": lambda held: [[held[0][0], True], *held[1:]]}
+    yield "a shard of three", {"shards": lambda held: [[*held[0], 1], *held[1:]]}
+    yield "deleted ones beyond the end", {"deleted": lambda held: [11]}
+    yield "deleted ones below zero", {"deleted": lambda held: [-1]}
+    yield "deleted twice", {"deleted": lambda held: [2, 2]}
+    yield "deleted in words", {"deleted": lambda held: "all"}
+    yield "deleted halves", {"deleted": lambda held: [1.5]}
+    yield "another type of vectors", {"stored_as": lambda held: "fp8"}
+    yield "a type that is a list", {"stored_as": lambda held: ["bf16"]}
+    yield "no model", {"model": None}
+    yield "a model that is a number", {"model": lambda held: 7}
+    yield "another version", {"format": lambda held: "polyagents-candidates-2"}
+    yield "something else", {"more": lambda held: 1}
+
+
+@pytest.mark.parametrize(("name", "changes"), [*hostile_manifests()])
+def test_a_manifest_that_others_made_up_is_none(file, folder, name, changes):
+    CandidateStore.build(file, folder, maker())
+    path = Path(folder) / manifest.MANIFEST
+    fields = json.loads(path.read_text())
+    for field, change in changes.items():
+        fields[field] = change(fields.get(field)) if change else None
+    path.write_text(json.dumps({field: value for field, value in fields.items() if value is not None}))
+    with pytest.raises(InputError, match="holds no finished candidate index"):
+        CandidateStore.open(folder, "model")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "7", "[" * 100_000, '{"shards": ' + "[" * 100_000, "\xff", "null"])
+def test_a_manifest_that_is_no_json(file, folder, content):
+    CandidateStore.build(file, folder, maker())
+    (Path(folder) / manifest.MANIFEST).write_text(content, encoding="latin-1")
+    with pytest.raises(InputError, match="holds no finished candidate index"):
+        CandidateStore.open(folder, "model")
+
+
+def test_a_manifest_that_says_another_form_than_its_shards(file, folder):
+    CandidateStore.build(file, folder, maker())
+    path = Path(folder) / manifest.MANIFEST
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps(fields | {"stored_as": "int8" if fields["stored_as"] != "int8" else "bf16"}))
+    with pytest.raises(InputError, match="holds vectors of another form than"):
+        CandidateStore.open(folder, "model")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[" * 100_000, '{"a": "b"}', '{"a": [["x"]]}'])
+def test_a_damaged_note_of_what_was_verified_costs_time_only(file, folder, content):
+    CandidateStore.build(file, folder, maker())
+    (Path(folder) / manifest.VERIFIED).write_text(content)
+    assert list(CandidateStore.open(folder, "model").texts()) == TEXTS
+
+
 def test_a_manifest_comes_back_as_it_was(file, folder):
     written = CandidateStore.build(file, folder, maker()).manifest
     assert manifest.Manifest.read(folder) == written
