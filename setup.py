@@ -77,6 +77,7 @@ DEV = [
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
+    "hypothesis>=6.170",  # draws hostile files in tests
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
     "mypy>=2.4",

@@ -4,6 +4,7 @@ A name is enough to start a command; the command imports what it needs.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +16,21 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 
+STOPPED, PIPE_CLOSED = 130, 141  # as shells count the signals SIGINT and SIGPIPE
+
 
 def main() -> None:
     """Run the command that the command line names: the entry point of `polyagents`."""
     name = sys.argv[1] if len(sys.argv) > 1 else "help"
     try:
         start(parlai_command.with_full_names(sys.argv[1:]))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\npolyagents {name}: stopped by Ctrl-C.\n")
+        sys.exit(STOPPED)
+    except BrokenPipeError:  # `polyagents rank ... | head -1` has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python complain when it flushes
+        sys.exit(PIPE_CLOSED)
     except Exception as error:
         extra = OWN_COMMANDS[name].extra if name in OWN_COMMANDS else "parlai"
         sentence = users_fault(error, extra)

@@ -8,7 +8,6 @@
 
 import contextlib
 import hashlib
-import json
 import lzma
 import os
 import secrets
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.json_files import fits, read_json
 from polyagents.files.locks import lock_file
 from polyagents.zoo.datapath import is_built, mark_built, models_folder
 from polyagents.zoo.download import download, write_json
@@ -157,15 +157,15 @@ def read_sums(path: str) -> dict[str, str]:
         InputError: the file is damaged.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            sums = json.load(file)
+        sums = read_json(path)
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded anew.") from error
-    if not isinstance(sums, dict):
+    if not fits(sums, dict[str, str]):
         raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded anew.")
-    return sums
+    known: dict[str, str] = sums
+    return known
 
 
 def record_sum(archive: Archive, models: str, found: str) -> None:

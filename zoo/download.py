@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
+from polyagents.files.json_files import read_fields
 
 RETRIES = 3  # in a row, without a new byte between them
 WAIT = 1.0  # seconds before the first retry, twice as long before every next
@@ -186,9 +187,8 @@ def forget(part: str) -> None:
 def read_begun(part: str, url: str) -> Begun | None:
     """Of what a part is a part; None where that is not known, or is something else."""
     try:
-        with open(sidecar(part), encoding="utf-8") as file:
-            begun = Begun(**json.load(file))
-    except (OSError, ValueError, TypeError):
+        begun = read_fields(sidecar(part), Begun)
+    except (OSError, ValueError):
         return None
     return begun if begun.url == url else None
 

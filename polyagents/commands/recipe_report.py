@@ -1,7 +1,6 @@
 """What trained models reach, beside what the paper reports: `polyagents recipe report FOLDER`."""
 
 import glob
-import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from polyagents.benchmarks import measure
 from polyagents.console import markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
+from polyagents.files.json_files import fits, read_json
 from polyagents.parlai_agents.fixed_candidates import located
 from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_files import parlai_options
@@ -105,11 +105,15 @@ def trained_in(folder: str) -> list[Trained]:
             continue
         opt = parlai_options.read(file)
         name = str(opt.get("init_opt") or "").split(",")[0]
-        with open(path, encoding="utf-8") as opened:
-            stats = json.load(opened)
+        try:
+            stats = read_json(path)
+        except ValueError as error:
+            raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
+        if not isinstance(stats, dict) or not fits(stats.get("total_epochs", 0), float):
+            raise InputError(f"{path} is damaged: it tells of no training; train that model again, or remove it.")
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if flags_of(name) is not None and any(reports.values()):
-            epochs = float(stats["total_epochs"])
+            epochs = float(stats.get("total_epochs", 0))
             found.append((file, name, changed_flags(name, opt), epochs, candidates_of(name, opt), reports))
     if not found:
         raise InputError(

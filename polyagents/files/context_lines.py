@@ -1,10 +1,10 @@
 """Contexts in a stream of lines, as `polyagents rank` takes them."""
 
-import json
 from collections.abc import Iterator
 from typing import TextIO
 
 from polyagents.errors import InputError
+from polyagents.files.json_files import fits, parse_json
 
 
 def read_contexts(lines: TextIO) -> Iterator[str]:
@@ -22,10 +22,13 @@ def read_contexts(lines: TextIO) -> Iterator[str]:
                 yield line
             continue
         try:
-            context = json.loads(line)["context"]
-            yield context if isinstance(context, str) else "\n".join(context)
-        except (ValueError, KeyError, TypeError) as error:
+            found = parse_json(line)
+            if not fits(found, dict[str, str | list[str]]):
+                raise ValueError("other fields than texts and lists of texts")
+            context = found["context"]
+        except (ValueError, KeyError) as error:
             raise InputError(
                 f'Line {number} of the input is no context: give plain text, or JSON such as {{"context": "hi"}} or '
                 f'{{"context": ["first turn", "second turn"]}}.'
             ) from error
+        yield context if isinstance(context, str) else "\n".join(context)

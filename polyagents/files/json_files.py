@@ -9,6 +9,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 LARGEST = 256 * 2**20  # bytes of a file. Chosen here: the largest vocabularies take 20 million
 
+TOO_DEEP = "it is nested too deeply"
+
 Fields = TypeVar("Fields")
 
 
@@ -21,7 +23,7 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError(TOO_DEEP) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

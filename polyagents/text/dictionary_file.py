@@ -10,6 +10,7 @@ from typing import Any
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
+from polyagents.files.json_files import read_json
 from polyagents.text.tokenizer import RankingTokenizer
 
 FORMAT = "polyagents-dictionary-1"
@@ -37,8 +38,7 @@ class DictionaryFile:
             InputError: it is none, or not whole.
         """
         try:
-            with open(path, encoding="utf-8") as file:
-                content = json.load(file)
+            content = read_json(path)
             if content["format"] != FORMAT:
                 raise KeyError("format")
             made_for = {name: content.get(name) for name in ("backbone", "vocabulary", "task")}

@@ -5,10 +5,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.hashing import text_key, utf8
+from polyagents.files.json_files import read_fields
 
 from ..streaming.runs import Runs
 from ..streaming.source import Source
@@ -79,11 +80,11 @@ def read_portion(files: list[File], folder: str, context_lines: int, told: Calla
 def read_marker(path: str) -> Portion | None:
     """What a finished portion has left; None where it has not."""
     try:
-        with open(path, encoding="utf-8") as file:
-            fields: dict[str, Any] = json.load(file)
-        return Portion(**fields)
+        return read_fields(path, Portion)
     except FileNotFoundError:
         return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged; delete the folder {os.path.dirname(path)} and build again.") from error
 
 
 def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[int], None]) -> Portion:

@@ -7,7 +7,6 @@ A sentence or an utterance.                                        plain text: a
 """
 
 import itertools
-import json
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.json_files import parse_json
 
 from ..streaming.data_manifest import is_finished
 from ..streaming.lines import lines
@@ -140,8 +140,8 @@ def is_json(text: str, path: str) -> bool:
 def parsed(text: str) -> Any:
     """A line of JSON; None where it is none."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return None
 
 

@@ -1,13 +1,15 @@
 """What a folder of finished data says of itself; without it there are none."""
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from polyagents.errors import InputError
+from polyagents.files.json_files import fits, read_json
 
 MANIFEST = "manifest.json"
+# What every task that streams its data needs of its manifest, and of which type.
+FIELDS = {"options": dict[str, Any], "examples": dict[str, int], "shards": list[tuple[str, int]]}
 
 
 def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
@@ -23,22 +25,25 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
     """
     path = os.path.join(folder, MANIFEST)
     try:
-        with open(path, encoding="utf-8") as file:
-            found: dict[str, Any] = json.load(file)
+        found = read_json(path)
     except OSError as error:
         raise InputError(missing.format(folder=folder, reason=error.strerror)) from error
     except ValueError as error:
         raise InputError(f"{path} is damaged; delete {folder} and build again.") from error
-    if not isinstance(found, dict) or found.get("options", {}).get("format") != format:
+    if not isinstance(found, dict) or not all(fits(found.get(name), hint) for name, hint in FIELDS.items()):
+        raise InputError(f"{path} is damaged; delete {folder} and build again.")
+    if found["options"].get("format") != format:
         raise InputError(f"{path} is of another version; build the data again, into another folder.")
-    return found
+    if outside := [name for name, _ in found["shards"] if os.path.basename(name) != name]:
+        raise InputError(f"{path} names {outside[0]}, which is not in its folder; delete {folder} and build again.")
+    made: dict[str, Any] = found
+    return made
 
 
 def is_finished(folder: str) -> bool:
     """Whether a folder holds finished data, of whatever version."""
     try:
-        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
-            found = json.load(file)
+        found = read_json(os.path.join(folder, MANIFEST))
     except (OSError, ValueError):
         return False
     return isinstance(found, dict) and {"options", "examples", "shards"} <= found.keys()

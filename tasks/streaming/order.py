@@ -8,12 +8,12 @@ sample itself. Of `random.Random` only `random()` is used: the one method whose 
 import bisect
 import functools
 import itertools
-import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
+from polyagents.files.json_files import parse_json
 
 
 class Spot(NamedTuple):
@@ -95,8 +95,14 @@ class Shards:
         Raises:
             InputError: the file is gone, or not as long as the manifest says.
         """
-        found: dict[str, Any] = json.loads(self._loaded(spot.shard)[spot.row])
-        return found
+        try:
+            found: Any = parse_json(self._loaded(spot.shard)[spot.row])
+            if isinstance(found, dict) and isinstance(found.get("text"), str) and isinstance(found.get("label"), str):
+                return found
+        except ValueError:
+            pass
+        path, _ = self.files[spot.shard]
+        raise InputError(f"Line {spot.row + 1} of {path} is no example; build the data again.")
 
     def _load(self, shard: int) -> list[bytes]:
         path, count = self.files[shard]

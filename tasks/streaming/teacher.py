@@ -1,6 +1,5 @@
 """A ParlAI teacher that streams shards: each example once in an epoch, over all processes, and on from any place."""
 
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,8 @@ from parlai.core.opt import Opt
 from parlai.core.teachers import FixedDialogTeacher
 from parlai.utils.data import DatatypeHelper
 from parlai.utils.distributed import get_rank, num_workers
+
+from polyagents.files.json_files import read_json
 
 from .order import Order, Shards, Spot
 
@@ -112,7 +113,6 @@ def examples_before(opt: Opt, epoch: int) -> int:
     if not opt.get("load_from_checkpoint") or not os.path.exists(checkpoint):
         return 0
     try:
-        with open(f"{checkpoint}.trainstats", encoding="utf-8") as file:
-            return round(json.load(file)["total_epochs"] * epoch)
+        return round(read_json(f"{checkpoint}.trainstats")["total_epochs"] * epoch)
     except (OSError, ValueError, KeyError, TypeError):
         return 0  # training itself says what is wrong with them

@@ -6,11 +6,11 @@ ParlAI's `wikipedia:full` is that, too. {"id": "12", "url": "https://en.wikipedi
 
 import functools
 import html
-import json
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from polyagents.errors import InputError
+from polyagents.files.json_files import parse_json
 
 from ..streaming.lines import lines
 from ..streaming.source import Place, Source
@@ -28,7 +28,7 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
         if not line.data.strip():
             continue
         try:
-            fields = json.loads(line.data)
+            fields = parse_json(line.data)
         except ValueError as error:  # it is one, too, where a line is no UTF-8
             raise source.damaged(line.begin, line.offset, "a line that is no JSON") from error
         if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("title", "text")):

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
+from polyagents.files.json_files import parse_json
 
 from ..streaming.source import Place, Source
 
@@ -87,7 +88,7 @@ def read_part(path: str) -> Part | None:
     """A part, if it is there; parts are never half there."""
     try:
         with open(path, "rb") as file:
-            fields = json.loads(file.readline())
+            fields = parse_json(file.readline())
         return Part(path, Header(**fields | {"next": Place(*fields["next"])}))
     except FileNotFoundError:
         return None

@@ -1,10 +1,13 @@
 """The `polyagents` command finds its commands without importing what they need, and says what is wrong in one line."""
 
 import argparse
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from commands import own
@@ -220,3 +223,48 @@ def test_a_missing_extra_is_named(module, extra, wanted):
 
 def test_a_missing_module_of_the_users_own_is_no_extra():
     assert users_fault(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+
+
+# ---- how commands end ------------------------------------------------------------------------------------------------
+
+MODEL = Path(__file__).parents[1] / "round_one" / "bi"
+RANK = ("rank", "-mf", MODEL, "--candidates-file", MODEL.with_name("replies.txt"), "--top-k", "1")
+
+
+def opened(*arguments):
+    """A command in a process of its own, which waits for lines."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "polyagents", *map(str, arguments)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [RANK, pytest.param(("interactive", "-mf", MODEL, "-t", "polyagents.tasks.sample"), marks=pytest.mark.slow)],
+    ids=["rank", "interactive"],
+)
+def test_ctrl_c_is_one_line(arguments):
+    with opened(*arguments) as process:
+        process.stdin.write("hi\n")
+        process.stdin.flush()
+        assert process.stdout.readline()  # it has begun
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+        said = process.stderr.read()
+    assert process.returncode == 130 and "Traceback" not in said
+    assert said.splitlines()[-1] == f"polyagents {arguments[0]}: stopped by Ctrl-C."
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly():
+    with opened(*RANK) as process:
+        process.stdin.write("hi\n" * 50)
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write("hi\n" * 10_000)
+            process.stdin.close()
+        process.wait(60)
+        assert process.returncode == 141 and process.stderr.read() == ""
+        process.stdin = process.stdout = None

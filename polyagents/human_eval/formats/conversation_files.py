@@ -2,11 +2,11 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from polyagents.errors import InputError
+from polyagents.files import json_files
 from polyagents.human_eval.conversations import make_conversation
 from polyagents.human_eval.formats import acute_eval_format, parlai_format
 from polyagents.human_eval.formats.parlai_format import TEXT_FIELDS, Malformed
@@ -97,7 +97,7 @@ def reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, UnicodeDecodeError):
         return "it is no UTF-8"
-    return "it is nested too deeply" if isinstance(error, RecursionError) else "it is no JSON"
+    return str(error) if str(error) == json_files.TOO_DEEP else "it is no JSON"
 
 
 def parts_of(content: bytes) -> Iterator[Part]:
@@ -108,8 +108,8 @@ def parts_of(content: bytes) -> Iterator[Part]:
         yield from dialogues_of_text(lines)
         return
     try:
-        whole = json.loads(content)
-    except (ValueError, RecursionError):
+        whole = json_files.parse_json(content)
+    except ValueError:
         whole = None
     if isinstance(whole, list):
         for number, dialogue in enumerate(whole, 1):
@@ -125,7 +125,7 @@ def parts_of(content: bytes) -> Iterator[Part]:
 
 def parse_json(line: bytes) -> Any:
     """Parse a line; bytes that are no UTF-8 raise an error of their own."""
-    return json.loads(line.decode("utf-8"))
+    return json_files.parse_json(line.decode("utf-8"))
 
 
 def as_it_is(value: Any) -> Any:

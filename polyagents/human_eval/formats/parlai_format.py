@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from polyagents.files.atomic import atomic_write, write_text
+from polyagents.files.json_files import read_json
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.records import HUMAN, Conversation, RatedChat
 
@@ -128,8 +129,7 @@ def without_persona(turns: list[tuple[str, str]]) -> tuple[list[str], list[tuple
 def places_of(file: str) -> Places:
     """Read the models from the metadata beside a log, by place in an exchange."""
     try:
-        with open(metadata_file(file), encoding="utf-8") as metadata:
-            found = json.load(metadata)
+        found = read_json(metadata_file(file))
         opt, self_chat = dict(found["opt"]), bool(found.get("self_chat"))
     except (OSError, ValueError, KeyError, TypeError):
         return None, None

@@ -1,0 +1,129 @@
+"""Whatever a model's or an index's files hold, they are used as they were meant, or refused in one sentence."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from polyagents import InputError, Ranker
+from polyagents.files.context_lines import read_contexts
+
+HERE = Path(__file__).parent / "round_one"
+TEXTS = ["i am here", "canada is in north america", "fruits are still very nice"]
+BUDGETS = [20, pytest.param(2_000, marks=pytest.mark.slow)]
+
+plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+plain |= st.sampled_from(["", "../x", "/etc/passwd", "nan", "-1", 10**30, -1, 0, 2**31, 2**63, 1e308, "evilmod:X"])
+values = st.recursive(
+    plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner), max_leaves=8
+)
+
+
+def places_in(value, path=()):
+    """The paths of everything inside a JSON value."""
+    yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in parts:
+        yield from places_in(inner, (*path, name))
+
+
+def changed(data, document):
+    """A document with a few of its parts replaced, removed or doubled."""
+    document = copy.deepcopy(document)
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(list(places_in(document))[:5_000]))
+        if not path:
+            continue
+        holder = document
+        for name in path[:-1]:
+            holder = holder[name]
+        if data.draw(st.booleans()):
+            holder[path[-1]] = data.draw(values)
+        else:
+            del holder[path[-1]]
+    return document
+
+
+def damaged(data, content):
+    """Bytes with a few of them changed, or cut short."""
+    content = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    return bytes(content[: data.draw(st.integers(0, len(content)))]) if data.draw(st.booleans()) else bytes(content)
+
+
+def tried(examples, check):
+    """Run a check with this many drawn inputs, the same ones each time."""
+    budget = settings(max_examples=examples, derandomize=True, deadline=None, database=None,
+                      suppress_health_check=list(HealthCheck))  # fmt: skip
+    budget(given(st.data())(check))()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A model of round one, and an index of it with its approximate one."""
+    for part in ("", ".opt", ".dict"):
+        shutil.copy(HERE / f"poly{part}", tmp_path / f"M{part}")
+    ranker = Ranker.load(tmp_path / "M")
+    (tmp_path / "replies.txt").write_text("\n".join([*TEXTS, *map(str, range(60))]))
+    ranker.approximate(ranker.index(tmp_path / "replies.txt", tmp_path / "index"), "hnsw")
+    return tmp_path
+
+
+def use(folder):
+    """Load the model, rank, and search its index."""
+    ranker = Ranker.load(folder / "M")
+    ranker.rank("where is canada", TEXTS)
+    ranker.rank("where is canada", ranker.open_index(folder / "index"))
+
+
+@pytest.mark.parametrize("examples", BUDGETS)
+@pytest.mark.parametrize(
+    "name", ["M.opt", "M.dict", "index/manifest.json", "index/shortlist.json", "index/verified.json"]
+)
+def test_json_with_parts_that_others_made_up(files, name, examples):
+    document = json.loads((files / name).read_text())
+
+    def check(data):
+        (files / name).write_text(json.dumps(changed(data, document)))
+        try:
+            use(files)
+        except InputError as error:
+            assert "\n" not in str(error)
+
+    tried(examples, check)
+
+
+@pytest.mark.parametrize("examples", BUDGETS)
+@pytest.mark.parametrize("name", ["M", "M.opt", "M.dict", "index/manifest.json", "index/shard", "index/faiss"])
+def test_files_with_damaged_bytes(files, name, examples):
+    pattern = {"index/shard": "index/*.safetensors", "index/faiss": "index/*.faiss"}.get(name, name)
+    (path,) = files.glob(pattern)
+    content = path.read_bytes()
+
+    def check(data):
+        path.write_bytes(damaged(data, content))
+        try:
+            use(files)
+        except InputError as error:
+            assert "\n" not in str(error)
+
+    tried(examples, check)
+
+
+@pytest.mark.parametrize("examples", [200, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_lines_that_are_no_contexts(examples):
+    def check(data):
+        line = data.draw(
+            st.text() | values.map(json.dumps) | st.dictionaries(st.just("context"), values).map(json.dumps)
+        )
+        try:
+            assert all(isinstance(context, str) for context in read_contexts([line]))
+        except InputError as error:
+            assert "Line 1 of the input" in str(error)
+
+    tried(examples, check)
