@@ -14,6 +14,8 @@ from polyagents.serving.http_server import address, listening, server_of
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
+TOKEN = "POLYAGENTS_TOKEN"
+
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, candidates, and who may ask."""
@@ -26,7 +28,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     parser.add_argument("--host", default="127.0.0.1", help="another address than this machine's own needs --token")
     parser.add_argument("--port", type=int, default=8008, help="0 takes any that is free")
-    parser.add_argument("--token", help="what every request must bring")
+    parser.add_argument(
+        "--token-file",
+        help=f"file with what every request must bring, in one line; or give it in the environment as {TOKEN}",
+    )
+    parser.add_argument("--token", help="the same on the command line, where whoever lists processes can read it")
     parser.add_argument(
         "--requests-per-minute", type=positive_int, default=600, help="of one client; more are told to wait"
     )
@@ -37,7 +43,7 @@ def run(opt: Mapping[str, Any]) -> None:
     """Load the model and serve until Ctrl-C."""
     from polyagents.serving.guard import is_loopback  # loads the web libraries
 
-    token, host = opt["token"], opt["host"]
+    token, host = token_of(opt), opt["host"]
     if not opt["model_file"] or (opt["candidates_file"] and opt["index_dir"]):
         raise InputError("serve needs --model-file, and --candidates-file or --index-dir, not both.")
     if token is not None and not token.strip():
@@ -65,6 +71,25 @@ def run(opt: Mapping[str, Any]) -> None:
             server_of(app).run(sockets=[opened])
         except KeyboardInterrupt:  # which uvicorn raises again once it has ended
             say("Ended.")
+
+
+def token_of(opt: Mapping[str, Any]) -> str | None:
+    """What every request must bring: from a file, the command line or the environment; None where nothing is asked.
+
+    Raises:
+        InputError: it is given twice, or the file cannot be read.
+    """
+    path, given = opt["token_file"], opt["token"]
+    if path and given is not None:
+        raise InputError("--token and --token-file are one too many; give the file.")
+    if not path:
+        return given if given is not None else os.environ.get(TOKEN)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
 
 
 def write_replies_of_task(model_file: str) -> None:

@@ -12,23 +12,34 @@ class VectorCache:
     In an evaluation the same replies come back as distractors again and again (each about 20 times on ConvAI2).
     """
 
-    LIMIT = 200_000  # vectors; 300 MB at width 384. Chosen here: ten times the distinct replies of the ParlAI tasks
+    # Bytes, after which all is forgotten: 150,000 vectors of width 384, several times the distinct replies of ParlAI's
+    # tasks. The candidates that requests bring to a server would fill the memory.
+    LIMIT = 300_000_000
 
     def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor]):
         self.encode = encode
         self.known: dict[tuple[int, ...], Tensor] = {}
+        self.size = 0
 
     def vectors(self, candidates: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
         """Token ids of U candidates -> [U, D], on a device."""
         new = [ids for ids in dict.fromkeys(candidates) if ids not in self.known]
-        if new and len(self.known) + len(new) > self.LIMIT:
-            self.known.clear()
+        if new and self.size > self.LIMIT:
+            self.clear()
             new = list(dict.fromkeys(candidates))
         if new:
-            self.known.update(zip(new, self.encode(new), strict=True))
+            encoded = self.encode(new)
+            self.known.update(zip(new, encoded, strict=True))
+            self.size += encoded.nbytes + sum(map(bytes_of_ids, new))
         # The model may have been moved since.
         return torch.stack([self.known[ids] for ids in candidates]).to(device)
 
     def clear(self) -> None:
         """Forget all: the weights have changed."""
         self.known.clear()
+        self.size = 0
+
+
+def bytes_of_ids(ids: tuple[int, ...]) -> int:
+    """About how much memory token ids take: an object and a pointer each."""
+    return 100 + 36 * len(ids)

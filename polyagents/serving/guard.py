@@ -4,10 +4,10 @@ A request is refused before its body is read, and a body before it is longer tha
 """
 
 import asyncio
-import hashlib
 import hmac
 import ipaddress
 import math
+import secrets
 from collections.abc import Mapping
 from urllib.parse import parse_qs, urlsplit
 
@@ -48,8 +48,9 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, token: str | None, per_minute: int):
-        self.app, self.rate = app, Rate(per_minute)
-        self.secret = None if token is None else digest(token.encode("utf-8"))
+        self.app, self.rate, self.refusals = app, Rate(per_minute), Rate(per_minute)
+        self.key = secrets.token_bytes(32)
+        self.secret = None if token is None else self.digest(token.encode("utf-8"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, pass it on, and add HEADERS to the response."""
@@ -70,7 +71,23 @@ class Guard:
             return
         if by_link and self.secret:
             more["Set-Cookie"] = f"{COOKIE}={self.secret.decode()}; Path=/; HttpOnly; SameSite=Strict"
-        await self.app(scope, receive, answer)
+        await self.pass_on(scope, receive, answer)
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer; where the server ends before it has, say so."""
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except asyncio.CancelledError:  # SIGTERM, and the time for requests under way is over
+            if not begun:
+                ended = JSONResponse({"error": "The server is ending; ask again when it is back."}, 503)
+                await ended(scope, receive, send)
 
     def check(self, scope: Scope) -> bool:
         """Refuse a request of the wrong host, one too many, or one without the token; else whether a link brought it.
@@ -82,44 +99,56 @@ class Guard:
             # Another site's name that was made to point to this machine would read along (DNS rebinding).
             raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")
         client = (scope.get("client") or ("unknown",))[0]
-        if wait := self.rate.wait(client):
-            raise Refused(
-                429,
-                f"Too many requests; ask again in {math.ceil(wait)} s, or start the server with more "
-                f"--requests-per-minute.",
-                {"Retry-After": str(math.ceil(wait))},
-            )
         if self.secret is None:
+            count(self.rate, client)
             return False
-        given, by_link = credentials(scope)
+        given, by_link = self.credentials(scope)
         if not any(hmac.compare_digest(self.secret, one) for one in given):
+            count(self.refusals, client)  # apart: behind one address there may be people with the token, too
             raise Refused(
                 401,
                 "The token is missing or wrong; send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in "
                 "a browser.",
                 {"WWW-Authenticate": "Bearer"},
             )
+        count(self.rate, client)
         return by_link
 
+    def digest(self, token: bytes) -> bytes:
+        """Hash a token with this process's key: of one length, and fit for a cookie.
 
-def digest(token: bytes) -> bytes:
-    """Hash a token: of one length whatever the token, and fit for a cookie, which does not give the token away."""
-    return hashlib.sha256(b"polyagents serve:" + token).hexdigest().encode()
+        Who reads the cookie can neither guess the token from it nor use it once the server has ended.
+        """
+        return hmac.digest(self.key, token, "sha256").hex().encode()
+
+    def credentials(self, scope: Scope) -> tuple[list[bytes], bool]:
+        """Return digests of the tokens that a request brings; and whether it is the page's address with one in it."""
+        headers = Headers(scope=scope)
+        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        given = [cookie.encode("latin-1", "replace")]
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            given.append(self.digest(bearer.strip().encode("latin-1")))  # which is how ASGI's bytes became this text
+        if scope["path"] == "/" and scope["method"] == "GET":
+            links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+            given += [self.digest(link.encode("utf-8")) for link in links]
+            return given, bool(links)
+        return given, False
 
 
-def credentials(scope: Scope) -> tuple[list[bytes], bool]:
-    """Return digests of the tokens that a request brings; and whether it is the page's address with one in it."""
-    headers = Headers(scope=scope)
-    cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
-    given = [cookie.encode("latin-1", "replace")]
-    scheme, _, bearer = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        given.append(digest(bearer.strip().encode("latin-1")))  # which is how ASGI's bytes became this text
-    if scope["path"] == "/" and scope["method"] == "GET":
-        links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        given += [digest(link.encode("utf-8")) for link in links]
-        return given, bool(links)
-    return given, False
+def count(rate: Rate, client: str) -> None:
+    """Count a request of a client.
+
+    Raises:
+        Refused: 429, it is one too many.
+    """
+    if wait := rate.wait(client):
+        raise Refused(
+            429,
+            f"Too many requests; ask again in {math.ceil(wait)} s, or start the server with more "
+            f"--requests-per-minute.",
+            {"Retry-After": str(math.ceil(wait))},
+        )
 
 
 def hostname(host: str) -> str:

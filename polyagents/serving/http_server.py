@@ -40,10 +40,12 @@ def server_of(app: "ASGIApp") -> "uvicorn.Server":
     import uvicorn  # here, so that a wrong --port is told before the web libraries are loaded
 
     from polyagents.serving.limits import CONNECTIONS
+    from polyagents.serving.patient_protocol import PatientProtocol
 
     return uvicorn.Server(
         uvicorn.Config(
             app,
+            http=PatientProtocol,
             log_level="warning",
             access_log=False,  # addresses may hold the token
             proxy_headers=False,  # else a client could say that it is another one

@@ -15,6 +15,8 @@ REQUESTS_PER_MINUTE = 600
 WAITING = 256  # requests that may wait for the model
 TOGETHER = 32  # that are ranked at once
 CONNECTIONS = 1_000
+SILENT_CONNECTIONS = 500  # that have sent no request yet; the oldest is closed where one more comes
+HEADER_SECONDS = 10.0  # in which the headers of a request must have arrived
 CLIENTS = 10_000  # that are kept in mind before idle ones are forgotten
 
 

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
 from polyagents.errors import InputError
-from polyagents.serving.batching import Batcher, QueueFull, RankingJob, Ticket
+from polyagents.serving.batching import Batcher, QueueFull, RankingJob, RankingResult, Ticket
 from polyagents.serving.guard import Guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TOGETHER, TURNS, WAITING
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
@@ -110,12 +110,12 @@ class Answering:
                 503, "Too many requests wait for the model; ask again in a second.", {"Retry-After": "1"}
             ) from error
 
-    async def rank(self, request: RankRequest) -> RankResponse:
+    async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
         """Answer POST /rank."""
         begin = time.perf_counter()
         context = request.context if isinstance(request.context, str) else "\n".join(request.context)
         candidates = None if request.candidates is None else tuple(request.candidates)
-        result = await self.ask(RankingJob(context, candidates, request.top_k)).result
+        result = await wanted_still(self.ask(RankingJob(context, candidates, request.top_k)).result, http)
         source = self.source if candidates is None else CandidateSource(name="request", size=len(candidates))
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
@@ -135,9 +135,13 @@ class PendingReply:
         self.begin = time.perf_counter()
         self.ticket, self.said, self.top_k, self.source = ticket, said, top_k, source
 
-    async def response(self) -> ChatResponse:
-        """Wait for the reply; as in `interactive` it repeats nothing, unless nothing else remains."""
-        result = await self.ticket.result
+    async def response(self, http: HttpRequest | None = None) -> ChatResponse:
+        """Wait for the reply; as in `interactive` it repeats nothing, unless nothing else remains.
+
+        Args:
+            http: the request, where nobody else notices that its client has gone.
+        """
+        result = await (wanted_still(self.ticket.result, http) if http else self.ticket.result)
         fields = RankResponse.of(result, self.source, milliseconds(self.begin))
         fresh = [match for match in fields["matches"] if match.text not in self.said] or fields["matches"]
         return ChatResponse(**fields | {"matches": fresh[: self.top_k], "text": fresh[0].text})
@@ -156,6 +160,30 @@ class PendingReply:
             self.ticket.result.cancel()  # the client may have gone
 
 
+async def wanted_still(result: "asyncio.Future[RankingResult]", http: HttpRequest) -> RankingResult:
+    """Wait for a result as long as its client does; one that nobody waits for is not ranked (batching.py).
+
+    Raises:
+        HTTPException: 499, which nobody reads: the client has gone.
+    """
+    gone = asyncio.ensure_future(left(http))
+    try:
+        either: set[asyncio.Future[Any]] = {result, gone}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise HTTPException(499, "The client has closed the connection.")
+        return result.result()
+    finally:
+        gone.cancel()
+        result.cancel()
+
+
+async def left(http: HttpRequest) -> None:
+    """Wait until a client has gone."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
 def event(name: str, data: dict[str, Any]) -> str:
     """Write one server-sent event."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
@@ -170,9 +198,9 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
     """Add POST /rank and POST /chat."""
 
     @app.post("/rank", responses=PROBLEMS, response_description="The matches")
-    async def rank(request: RankRequest) -> RankResponse:
+    async def rank(request: RankRequest, http: HttpRequest) -> RankResponse:
         """Rank candidates for a context: those of the request, or those that the server was started with."""
-        return await answering.rank(request)
+        return await answering.rank(request, http)
 
     @app.post("/chat", responses=PROBLEMS | STREAMED, response_model=ChatResponse)
     async def chat(request: ChatRequest, http: HttpRequest) -> Any:
@@ -180,7 +208,7 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
         asked = answering.chat(request)
         if "text/event-stream" in http.headers.get("accept", ""):
             return StreamingResponse(asked.events(), media_type="text/event-stream")
-        return await asked.response()
+        return await asked.response(http)
 
 
 def add_pages(app: FastAPI, served: Served) -> None:

@@ -12,10 +12,11 @@ from polyagents.errors import InputError
 from polyagents.files.hashing import utf8
 from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
 
-# Lines whose ids are remembered, some 100 MB of them: an epoch meets a label as label, as negative and in the next
-# turn's history. Not those of calls with more texts, which come from files, each once.
-REMEMBERED_LINES = 500_000
+# Bytes of lines whose ids are remembered, some 500,000 of them: an epoch meets a label as label, as negative and in the
+# next turn's history. Not those of calls with more texts, which come from files, each once.
+REMEMBERED_BYTES = 128_000_000
 REMEMBERED_CALLS = 1_000
+LINE_BYTES = 250  # of a line of no text, in a dict
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class RankingTokenizer:
         compiled.encode_special_tokens = True  # "[SEP]" typed by a user is text
         self.compiled, self.special, self.parlai = compiled, special, parlai
         self._known: dict[str, array[int]] = {}
+        self._remembered = 0  # bytes, of these
         self.unknown = str(compiled.model.unk_token) if parlai else ""
         self.pad_id, self.start_id, self.end_id = map(self.id_of, (special.pad, special.start, special.end))
         # A word to ParlAI: several pieces where its dictionary was learnt from single lines.
@@ -92,11 +94,17 @@ class RankingTokenizer:
         if len(texts) > REMEMBERED_CALLS:
             known = self._encode_lines([line for lines in split for line in lines])
         else:
-            if len(self._known) > REMEMBERED_LINES:
-                self._known.clear()
-            self._known |= self._encode_lines([line for lines in split for line in lines if line not in self._known])
+            if self._remembered > REMEMBERED_BYTES:
+                self._forget()
+            new = self._encode_lines([line for lines in split for line in lines if line not in self._known])
+            self._remembered += sum(LINE_BYTES + 4 * len(line) + 4 * len(ids) for line, ids in new.items())
+            self._known |= new
             known = self._known
         return [self._join([known[line] for line in lines]) for lines in split]
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._remembered = 0
 
     def _encode_lines(self, lines: Iterable[str]) -> dict[str, "array[int]"]:
         """Each line once."""
@@ -149,7 +157,7 @@ class RankingTokenizer:
                 f"The model's dictionary is ParlAI's and takes no further tokens such as {tokens[0]}; remove "
                 f"--special-tok-lst and --person-tokens."
             )
-        self._known.clear()
+        self._forget()
         self.compiled.add_tokens([AddedToken(token, normalized=False) for token in tokens])
 
     def to_transformers(self) -> "transformers.PreTrainedTokenizerFast":

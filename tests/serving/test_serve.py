@@ -1,11 +1,14 @@
 """`polyagents serve`: what it answers, what it refuses, and that nothing stops it."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -15,10 +18,11 @@ from starlette.testclient import TestClient
 from web import raw, running
 
 from polyagents import Match, Ranker
-from polyagents.commands.serve import write_replies_of_task
+from polyagents.commands.serve import token_of, write_replies_of_task
 from polyagents.errors import InputError
-from polyagents.serving import limits, ranking_app
+from polyagents.serving import limits, patient_protocol, ranking_app
 from polyagents.serving.batching import Batcher, QueueFull, RankingJob
+from polyagents.serving.guard import Guard
 from polyagents.serving.limits import Rate
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
@@ -537,9 +541,130 @@ def test_a_wrong_cookie_is_refused(guarded, cookie):
     assert guarded.get("/", headers=headers).status_code == 401
 
 
-def test_wrong_tokens_use_up_the_requests_of_a_client():
+def test_wrong_tokens_use_up_the_tries_of_an_address_and_not_the_requests_of_those_with_the_token():
     with TestClient(create_app(Stand(echo), TOKEN, per_minute=2), HERE) as client:
         assert [client.get("/").status_code for _ in range(3)] == [401, 401, 429]
+        headers = {"Authorization": f"Bearer {TOKEN}".encode()}
+        assert [client.get("/", headers=headers).status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_a_cookie_is_of_one_server_only():
+    with TestClient(create_app(Stand(echo), TOKEN), HERE) as client:
+        cookie = client.get("/", params={"token": TOKEN}).cookies["polyagents_serve"]
+        assert client.get("/", cookies={"polyagents_serve": cookie}).status_code == 200
+    with TestClient(create_app(Stand(echo), TOKEN), HERE) as other:
+        assert other.get("/", cookies={"polyagents_serve": cookie}).status_code == 401
+
+
+# ---- who keeps others waiting ----------------------------------------------------------------------------------------
+
+
+def test_connections_that_say_nothing_keep_nobody_waiting(monkeypatch):
+    monkeypatch.setattr(patient_protocol, "SILENT_CONNECTIONS", 20)
+    with running(create_app(Stand(echo))) as url, contextlib.ExitStack() as stack:
+        port = int(url.rsplit(":", 1)[1])
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(60)]
+        for number, opened in enumerate(silent):
+            if number % 2:
+                with contextlib.suppress(OSError):  # it may be closed already
+                    opened.sendall(b"GET / HT")  # nor do those who begin
+        assert httpx2.post(f"{url}/rank", json={"context": "a"}, timeout=5).status_code == 200
+        assert [is_closed(opened) for opened in silent[:40]] == [True] * 40
+
+
+def test_a_request_that_never_comes_is_given_up(monkeypatch):
+    monkeypatch.setattr(patient_protocol, "HEADER_SECONDS", 0.2)
+    with running(create_app(Stand(echo))) as url:
+        port = int(url.rsplit(":", 1)[1])
+        for begun in (b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"GET /docs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nG"):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as opened:
+                opened.sendall(begun)
+                while opened.recv(65_536):  # an answer, where a whole request was sent; then the end
+                    pass
+
+
+def is_closed(opened):
+    """Whether the other side has closed a connection."""
+    opened.settimeout(10)
+    try:
+        return opened.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_what_a_client_has_given_up_is_not_ranked():
+    began, may_go_on, ranked = threading.Event(), threading.Event(), []
+
+    def slow(contexts, candidates, top_k):
+        ranked.extend(contexts)
+        began.set()
+        assert may_go_on.wait(30)
+        return echo(contexts, candidates, top_k)
+
+    with running(create_app(Stand(slow), together=1)) as url:
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(httpx2.post, f"{url}/rank", json={"context": "first"}, timeout=60)
+            assert began.wait(30)
+            for path, body in (("rank", {"context": "gone"}), ("chat", {"history": ["gone, too"]})):
+                with pytest.raises(httpx2.TimeoutException):
+                    httpx2.post(f"{url}/{path}", json=body, timeout=0.3)
+            may_go_on.set()
+            assert first.result().status_code == 200
+        assert httpx2.post(f"{url}/rank", json={"context": "last"}, timeout=60).status_code == 200
+    assert ranked == ["first", "last"]
+
+
+def test_a_server_that_ends_says_so():
+    never = asyncio.Event()
+
+    async def app(scope, receive, send):
+        await never.wait()
+
+    async def ask():
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/",
+            "headers": [(b"host", b"localhost")],
+            "query_string": b"",
+        }
+        task = asyncio.create_task(Guard(app, None, 60)(scope, None, send))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+        return sent
+
+    start, body = asyncio.run(ask())
+    assert start["status"] == 503 and b"The server is ending" in body["body"]
+
+
+@pytest.mark.parametrize(
+    ("opt", "environment", "expected"),
+    [
+        ({}, None, None),
+        ({"token": "a"}, "b", "a"),
+        ({}, "b", "b"),
+        ({"token_file": "given"}, "b", "from the file"),
+    ],
+)
+def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkeypatch):
+    monkeypatch.delenv("POLYAGENTS_TOKEN", raising=False)
+    if environment:
+        monkeypatch.setenv("POLYAGENTS_TOKEN", environment)
+    (tmp_path / "given").write_text("from the file\n")
+    given = {"token": None, "token_file": None} | opt
+    if given["token_file"]:
+        given["token_file"] = str(tmp_path / "given")
+    assert token_of(given) == expected
+    with pytest.raises(InputError, match="cannot be read"):
+        token_of({"token": None, "token_file": str(tmp_path / "none")})
+    with pytest.raises(InputError, match="one too many"):
+        token_of({"token": "a", "token_file": str(tmp_path / "given")})
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
