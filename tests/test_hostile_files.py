@@ -115,6 +115,37 @@ def test_files_with_damaged_bytes(files, name, examples):
     tried(examples, check)
 
 
+NASTY = [2**31, 2**63, 10**30, -(2**63), -1, 0, 1e308, float("nan"), float("inf"), True, None]
+NASTY += ["", "x", "9" * 400, "\ud800", [], [1], {}]
+NAMES = ("model", "backbone", "reduction_type", "poly_n_codes", "output_scaling", "similarity", "share_encoders")
+NAMES += ("polyencoder_type", "poly_attention_type", "codes_init", "precision", "dropout", "train_layers", "dict_file")
+NAMES += ("text_truncate", "label_truncate", "vocabulary", "special_tok_lst", "person_tokens", "history_size")
+
+
+def each_part_replaced(files):
+    """A file's name and its content, each option and each part of the dictionary replaced by each nasty value."""
+    options, dictionary = (json.loads((files / f"M{part}").read_text()) for part in (".opt", ".dict"))
+    for value in NASTY:
+        yield from (("M.opt", options | {name: value}) for name in NAMES)
+        yield from (("M.dict", dictionary | {name: value}) for name in dictionary)
+        for group in ("backbone_config", "special_tokens"):
+            yield from (
+                ("M.dict", dictionary | {group: dictionary[group] | {name: value}}) for name in dictionary[group]
+            )
+
+
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
+def test_options_and_configurations_that_no_model_has(files, every):
+    good = {name: (files / name).read_text() for name in ("M.opt", "M.dict")}
+    for name, content in list(each_part_replaced(files))[::every]:
+        (files / name).write_text(json.dumps(content))
+        try:
+            Ranker.load(files / "M").rank("where is canada", TEXTS)
+        except InputError as error:
+            assert "\n" not in str(error)
+        (files / name).write_text(good[name])
+
+
 @pytest.mark.parametrize("examples", [200, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_lines_that_are_no_contexts(examples):
     def check(data):

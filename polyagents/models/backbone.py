@@ -18,6 +18,9 @@ from polyagents.models.model_options import SCRATCH, EncoderOptions
 SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)}
 
 
+LARGEST_SIZE, MOST_LAYERS = 10_000_000, 1_000  # of a configuration that somebody else may have written
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """What a backbone must know of the tokenizer.
@@ -124,9 +127,33 @@ def silent_transformers() -> Iterator[None]:
 
 
 def config_of(values: Mapping[str, Any]) -> "transformers.PretrainedConfig":
-    """A backbone's configuration from the plain values that `config_values` gave."""
-    config: transformers.PretrainedConfig = transformers.AutoConfig.for_model(**values)
+    """A backbone's configuration from the plain values that `config_values` gave.
+
+    Raises:
+        InputError: they are none, or larger than any model's, so that building it would not come to an end.
+    """
+    try:
+        for name, value in values.items():
+            if isinstance(value, int | float) and not is_possible(name, value):
+                raise ValueError(f"{name} is {value}")
+        config: transformers.PretrainedConfig = transformers.AutoConfig.for_model(**values)
+    except Exception as error:  # transformers raises a dozen kinds, by version
+        raise InputError(
+            f"The backbone's configuration in the model's dictionary file cannot be used ({first_line(error)}); the "
+            f"file is damaged, or of another version of transformers."
+        ) from error
     return config
+
+
+def is_possible(name: str, value: float) -> bool:
+    """Whether a number of a configuration can be one of a model's, by its name: a size, a probability, or another."""
+    if name.endswith(("layers", "n_layer", "heads", "n_head")):
+        return 1 <= value <= MOST_LAYERS
+    if name.startswith("num_") or name.endswith("_size"):
+        return 0 <= value <= LARGEST_SIZE
+    if "dropout" in name or name.endswith("_prob"):
+        return 0 <= value <= 1
+    return abs(value) <= LARGEST_SIZE  # not-a-number is not
 
 
 def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:

@@ -10,8 +10,9 @@ import transformers
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
+from polyagents.files.hashing import utf8
 from polyagents.files.tensors import wrong_tensors
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import config_of, scratch_config
@@ -57,8 +58,11 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
-    encoder = build_encoder(settings, parts.tokenizer, training=False, config=parts.config)
-    model = build_model(encoder, parts.tokenizer, settings)
+    try:
+        encoder = build_encoder(settings, parts.tokenizer, training=False, config=parts.config)
+        model = build_model(encoder, parts.tokenizer, settings)
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:  # shapes that no tensor can have
+        raise InputError(f"{file}.opt does not describe a model that can be built ({first_line(error)}).") from error
     model.load_weights(checked_weights(model, parts.weights, file))
     model.module.to(device).eval()
     return model
@@ -124,6 +128,7 @@ def own_parts(file: str) -> Parts:
 def added_tokens(saved: Mapping[str, Any]) -> list[str]:
     """The user's own tokens, which ParlAI adds each time that it opens a dictionary."""
     listed = str(saved.get("special_tok_lst") or "")
+    listed = utf8(listed).decode()
     return [*(token for token in listed.split(",") if token), *(PERSON_TOKENS if saved.get("person_tokens") else ())]
 
 
