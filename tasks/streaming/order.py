@@ -95,8 +95,9 @@ class Shards:
         Raises:
             InputError: the file is gone, or not as long as the manifest says.
         """
+        line = self._loaded(spot.shard)[spot.row]
         try:
-            found: Any = parse_json(self._loaded(spot.shard)[spot.row])
+            found: Any = parse_json(line)
             if isinstance(found, dict) and isinstance(found.get("text"), str) and isinstance(found.get("label"), str):
                 return found
         except ValueError:

@@ -625,6 +625,10 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
     assert not seen  # more than the limit in one call stay as long as nothing new comes
 
 
+def test_there_is_no_first_of_no_keys():
+    assert first_of_each(np.empty((0, 2), np.int64)).tolist() == []
+
+
 def test_first_of_each_is_that_of_a_dict():
     keys = np.random.default_rng(0).integers(0, 3, (200, 2))
     expected = list({tuple(key): i for i, key in reversed(list(enumerate(keys.tolist())))}.values())[::-1]

@@ -69,3 +69,9 @@ def test_a_block_goes_to_another_device_with_all_its_parts(stored_as):
     for part, moved in zip(here[1:], there[1:], strict=True):
         assert (part is None) == (moved is None)
         assert moved is None or (moved.device.type, moved.shape, moved.dtype) == ("meta", part.shape, part.dtype)
+
+
+def test_a_vector_of_zeros_has_no_scale_and_stays_one():
+    stored = packed(torch.tensor([[0.0, 0.0], [1.0, -2.0]]), "int8")
+    assert stored.scales[0] == 0 and stored.vectors[0].tolist() == [0, 0]
+    assert unpacked(stored)[0].tolist() == [0, 0] and not stored.vectors[1].eq(0).any()

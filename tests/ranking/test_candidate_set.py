@@ -50,6 +50,12 @@ def test_a_shared_set_holds_every_candidate_once():
     assert candidates.mask.tolist() == [[True, True]] * 3
 
 
+def test_a_label_is_meant_for_its_example_though_no_list_has_it():
+    candidates = shared_set_with_own([A], [[B], []], [], labels_of([C, B]))
+    assert candidates.texts == ["a", "b", "c"]
+    assert candidates.real.tolist() == [[True, True, True], [True, True, False]]
+
+
 def test_labels_that_are_missing_are_added():
     assert shared_set([B], labels_of([C])).ids == [(2, 3), (4,)]
     inline = inline_set([[B], []], labels_of([C, A]))
