@@ -28,6 +28,14 @@ from polyagents.zoo.download import download, write_json
 from polyagents.zoo.models import MODELS, Archive
 
 SUMS = "polyagents-archives.json"
+# What an archive of models may have; the published ones have forty members.
+MEMBERS, NAME_BYTES, LEVELS, HEADER_BYTES = 10_000, 1_000, 30, 1_000_000
+LINKS_AND_FOLDERS = (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
+# What Python's readers raise where an archive is not as it should be.
+DAMAGED = (
+    *(tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, OverflowError, RecursionError),
+    *(AttributeError, IndexError, KeyError, TypeError),
+)
 
 
 class WrongArchiveError(InputError):
@@ -194,23 +202,43 @@ def unpack(path: str, folder: str) -> None:
 
 def check_archive(path: str) -> None:
     """Read all of an archive, and look at every member, before anything is written."""
+    files, folders = set[PurePosixPath](), set[PurePosixPath]()
     with reading(path) as archive:
-        members = archive.getmembers()
+        for number, member in enumerate(archive):
+            name = PurePosixPath(member.name)
+            why = "is one member too many" if number >= MEMBERS else objection(member)
+            if why is None and (name in files | folders if member.isfile() else name in files):
+                why = "is there twice"
+            if why is None and files & {*name.parents}:
+                why = "lies in what is a file"
+            if why:
+                raise WrongArchiveError(
+                    f"{path} holds {shown(member.name)}, which {why}; it was removed and nothing was unpacked. No "
+                    f"archive of models needs that: do not trust where it came from."
+                )
+            folders |= {*name.parents}
+            (files if member.isfile() else folders).add(name)
         while archive.fileobj is not None and archive.fileobj.read(1 << 20):
             pass  # to the end, where gzip keeps its own checksum
-    if not any(member.isfile() for member in members):
+    if not files:
         raise WrongArchiveError(f"{path} holds no files, so it was removed; run the same command again.")
-    for member in members:
-        why = objection(member)
-        if why:
-            raise WrongArchiveError(
-                f"{path} holds {member.name!r}, which {why}; it was removed and nothing was unpacked. No archive of "
-                f"models needs that: do not trust where it came from."
-            )
+
+
+def shown(name: str) -> str:
+    """A member's name for a sentence."""
+    return repr(name if len(name) <= 100 else f"{name[:97]}...")
 
 
 def objection(member: tarfile.TarInfo) -> str | None:
     """Why a member of an archive is not unpacked; None where it may be."""
+    if "\0" in member.name or len(os.fsencode(member.name)) > NAME_BYTES or member.name.count("/") > LEVELS:
+        return "has a name that no disk takes"
+    if max(map(len, map(os.fsencode, member.name.split("/")))) > 255:
+        return "has a name that no disk takes"
+    if not 0 <= member.mtime < 2**40:
+        return "is of a time that there is not"
+    if member.issparse():
+        return "is a file with holes"
     windows = PureWindowsPath(member.name)  # knows both kinds of slash
     if windows.anchor or PurePosixPath(member.name).is_absolute():
         return "is a path from the root of the disk"
@@ -221,13 +249,24 @@ def objection(member: tarfile.TarInfo) -> str | None:
     return None if member.isfile() or member.isdir() else "is neither file nor folder"
 
 
+class Member(tarfile.TarInfo):
+    """A member whose headers are read where they are as small as those of files: Python's takes gigabytes as well."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> Any:  # the hook that tarfile.py names for subclasses
+        if self.type not in (*tarfile.REGULAR_TYPES, *LINKS_AND_FOLDERS) and self.size > HEADER_BYTES:
+            raise tarfile.ReadError("a header that is too large")
+        return super()._proc_member(tar)  # type: ignore[misc]
+
+
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[tarfile.TarFile]:
     """An open archive; what shows that it is damaged becomes one sentence."""
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, tarinfo=Member) as archive:
             yield archive
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+    except InputError:
+        raise
+    except DAMAGED as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault; gzip's own errors have no number
         raise WrongArchiveError(

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import io
 import json
 import lzma
 import os
@@ -326,6 +327,23 @@ def link(name, kind, target):
     return member
 
 
+def pax(name, **fields):
+    """A member with fields of a header of its own."""
+    member = tarfile.TarInfo(name)
+    member.pax_headers = fields
+    return member
+
+
+def headers(kind, size, times=1):
+    """An archive that begins with headers of headers, each of so many bytes."""
+    out = io.BytesIO()
+    member = tarfile.TarInfo("header")
+    member.type, member.size = kind, size
+    for _ in range(times):
+        out.write(member.tobuf(tarfile.USTAR_FORMAT) + b"10 a=bcde\n".ljust(-(-size // 512) * 512, b"\0"))
+    return gzip.compress(out.getvalue() + gzip.decompress(CONTENT))
+
+
 def device():
     """A member that is a device."""
     member = tarfile.TarInfo("null")
@@ -351,6 +369,18 @@ def device():
         (tgz(FILES, link("evil", tarfile.SYMTYPE, "/etc")), "'evil', which is a link"),
         (tgz(FILES, link("evil", tarfile.LNKTYPE, "model_bi/model")), "'evil', which is a link"),
         (tgz(FILES, device()), "'null', which is neither file nor folder"),
+        (tgz(FILES | {"/".join("a" * 1_500): b""}), "which has a name that no disk takes"),
+        (tgz(FILES | {"a" * 300: b""}), "which has a name that no disk takes"),
+        (tgz(FILES, pax("a", path="b\0c")), "no disk takes"),
+        (tgz(FILES, pax("a", mtime="nan")), "of a time that there is not"),
+        (tgz(FILES, pax("a", mtime="-1e300")), "of a time that there is not"),
+        (tgz(FILES, pax("a", **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "b"})), ""),
+        (tgz(FILES, pax("a", **{"GNU.sparse.map": "0,1,9" * 9})), ""),
+        (tgz(FILES | {"model_bi": b""}), "'model_bi', which is there twice"),
+        (tgz(FILES | {"model_bi/model/more": b""}), "which lies in what is a file"),
+        (headers(tarfile.XHDTYPE, 1_000_001), "is no archive, cut short or damaged"),
+        (headers(tarfile.GNUTYPE_LONGNAME, 1_000_001), "is no archive, cut short or damaged"),
+        (headers(tarfile.XHDTYPE, 10, times=20_000), "is no archive, cut short or damaged"),
     ],
 )
 def test_an_archive_that_is_not_unpacked(content, message, get, server, models, tmp_path):
