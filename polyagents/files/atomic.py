@@ -2,26 +2,64 @@
 
 import contextlib
 import errno
+import hashlib
 import os
+import re
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator
 
 from safetensors import SafetensorError
 
 from polyagents.errors import InputError
 
+MACHINE = hashlib.blake2b(socket.gethostname().encode(), digest_size=3).hexdigest()
+TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished file's name; round one's were shorter
+
+
+def temporary_name(path: str) -> str:
+    """A name beside `path` for what is not finished: it says whose it is, and no two writers have the same."""
+    return f"{path}.{MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
+
+
+def clear_leftovers(path: str) -> None:
+    """Remove what killed processes of this machine have left of `path`; those that are still there are left alone."""
+    folder, name = os.path.split(os.path.abspath(path))
+    unfinished = re.compile(rf"{re.escape(name)}\.{MACHINE}-(\d+)-[0-9a-f]{{8}}\.tmp")
+    for found in os.listdir(folder):
+        whose = unfinished.fullmatch(found)
+        if whose and not is_running(int(whose.group(1))):
+            left = os.path.join(folder, found)
+            with contextlib.suppress(OSError):  # another writer may be as quick
+                shutil.rmtree(left) if os.path.isdir(left) else os.remove(left)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process of this machine may still be there."""
+    if os.name == "nt":  # where asking would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
+
 
 @contextlib.contextmanager
 def atomic_write(path: str):  # type: ignore[no-untyped-def]
     """A temporary name to write to, that becomes `path` once all of it is on the disk."""
-    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+    temporary = temporary_name(path)
     try:
+        clear_leftovers(path)
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~umask())  # safetensors writes for the owner alone
         os.replace(temporary, path)
+        sync_folder(os.path.dirname(os.path.abspath(path)))
     except (OSError, SafetensorError) as error:
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
         reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error)
@@ -37,9 +75,9 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
 @contextlib.contextmanager
 def atomic_folder(folder: str) -> Iterator[str]:
     """A temporary folder to write to, whose files go into `folder` once all are there; the weights come last."""
-    temporary = f"{os.path.abspath(folder)}.tmp"  # also what a killed process has left
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = temporary_name(os.path.abspath(folder))
     try:
+        clear_leftovers(folder)
         yield temporary
         if not os.path.exists(folder):
             os.rename(temporary, folder)
@@ -48,6 +86,17 @@ def atomic_folder(folder: str) -> Iterator[str]:
             os.replace(os.path.join(temporary, name), os.path.join(folder, name))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sync_folder(folder: str) -> None:
+    """Have a new name on the disk as well, not only what it stands for: power may fail right after."""
+    if os.name == "nt":  # which opens no folders
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def write_text(path: str, text: str) -> None:

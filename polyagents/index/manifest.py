@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import TEMPORARY, atomic_write
 from polyagents.files.json_files import fits, read_fields, read_json
 from polyagents.index.shard import Shard
 from polyagents.index.stored_vectors import STORED_AS
@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 VERIFIED = "verified.json"
 # What a store may remove from its folder; anything else there is not ours.
 SHARD_NAME = r"\d{6}-[0-9a-f]{16}\.safetensors"
-UNFINISHED = rf"({SHARD_NAME}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist|verified)\.json)\.[0-9a-f]{{8}}\.tmp"
+UNFINISHED = rf"({SHARD_NAME}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist|verified)\.json){TEMPORARY}"
 OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
 
 

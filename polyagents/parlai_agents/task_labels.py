@@ -1,5 +1,6 @@
 """All labels of a model's task as a candidates file, read from the task where they are not there yet."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from parlai.core.opt import Opt
 from parlai.scripts.build_candidates import build_cands
 
-from polyagents.files.atomic import write_text
+from polyagents.files.atomic import temporary_name, write_text
 from polyagents.index.texts import read_candidates
 from polyagents.ranking.task_candidates import task_candidates_path
 
@@ -21,11 +22,15 @@ def write_task_candidates(options: Mapping[str, Any]) -> str:
     path = task_candidates_path(options["model_file"], options["task"])
     if not os.path.exists(path):
         opt = Opt(options)
-        opt |= {"outfile": f"{path}.tmp", "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
+        unfinished = temporary_name(path)
+        opt |= {"outfile": unfinished, "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
         opt.setdefault("log_every_n_secs", 2)
         opt["num_examples"] = -1  # an evaluation of a few examples wants all candidates, too
-        build_cands(opt)
-        texts = sorted(read_candidates(f"{path}.tmp"))  # ParlAI writes them in the order of a hash table
-        os.remove(f"{path}.tmp")
+        try:
+            build_cands(opt)
+            texts = sorted(read_candidates(unfinished))  # ParlAI writes them in the order of a hash table
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(unfinished)
         write_text(path, "\n".join(texts))
     return path

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write, write_text
+from polyagents.files.atomic import TEMPORARY, atomic_write, write_text
 from polyagents.files.locks import exclusive_folder
 
 from ..streaming.data_manifest import MANIFEST
@@ -34,7 +34,7 @@ from .pairs_manifest import CONTEXT_LINES, FORMAT, VALID_EXAMPLES, read_manifest
 from .portions import Portion, comment_in, portions_of, read_portion
 from .source_files import PARTS, files_below
 
-OURS = re.compile(r"((train-\d{5}|valid|test)\.jsonl|manifest\.json)(\.[0-9a-f]{8}\.tmp)?")
+OURS = re.compile(rf"((train-\d{{5}}|valid|test)\.jsonl|manifest\.json)({TEMPORARY})?")
 SHARD = 65_536  # pairs of a shard of the training set, which a teacher has in memory: about 30 MB
 QUIET = 1_000_000  # lines that are merged in some seconds
 
