@@ -24,6 +24,16 @@ EXTRAS: dict[str, frozenset[str]] = {
 }
 
 
+# What ParlAI raises where a flag is missing, and what to say.
+OF_PARLAI = {
+    "No task specified": "This command needs --task: one of ParlAI's, polyagents.tasks.NAME, or for your own text "
+    "fromfile:parlaiformat with --fromfile-datapath.",
+    "fromfile_datapath not specified": "The task fromfile needs --fromfile-datapath: a file in ParlAI's text format.",
+    "Need to set `model` argument": "This command needs --model-file: one of train_model, or zoo:NAME; or --model.",
+    "please specify either a model_file or dict_file": "Training needs --model-file M, where the model is written.",
+}
+
+
 def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     """The sentence of an error that the user can correct; None for all others.
 
@@ -34,6 +44,9 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     """
     if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
         return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
+    for said, sentence in OF_PARLAI.items():
+        if isinstance(error, RuntimeError) and said in str(error):
+            return sentence
     if isinstance(error, ModuleNotFoundError):
         return missing_module(error.name or "", extra)
     return str(error) if isinstance(error, InputError) else None

@@ -8,10 +8,12 @@ from typing import Any
 
 from polyagents.commands.names import BY_EVERY_NAME, PARLAI_COMMANDS
 from polyagents.errors import InputError
-from polyagents.faults import INSTALL_PARLAI, parlai_is_installed
+from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
 from polyagents.zoo.models import GROUP, find, our_agent
 
 SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
+NEED_A_TASK = {"eval_model", "multiprocessing_eval", "train_model", "multiprocessing_train", "display_model"}
+NAMES_A_TASK = ("-t", "--task", "-pyt", "--pytorch-teacher-task", "-o", "--init-opt")
 NAMES_A_MODEL = ("-m", "--model", "-o", "--init-opt")
 
 
@@ -58,6 +60,35 @@ def check_model_file(arguments: Sequence[str]) -> None:
             find(argument)  # a wrong name is said before gigabytes are downloaded
 
 
+def check_own_text(arguments: Sequence[str]) -> None:
+    """Say what is wrong with the file of `--fromfile-datapath`, which ParlAI opens without a look.
+
+    Raises:
+        InputError: it is not there, empty, or no UTF-8.
+    """
+    given = {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
+    path = given.get("--fromfile-datapath") or given.get("-ffdp")
+    # With --fromfile-datatype-extension it is the beginning of three names, of which a command reads one or two.
+    files = [path, *(f"{path}_{split}.txt" for split in ("train", "valid", "test"))] if path else []
+    there = [file for file in files if file and os.path.isfile(file)]
+    if path and not there:
+        raise InputError(f"--fromfile-datapath {path}: there is no such file; give one in ParlAI's text format.")
+    for file in there:
+        try:
+            with open(file, encoding="utf-8") as text:
+                if not any(line.strip() for line in text):
+                    raise InputError(f"{file} holds no text; give --fromfile-datapath a file in ParlAI's text format.")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file} is not UTF-8; save it as UTF-8, in ParlAI's text format.") from error
+        except OSError as error:
+            raise InputError(f"{file} cannot be read ({error.strerror}); give another --fromfile-datapath.") from error
+
+
+def flags_in(arguments: Sequence[str]) -> set[str]:
+    """The flags of a command line, without values."""
+    return {argument.split("=", 1)[0] for argument in arguments if argument.startswith("-")}
+
+
 def model_file(arguments: Sequence[str]) -> str | None:
     """What follows `--model-file`; None where nothing does."""
     given = {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
@@ -79,11 +110,14 @@ def run(arguments: Sequence[str]) -> Any:
         arguments: the command line, beginning with the command's name or alias.
 
     Raises:
-        InputError: ParlAI is not installed.
+        InputError: ParlAI is not installed, or the command needs a task and is given none.
     """
     name = BY_EVERY_NAME[arguments[0]]
     if not parlai_is_installed():
         raise InputError(f"polyagents {name} is a command of ParlAI, which is not installed: {INSTALL_PARLAI}")
+    if name in NEED_A_TASK and not {*NAMES_A_TASK, "-h", "--help"} & flags_in(arguments):
+        raise InputError(f"{name}: {OF_PARLAI['No task specified']}")
+    check_own_text(arguments)
     from polyagents.parlai_agents import scripts  # imports ParlAI and torch, which take seconds
 
     arguments = with_our_agent([*arguments])

@@ -1,6 +1,7 @@
 """How our agents update weights: parameter groups, accumulation, several processes, gradients that are no numbers."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,6 +90,11 @@ class OptimisingAgent(TorchAgent):
         groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": decay}]
         groups.append({"params": vectors, "weight_decay": 0.0})
         groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
+        if not all(math.isfinite(one) and one >= 0 for one in (rate, self.opt["learningrate"], decay)):
+            raise InputError(
+                f"--learningrate {self.opt['learningrate']}, --codes-learningrate {rate} and --weight-decay {decay} "
+                f"must be finite numbers, and not below 0."
+            )
         with refused_where_damaged("The optimiser's state of the checkpoint"):
             was_reset: bool = super().init_optim([g for g in groups if g["params"]], *args, **kwargs)
             check_state(self.optimizer)

@@ -11,11 +11,13 @@ import contextlib
 import contextvars
 import re
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import parlai.core.agents
 import parlai.core.loader
 import parlai.core.params
+import parlai.core.teachers
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils import logging
@@ -48,11 +50,46 @@ def apply() -> None:
     def load_agent_module(name: str) -> Any:
         if isinstance(name, NamedByFile):
             raise InputError(refusal(name))
-        return load_by_name(name)
+        sentence = f"--model {name}: there is no such agent; give bi, poly, cross, or one of ParlAI's"
+        with naming(sentence, "agents", name):
+            return load_by_name(name)
 
     load_agent_module.of_polyagents = True  # type: ignore[attr-defined]
     for module in (parlai.core.loader, parlai.core.agents, parlai.core.params):
         module.load_agent_module = load_agent_module
+    load_task = parlai.core.loader.load_teacher_module
+
+    def load_teacher_module(name: str) -> Any:
+        with naming(f"--task {name}: that task has no such teacher; give the task without what follows :", "", name):
+            return load_task(name)
+
+    for module in (parlai.core.loader, parlai.core.params, parlai.core.teachers):
+        module.load_teacher_module = load_teacher_module
+
+
+@contextlib.contextmanager
+def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
+    """Say in one sentence that there is nothing of a name, whatever Python raises in looking for it.
+
+    Args:
+        sentence: what to say.
+        folder: where ParlAI looks for a short name, below `parlai`; "" where only an attribute is looked for here.
+        name: the name, perhaps of a module with `:` and its attribute.
+
+    Raises:
+        InputError: there is nothing of that name. What its module fails to import is its own error, and passes.
+    """
+    try:
+        yield
+    except AttributeError as error:
+        if getattr(error, "obj", None) is None or not isinstance(error.obj, ModuleType):
+            raise
+        raise InputError(f"{sentence}.") from error
+    except ModuleNotFoundError as error:
+        missing, module = str(error.name), name.split(":")[0]
+        if not folder or not (missing.startswith(f"parlai.{folder}.") or f"{module}.".startswith(f"{missing}.")):
+            raise
+        raise InputError(f"{sentence}.") from error
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from commands import KINDS, PARTS, TINY, colour_dialogues, evaluate, options, pa
 from polyagents import InputError, Ranker
 from polyagents.__main__ import main
 
+ROUND_ONE = Path(__file__).parents[1] / "round_one"
+
 
 def sentences(error):
     """What a user sees on standard error, without ParlAI's own start-up warning and the bar of its dictionary."""
@@ -65,6 +67,60 @@ def test_a_model_file_that_does_not_exist_in_the_command(colours, tmp_path, ends
     sentence = ends_with_2("eval_model", "-m", KINDS["bi"], "-mf", tmp_path / "nothing", *colours)[-1]
     assert f"no trained model at {tmp_path / 'nothing'}" in sentence
     assert files(tmp_path) == before
+
+
+SAMPLE_TASK = ("-t", "polyagents.tasks.sample")
+MISTAKES = [
+    (("train_model", "-m", "bi", "-mf", "M"), "train_model: This command needs --task"),
+    (("eval_model", "-mf", str(ROUND_ONE / "bi")), "eval_model: This command needs --task"),
+    (("display_data",), "This command needs --task"),
+    (("train_model", "-m", "bi", *SAMPLE_TASK), "Training needs --model-file M"),
+    (("eval_model", *SAMPLE_TASK), "This command needs --model-file"),
+    (("interactive",), "This command needs --model-file"),
+    (("self_chat",), "This command needs --model-file"),
+    (("train_model", "-m", "nope", "-mf", "M", *SAMPLE_TASK), "--model nope: there is no such agent"),
+    (("train_model", "-m", "no.such:Agent", "-mf", "M", *SAMPLE_TASK), "--model no.such:Agent: there is no such agent"),
+    (("train_model", "-m", "polyagents:Nope", "-mf", "M", *SAMPLE_TASK), "polyagents:Nope: there is no such agent"),
+    (("train_model", "-m", "bi", "-mf", "M", "-t", "polyagents.tasks.sample:Nope"), "has no such teacher"),
+    (
+        ("train_model", "-m", "bi", "-mf", "M", "-lr", "nan", "--backbone", "scratch:tiny", *SAMPLE_TASK),
+        "finite numbers",
+    ),
+    (("train_model", "-m", "bi", "-mf", "M", "-lr", "-1", "--backbone", "scratch:tiny", *SAMPLE_TASK), "not below 0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTAKES)
+def test_common_mistakes_are_one_sentence(arguments, said, ends_with_2, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said in ends_with_2(*arguments)[-1]
+    assert not (tmp_path / "M").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no such file"),
+        (b"", "holds no text"),
+        (b" \n\n", "holds no text"),
+        (b"text:hi\tlabels:h\xff", "is not UTF-8"),
+    ],
+)
+def test_own_texts_that_cannot_be_read(content, said, ends_with_2, tmp_path):
+    file = tmp_path / "mine.txt"
+    if content is not None:
+        file.write_bytes(content)
+    own = ("-t", "fromfile:parlaiformat", "--fromfile-datapath", file, "--fromfile-datatype-extension", "false")
+    assert said in ends_with_2("train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY, *own)[-1]
+    assert not (tmp_path / "M.dict").exists()
+
+
+def test_an_agent_whose_own_import_fails_says_what_it_lacks(tmp_path, monkeypatch):
+    """It is there: the sentence for a wrong name would mislead."""
+    (tmp_path / "my_agent.py").write_text("import no_such_library")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        run("eval_model", "-m", "my_agent:Agent", *SAMPLE_TASK)
 
 
 @pytest.mark.parametrize("task", ["nosuch", "polyagents.tasks.nosuch:sample"])
