@@ -7,13 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
 import pytest
 import torch
+from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 from web import raw, running
 
@@ -592,26 +591,20 @@ def is_closed(opened):
         return True
 
 
-def test_what_a_client_has_given_up_is_not_ranked():
-    began, may_go_on, ranked = threading.Event(), threading.Event(), []
+def test_what_a_client_has_given_up_is_not_waited_for():
+    """And what nobody waits for is not ranked (above)."""
 
-    def slow(contexts, candidates, top_k):
-        ranked.extend(contexts)
-        began.set()
-        assert may_go_on.wait(30)
-        return echo(contexts, candidates, top_k)
+    class Gone:
+        async def receive(self):
+            return {"type": "http.disconnect"}
 
-    with running(create_app(Stand(slow), together=1)) as url:
-        with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(httpx2.post, f"{url}/rank", json={"context": "first"}, timeout=60)
-            assert began.wait(30)
-            for path, body in (("rank", {"context": "gone"}), ("chat", {"history": ["gone, too"]})):
-                with pytest.raises(httpx2.TimeoutException):
-                    httpx2.post(f"{url}/{path}", json=body, timeout=0.3)
-            may_go_on.set()
-            assert first.result().status_code == 200
-        assert httpx2.post(f"{url}/rank", json={"context": "last"}, timeout=60).status_code == 200
-    assert ranked == ["first", "last"]
+    async def ask():
+        result = asyncio.get_running_loop().create_future()
+        with pytest.raises(HTTPException) as refused:
+            await ranking_app.wanted_still(result, Gone())
+        return refused.value.status_code, result.cancelled()
+
+    assert asyncio.run(ask()) == (499, True)
 
 
 def test_a_server_that_ends_says_so():
