@@ -66,7 +66,7 @@ def check_own_text(arguments: Sequence[str]) -> None:
     Raises:
         InputError: it is not there, empty, or no UTF-8.
     """
-    given = {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
+    given = values_in(arguments)
     path = given.get("--fromfile-datapath") or given.get("-ffdp")
     # With --fromfile-datatype-extension it is the beginning of three names, of which a command reads one or two.
     files = [path, *(f"{path}_{split}.txt" for split in ("train", "valid", "test"))] if path else []
@@ -89,9 +89,14 @@ def flags_in(arguments: Sequence[str]) -> set[str]:
     return {argument.split("=", 1)[0] for argument in arguments if argument.startswith("-")}
 
 
+def values_in(arguments: Sequence[str]) -> dict[str, str]:
+    """What follows each flag of a command line."""
+    return {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
+
+
 def model_file(arguments: Sequence[str]) -> str | None:
     """What follows `--model-file`; None where nothing does."""
-    given = {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
+    given = values_in(arguments)
     return given.get("-mf") or given.get("--model-file")
 
 

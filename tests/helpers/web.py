@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from pathlib import Path
 
 from polyagents.serving.http_server import address, listening, server_of
 
@@ -34,3 +35,10 @@ def raw(url, request):
                 break
             answer += part
     return int(answer.split()[1]), answer.decode("utf-8", "replace")
+
+
+def path_tricks(app_module, store_module):
+    """Paths that lead out of the folder of static files, to sources that are there, and other tricks with paths."""
+    own, store = Path(app_module.__file__).name, "%2f".join(Path(store_module.__file__).parts[-2:])
+    inside = [f"/static/../{own}", f"/static/%2e%2e/{own}", f"/static/..%2f..%2f{store}", "/static//etc/passwd"]
+    return ["/", *inside, "/annotate/../progress/x", "//127.0.0.1/annotate/x", "/annotate/x%0d%0aSet-Cookie:a=b"]
