@@ -12,12 +12,11 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import file_digest
-from polyagents.files.tensors import wrong_tensors
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import initial_weights, train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.optimising import OptimisingAgent, refused_where_damaged
-from polyagents.ranking.loading import read_weights
+from polyagents.ranking.loading import read_weights, refuse_wrong_weights
 from polyagents.training import distributed
 
 # What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained
@@ -134,11 +133,8 @@ class BaseAgent(OptimisingAgent):
     def load(self, path: str) -> dict[str, Any]:
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
         states = self._read(path)
-        if wrong := wrong_tensors(self.module.state_dict(), states["model"]):
-            raise InputError(
-                f"{path} cannot be loaded as polyagents:{self.architecture} with --backbone {self.opt['backbone']} "
-                f"({wrong[0]}); it was trained with other options than {path}.opt says."
-            )
+        own = self.module.state_dict()
+        refuse_wrong_weights(own, states["model"], path, self.architecture, self.opt["backbone"])
         self.load_state_dict(states["model"])
         with refused_where_damaged(path):
             if self.scaler.is_enabled() and "scaler" in states:

@@ -77,12 +77,30 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
     own = model.module.state_dict()
     if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
+    refuse_wrong_weights(own, weights, file, model.architecture, model.settings.encoder.backbone)
+    return weights
+
+
+def refuse_wrong_weights(
+    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], file: str, architecture: str, backbone: str
+) -> None:
+    """Refuse a file's weights that a model cannot take over.
+
+    Args:
+        own: the model's, by name.
+        weights: the file's.
+        file: its path.
+        architecture: the model's.
+        backbone: the name of the model's.
+
+    Raises:
+        InputError: some are missing, unknown, not finite, or of another shape or type.
+    """
     if wrong := wrong_tensors(own, weights):
         raise InputError(
-            f"{file} cannot be loaded as polyagents:{model.architecture} with --backbone "
-            f"{model.settings.encoder.backbone} ({wrong[0]}); it was trained with other options than {file}.opt says."
+            f"{file} cannot be loaded as polyagents:{architecture} with --backbone {backbone} ({wrong[0]}); it was "
+            f"trained with other options than {file}.opt says."
         )
-    return weights
 
 
 def architecture_of(file: str) -> str:
