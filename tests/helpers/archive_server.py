@@ -1,5 +1,6 @@
 """A small archive of models, and a server of it on loopback that misbehaves as it is told to."""
 
+import gzip
 import http.server
 import io
 import tarfile
@@ -7,16 +8,16 @@ import threading
 
 
 def tgz(files, *members):
-    """A compressed archive of files, and of members that are no files."""
+    """A compressed archive of files, and of members that are no files: the same bytes at any time."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+    with tarfile.open(fileobj=out, mode="w") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
         for member in members:
             archive.addfile(member)
-    return out.getvalue()
+    return gzip.compress(out.getvalue(), mtime=0)
 
 
 class Server(http.server.ThreadingHTTPServer):

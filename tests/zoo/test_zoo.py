@@ -341,7 +341,7 @@ def headers(kind, size, times=1):
     member.type, member.size = kind, size
     for _ in range(times):
         out.write(member.tobuf(tarfile.USTAR_FORMAT) + b"10 a=bcde\n".ljust(-(-size // 512) * 512, b"\0"))
-    return gzip.compress(out.getvalue() + gzip.decompress(CONTENT))
+    return gzip.compress(out.getvalue() + gzip.decompress(CONTENT), mtime=0)
 
 
 def device():
@@ -382,6 +382,7 @@ def device():
         (headers(tarfile.GNUTYPE_LONGNAME, 1_000_001), "is no archive, cut short or damaged"),
         (headers(tarfile.XHDTYPE, 10, times=20_000), "is no archive, cut short or damaged"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "archive",  # its bytes are no name
 )
 def test_an_archive_that_is_not_unpacked(content, message, get, server, models, tmp_path):
     server.content = content
