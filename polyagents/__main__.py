@@ -23,6 +23,7 @@ def main() -> None:
     """Run the command that the command line names: the entry point of `polyagents`."""
     name = sys.argv[1] if len(sys.argv) > 1 else "help"
     try:
+        check_characters(sys.argv[1:])
         start(parlai_command.with_full_names(sys.argv[1:]))
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -38,6 +39,20 @@ def main() -> None:
             raise
         sys.stderr.write(f"polyagents: {sentence}\n")
         sys.exit(2)
+
+
+def check_characters(arguments: Sequence[str]) -> None:
+    """Refuse names that no file, page or JSON of ours can hold.
+
+    Raises:
+        InputError: an argument is not UTF-8.
+    """
+    for argument in arguments:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError as error:
+            shown = argument.encode("utf-8", "replace").decode()
+            raise InputError(f"{shown} is not in UTF-8; give the file a name that is.") from error
 
 
 def start(arguments: Sequence[str]) -> None:

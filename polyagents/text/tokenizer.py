@@ -33,6 +33,20 @@ class ParlaiVocabulary:
     counts: list[int]
 
 
+def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
+    """Refuse token ids beyond the vocabulary: an embedding has a row for each of its tokens, and no more.
+
+    Raises:
+        InputError: there are some.
+    """
+    size = compiled.get_vocab_size()
+    largest = max(compiled.get_vocab().values(), default=-1)
+    if largest >= size:
+        raise InputError(f"The tokenizer has {size:,} tokens, and numbers one of them {largest:,}.")
+    if parlai is not None and not (type(parlai.tokens) is int and 0 < parlai.tokens <= size):
+        raise InputError(f"The tokenizer was made of ParlAI's dictionary, and has no {parlai.tokens!r} tokens of it.")
+
+
 class RankingTokenizer:
     """A compiled tokenizer, with what surrounds contexts and candidates.
 
@@ -47,6 +61,12 @@ class RankingTokenizer:
     """
 
     def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
+        """Put a tokenizer to use.
+
+        Raises:
+            InputError: it gives a token a number that no embedding has.
+        """
+        check_numbers(compiled, parlai)
         compiled.no_truncation()  # a folder's tokenizer.json may cut at 128 tokens (MiniLM); lengths are ours to set
         compiled.no_padding()
         compiled.encode_special_tokens = True  # "[SEP]" typed by a user is text

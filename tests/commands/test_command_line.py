@@ -114,6 +114,12 @@ def test_a_wrong_name_is_one_sentence(ends_with_2):
     assert line == "polyagents: There is no command frobnicate; polyagents --help lists all commands."
 
 
+@pytest.mark.parametrize("arguments", [("serve", "-mf", b"\xff"), ("human_eval", "invite", b"M\xfcller"), (b"\x80",)])
+def test_a_name_that_is_not_utf8_is_refused(arguments):
+    done = subprocess.run([sys.executable, "-m", "polyagents", *arguments], capture_output=True)
+    assert done.returncode == 2 and b" is not in UTF-8; give" in done.stderr and done.stderr.count(b"\n") == 1
+
+
 def test_version():
     done = subprocess.run([sys.executable, "-m", "polyagents", "--version"], capture_output=True, text=True)
     assert done.stdout == f"polyagents {__version__}\n"

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from polyagents.errors import InputError
 from polyagents.models.tokens import pad
 from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.text.special_tokens import SpecialTokens
+from polyagents.text.tokenizer import ParlaiVocabulary, RankingTokenizer
 
 LINES = ["my dog barks", "the dog sleeps\nmy cat sleeps", "i like my dog"]
 
@@ -97,3 +100,10 @@ def test_scratch_without_training_says_what_is_missing():
         untrained.txt2vec("hello")
     with pytest.raises(InputError, match="holds no text"):
         untrained.save("nowhere.dict")
+
+
+@pytest.mark.parametrize(("number", "parlai"), [(3, None), (2**31, None), (2, ("3", [])), (2, (0, [])), (2, (4, []))])
+def test_a_token_that_no_embedding_has_is_refused(number, parlai):
+    compiled = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": number}, unk_token="[UNK]"))
+    with pytest.raises(InputError, match="The tokenizer"):
+        RankingTokenizer(compiled, SpecialTokens("[UNK]", "a", "a", "a"), parlai and ParlaiVocabulary(*parlai))
