@@ -98,7 +98,7 @@ class Guard:
         if self.secret is None and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
             # Another site's name that was made to point to this machine would read along (DNS rebinding).
             raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")
-        client = (scope.get("client") or ("unknown",))[0]
+        client = address(scope)
         if self.secret is None:
             count(self.rate, client)
             return False
@@ -136,19 +136,25 @@ class Guard:
         return given, False
 
 
-def count(rate: Rate, client: str) -> None:
+def count(rate: Rate, client: str, instead: str = ", or start the server with more --requests-per-minute") -> None:
     """Count a request of a client.
+
+    Args:
+        rate: of all clients.
+        client: who asks.
+        instead: what can be done but to wait.
 
     Raises:
         Refused: 429, it is one too many.
     """
     if wait := rate.wait(client):
-        raise Refused(
-            429,
-            f"Too many requests; ask again in {math.ceil(wait)} s, or start the server with more "
-            f"--requests-per-minute.",
-            {"Retry-After": str(math.ceil(wait))},
-        )
+        seconds = math.ceil(wait)
+        raise Refused(429, f"Too many requests; ask again in {seconds} s{instead}.", {"Retry-After": str(seconds)})
+
+
+def address(scope: Scope) -> str:
+    """Return the address that a request comes from."""
+    return (scope.get("client") or ("unknown",))[0]
 
 
 def hostname(host: str) -> str:

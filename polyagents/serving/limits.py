@@ -1,5 +1,6 @@
 """Limits: how much one client, and all of them together, may ask of the server."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -21,19 +22,21 @@ CLIENTS = 10_000  # that are kept in mind before idle ones are forgotten
 
 
 class Rate:
-    """Requests per minute of each client: a minute's worth at once, then one by one as time passes."""
+    """Requests per minute of each client: a minute's worth at once, then one by one as time passes; for any thread."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic):
         self.pause, self.clock = 60 / per_minute, clock
         self.used_until: dict[str, float] = {}
+        self.lock = threading.Lock()
 
     def wait(self, client: str) -> float:
         """Return the seconds until a client may ask again; 0 if it may now, which counts this request."""
-        now = self.clock()
-        used = max(self.used_until.get(client, now), now) + self.pause
-        if used - now > 60 + self.pause / 2:  # the half: sums of floats
-            return used - now - 60
-        if len(self.used_until) >= CLIENTS:
-            self.used_until = {name: until for name, until in self.used_until.items() if until > now}
-        self.used_until[client] = used
-        return 0.0
+        with self.lock:
+            now = self.clock()
+            used = max(self.used_until.get(client, now), now) + self.pause
+            if used - now > 60 + self.pause / 2:  # the half: sums of floats
+                return used - now - 60
+            if len(self.used_until) >= CLIENTS:
+                self.used_until = {name: until for name, until in self.used_until.items() if until > now}
+            self.used_until[client] = used
+            return 0.0

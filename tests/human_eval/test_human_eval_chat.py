@@ -1,9 +1,11 @@
 """People talk with models and rate them: the pages, what is stored, what is refused, and what is reported."""
 
+import asyncio
 import collections
 import json
 import random
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,6 +39,7 @@ from polyagents.human_eval.storage.database_tables import AnnotatorRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.web import chat_app
 from polyagents.parlai_agents.chat_partner import ParlaiPartner
+from polyagents.serving.guard import Refused
 
 HERE = "http://127.0.0.1:8009"
 FORM = "application/x-www-form-urlencoded"
@@ -203,6 +206,41 @@ def test_a_model_that_fails_loses_nothing(shop):
     answer = client.get(link)
     assert answer.status_code == 503 and "is kept" in sentence(answer) and "secret" not in answer.text
     assert "| hello" in client_of(chats).get(link).text
+
+
+class Waiting(Echo):
+    """Replies once it may; counts how often it was asked."""
+
+    def __init__(self):
+        self.may, self.asked = threading.Event(), 0
+
+    def reply(self, persona, messages, seed):
+        self.asked += 1
+        assert self.may.wait(60)
+        return super().reply(persona, messages, seed)
+
+
+def test_a_chat_waits_for_its_reply_once_however_many_windows_ask(shop, monkeypatch):
+    chats, _, links = shop
+    partner, (ada, bob) = Waiting(), [chats.current(link.split("/")[-1]) for link in links]
+    for link, chat in zip(links, (ada, bob), strict=True):
+        chats.say(link.split("/")[-1], chat.number, 0, "hello")
+    monkeypatch.setattr(chat_app, "WAITING", 1)
+    pages = chat_app.ChatPages(chats, ChatModels(dict.fromkeys(MODELS, partner)), ORGANISER)
+
+    async def windows():
+        waiting = [asyncio.ensure_future(pages.reply_to(chats.read(ada.number))) for _ in range(3)]
+        await asyncio.sleep(0)  # each has begun
+        with pytest.raises(Refused, match="Too many people wait"):
+            await pages.reply_to(chats.read(bob.number))
+        waiting[0].cancel()  # this window is closed
+        partner.may.set()
+        replied = await asyncio.gather(*waiting, return_exceptions=True)
+        return replied, await pages.reply_to(chats.read(bob.number))  # there is room again
+
+    (gone, *replied), others = asyncio.run(windows())
+    assert isinstance(gone, asyncio.CancelledError) and partner.asked == 2 and not pages.under_way
+    assert [len(chat.messages) for chat in (*replied, others)] == [2, 2, 2]
 
 
 def test_a_plan_with_other_models_leaves_open_chats_for_later(shop):
@@ -540,7 +578,7 @@ def test_the_organiser_sees_models_and_people(shop):
     (other,) = set(MODELS) - {rated}
     assert f"{rated} 1 0 4.00 100.0 % (34.2 to 100.0)" in rows and f"{other} 0 1 – –" in rows
     assert any(re.match(r"ada 1 0 \d+ s ago", row) for row in rows) and any(row.startswith("bob 0 1 –") for row in rows)
-    assert f'value="{HERE}{bob}"' in page
+    assert f'value="{bob}"' in page
     for path in ("/progress/wrong", ada.replace("annotate", "progress")):
         assert client.get(path).status_code == 404
 

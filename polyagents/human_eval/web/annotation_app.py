@@ -87,6 +87,6 @@ class AnnotationPages:
             "progress.html",
             question=self.question.text,
             progress=self.store.progress(self.question.text),
-            links=str(request.base_url).rstrip("/") + ANNOTATE_PATH,
+            links=ANNOTATE_PATH,
             ago=ago,
         )

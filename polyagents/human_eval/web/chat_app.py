@@ -22,8 +22,10 @@ from polyagents.human_eval.web.forms import read_fields, whole
 from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.serving.guard import Refused
+from polyagents.serving.limits import WAITING
 
 LONGEST = 2_000  # characters of a message
+BUSY = "Too many people wait for replies. Your message is kept: open this page again in a while."
 
 
 def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
@@ -47,11 +49,16 @@ def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
 
 
 class ChatPages:
-    """All pages of one plan. One thread owns the models; whoever waits for it keeps nobody else waiting."""
+    """All pages of one plan. One thread owns the models; whoever waits for it keeps nobody else waiting.
+
+    Attributes:
+        under_way: chat -> its next reply, which all windows of the chat wait for; so a chat waits in line once.
+    """
 
     def __init__(self, chats: ChatStore, models: ChatModels, organiser: str):
         self.chats, self.models, self.organiser = chats, models, organiser
         self.thread = ThreadPoolExecutor(1, "models")
+        self.under_way: dict[int, asyncio.Future[ChatState]] = {}
 
     async def show(self, request: Request) -> Response:
         """Answer a person's link with the chat as it stands, or thanks; a message without a reply gets one first."""
@@ -60,7 +67,7 @@ class ChatPages:
         if chat is None:
             return page("chat_thanks.html")
         if chat.waits:
-            chat = await asyncio.get_running_loop().run_in_executor(self.thread, self.answered, chat)
+            chat = await self.reply_to(chat)
         plan = self.chats.plan
         return page(  # which gets no record that knows the model
             "chat.html",
@@ -76,6 +83,27 @@ class ChatPages:
             ratings=RATINGS if plan.rates_whole else (),
             longest=LONGEST,
         )
+
+    async def reply_to(self, chat: ChatState) -> ChatState:
+        """Return the chat with a reply, which is made although whoever asked for it may go.
+
+        Raises:
+            Refused: 503, where too many wait or the model fails; what the person said is kept.
+        """
+        reply = self.under_way.get(chat.number)
+        if reply is None:
+            if len(self.under_way) >= WAITING:
+                raise Refused(503, BUSY, {"Retry-After": "5"})
+            reply = asyncio.get_running_loop().run_in_executor(self.thread, self.answered, chat)
+            self.under_way[chat.number] = reply
+            reply.add_done_callback(lambda done: self.replied(chat.number, done))
+        return await asyncio.shield(reply)
+
+    def replied(self, number: int, done: "asyncio.Future[ChatState]") -> None:
+        """Take a chat out of the line; of a failure it is told who still waits, and nobody else asks for it."""
+        self.under_way.pop(number)
+        if not done.cancelled():
+            done.exception()
 
     def answered(self, chat: ChatState) -> ChatState:
         """Return the chat with a reply; this runs in the models' thread.
@@ -137,7 +165,7 @@ class ChatPages:
             ],
             people=people(store),
             conversations=self.chats.plan.conversations,
-            links=str(request.base_url).rstrip("/") + ANNOTATE_PATH,
+            links=ANNOTATE_PATH,
             ago=ago,
             display=display,
         )

@@ -24,6 +24,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.web.links import ANNOTATE_PATH
 from polyagents.serving import guard
+from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
 
 HERE, SHARED = Path(__file__).parent, Path(guard.__file__).parent  # the look is that of `polyagents serve`
 PAGES = Environment(
@@ -52,19 +53,24 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
         },
     )
     app.router.redirect_slashes = False
+    # People are told apart by their links, not by addresses: behind a proxy, or in one laboratory, all have the same.
+    app.state.of_people, app.state.of_strangers = Rate(REQUESTS_PER_MINUTE), Rate(REQUESTS_PER_MINUTE)
     return with_headers(app)
 
 
 def known_token(store: EvaluationStore, request: Request) -> str:
-    """Return the token of a link, if it is known.
+    """Return the token of a link, if it is known, and count the request.
 
     Raises:
         HTTPException: 404.
+        Refused: 429, one request too many of this link, or of this address with links that nobody has.
     """
     try:
         token = store.annotator(request.path_params["token"]).token
     except InputError as error:
+        count_stranger(request)
         raise HTTPException(404, str(error)) from error
+    guard.count(request.app.state.of_people, token, "")
     request.state.link = ANNOTATE_PATH + token
     return token
 
@@ -74,11 +80,22 @@ def check_organiser(request: Request, organiser: str) -> None:
 
     Raises:
         HTTPException: 404.
+        Refused: 429, one request too many of this address with links that nobody has.
     """
     if not hmac.compare_digest(request.path_params["token"].encode(), organiser.encode()):
+        count_stranger(request)
         raise HTTPException(
             404, "This is not the organiser's link; the command that serves these pages prints it when it starts."
         )
+
+
+def count_stranger(request: Request) -> None:
+    """Count a request with a link that nobody has.
+
+    Raises:
+        Refused: 429, one too many of this address.
+    """
+    guard.count(request.app.state.of_strangers, guard.address(request.scope), "")
 
 
 def page(template: str, status: int = 200, headers: Any = None, **values: Any) -> Response:

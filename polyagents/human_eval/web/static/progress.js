@@ -1,4 +1,4 @@
-// The organiser's page: fresh figures every few seconds, and a button to copy a link.
+// The organiser's page: fresh figures every few seconds, whole links, and a button to copy each.
 "use strict";
 
 const EVERY = 5000; // milliseconds
@@ -19,10 +19,11 @@ async function refresh() {
 
 function show(figures) {
   document.getElementById("figures").replaceWith(figures);
-  showButtons();
+  completeLinks();
 }
 
-function showButtons() {
+function completeLinks() {
+  document.querySelectorAll(".link input").forEach((link) => (link.value = new URL(link.value, location.href).href));
   document.querySelectorAll(".link button").forEach((button) => (button.hidden = false));
 }
 
@@ -36,5 +37,5 @@ document.addEventListener("click", (clicked) => {
   clicked.target.textContent = "Copied";
 });
 
-showButtons();
+completeLinks();
 setTimeout(refresh, EVERY);
