@@ -10,6 +10,7 @@ from polyagents.arguments import number, positive_int
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.json_files import json_number
 
 if TYPE_CHECKING:
     from polyagents.training.hard_negatives import Counts, Mined
@@ -123,8 +124,9 @@ def line_of(mined: "Mined") -> str:
 def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: int) -> None:
     """Print a JSON line with the counts; in words, and what to do next, on standard error."""
     means = {name: getattr(counts, name) / counts.examples for name in ("negatives", "gap", "dropped")}
-    line = {"examples": counts.examples, "skipped": skipped, "candidates": candidates}
-    line |= {name: round(mean, 4) for name, mean in means.items()} | {"random": counts.random, "short": counts.short}
+    line: dict[str, float | None] = {"examples": counts.examples, "skipped": skipped, "candidates": candidates}
+    line |= {name: json_number(round(mean, 4)) for name, mean in means.items()}
+    line |= {"random": counts.random, "short": counts.short}
     if counts.short:
         say(
             f"{counts.short:,} examples have fewer than {opt['negatives']} negatives: of the {candidates:,} "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser, add_precision_flag, positive_int
 from polyagents.files.context_lines import read_contexts
+from polyagents.files.json_files import json_number
 
 if TYPE_CHECKING:
     from polyagents.ranker import Candidates, Ranker
@@ -54,7 +55,11 @@ def run(opt: Mapping[str, Any]) -> None:
             matches = ranker.rank(context, candidates, shortlist)
         if second is not None:
             matches = second.rerank(context, matches, top_k)
-        found = [{"index": match.index, "text": match.text, "score": round(match.score, 4)} for match in matches]
+        scores = [json_number(round(match.score, 4)) for match in matches]  # null where the model gives no number
+        found = [
+            {"index": match.index, "text": match.text, "score": score}
+            for match, score in zip(matches, scores, strict=True)
+        ]
         print(json.dumps(line | {"candidates": found}, ensure_ascii=False), flush=True)
 
 

@@ -1,7 +1,8 @@
-"""JSON that others may have written: read whole and with the types that are expected, or refused."""
+"""JSON that others may have written, read whole and with the types that are expected, or refused; and its numbers."""
 
 import dataclasses
 import json
+import math
 import os
 import types
 from collections.abc import Mapping
@@ -12,6 +13,11 @@ LARGEST = 256 * 2**20  # bytes of a file. Chosen here: the largest vocabularies 
 TOO_DEEP = "it is nested too deeply"
 
 Fields = TypeVar("Fields")
+
+
+def json_number(value: float) -> float | None:
+    """A number as JSON has it: None, which is null there, for an infinity or not-a-number."""
+    return value if math.isfinite(value) else None
 
 
 def parse_json(text: str | bytes) -> Any:

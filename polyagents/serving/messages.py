@@ -1,10 +1,10 @@
 """What travels as JSON: requests, with what each field may be, and responses."""
 
-import math
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.batching import RankingResult
 from polyagents.serving.limits import (
@@ -109,7 +109,7 @@ class RankedCandidate(BaseModel):
     @classmethod
     def of(cls, match: Match) -> "RankedCandidate":
         """Convert a match of Python; JSON has no infinity."""
-        return cls(index=match.index, text=match.text, score=match.score if math.isfinite(match.score) else None)
+        return cls(index=match.index, text=match.text, score=json_number(match.score))
 
 
 class CandidateSource(BaseModel):
