@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import weakref
 from collections.abc import Iterator
 
 import filelock
@@ -40,3 +41,48 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
     except filelock.Timeout:
         say(f"{busy} by another process; waiting for it to end.")
         return lock.acquire()
+
+
+class HeldModel:
+    """A model file that this process alone trains, as long as the object lives or until the process ends.
+
+    The lock is a file beside it, `.M.lock`, which goes with the object.
+    """
+
+    def __init__(self, file: str):
+        path = os.path.join(os.path.dirname(file), f".{os.path.basename(file)}.lock")
+        lock = filelock.FileLock(path, thread_local=False)
+        try:
+            lock.acquire(timeout=PATIENCE)
+        except filelock.Timeout as error:
+            raise InputError(
+                f"{file} is being trained by another process; wait for it to end, or give another --model-file."
+            ) from error
+        weakref.finalize(self, let_go, lock, os.getpid())
+
+
+HELD: "weakref.WeakValueDictionary[str, HeldModel]" = weakref.WeakValueDictionary()
+PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
+
+
+def held_model(file: str) -> HeldModel | None:
+    """Be the only process that trains a model file; None where its folder is missing, or not ours to write to.
+
+    Raises:
+        InputError: another process trains it.
+    """
+    file = os.path.abspath(file)
+    if not os.path.isdir(os.path.dirname(file)):  # the lock would make it
+        return None
+    try:
+        return HELD.get(file) or HELD.setdefault(file, HeldModel(file))
+    except OSError:
+        return None
+
+
+def let_go(lock: filelock.BaseFileLock, process: int) -> None:
+    """Remove a lock's file, then release the lock; not in a child that the process has forked."""
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            os.remove(lock.lock_file)
+        lock.release()

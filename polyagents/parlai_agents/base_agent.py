@@ -12,6 +12,7 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import file_digest
+from polyagents.files.json_files import parse_json
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import initial_weights, train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
@@ -29,6 +30,9 @@ class BaseAgent(OptimisingAgent):
 
     architecture: str
     """The agent's public name: `polyagents:<architecture>`."""
+
+    progress: str | None = None
+    """What ParlAI's loop notes of a run, the content of .trainstats: the checkpoint holds it, too."""
 
     @staticmethod
     def dictionary_class() -> type[TextDictionary]:
@@ -53,13 +57,8 @@ class BaseAgent(OptimisingAgent):
         own word counts.
         """
         opt = super().upgrade_opt(opt_from_disk)
-        stale = ("datatype",) if cls._is_training_run(opt) else ()
+        stale = ("datatype",) if train_loop.is_training_run(opt) else ()
         return Opt({name: value for name, value in opt.items() if name not in stale} | {"force_fp16_tokens": False})
-
-    @staticmethod
-    def _is_training_run(opt: Opt) -> bool:
-        datatype = opt.get("datatype", "")
-        return not opt.get("interactive_mode") and "train" in datatype and "evalmode" not in datatype
 
     def _checked_start(self, opt: Opt) -> str | None:
         """The file that a model is to be loaded from, refused where it does not fit, before anything is built."""
@@ -67,7 +66,7 @@ class BaseAgent(OptimisingAgent):
         if file is None and opt.get("init_model"):
             raise InputError(f"There is no model at --init-model {opt['init_model']}.")
         if file is not None:
-            initial_weights.check(file, opt, self.architecture, self._is_training_run(opt))
+            initial_weights.check(file, opt, self.architecture, train_loop.is_training_run(opt))
         return file
 
     def _check_same_start(self, file: str | None, opt: Opt) -> None:
@@ -91,8 +90,11 @@ class BaseAgent(OptimisingAgent):
     def begin_run(self) -> None:
         """Prepare ParlAI's loop for a training run."""
         train_loop.patch()
-        if str(self.opt.get("init_model")).endswith(train_loop.CHECKPOINT):
+        start = str(self.opt.get("init_model"))
+        if start.endswith(train_loop.CHECKPOINT):
             self.opt["init_model"] = None  # M.opt would send every later command there
+        if start == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
+            train_loop.restore_progress(start, self.progress)
 
     @property
     def module(self) -> Any:
@@ -125,6 +127,8 @@ class BaseAgent(OptimisingAgent):
         state = self.state_dict()
         if self.opt.get("save_after_valid") and not path.endswith(train_loop.CHECKPOINT):
             state = {name: state[name] for name in ("model", "number_training_updates")}
+        elif self.progress is not None:
+            state["progress"] = self.progress
         model_file.write(path, state)
         saved = {name: value for name, value in self.opt.items() if name not in PROCESS_OPTIONS}
         with atomic_write(f"{path}.opt") as temporary:
@@ -141,6 +145,9 @@ class BaseAgent(OptimisingAgent):
                 self.scaler.load_state_dict(states["scaler"])
             if not 0 <= states.get("number_training_updates", 0) < 2**63:
                 raise ValueError("number_training_updates")
+            if "progress" in states and not isinstance(parse_json(states["progress"]), dict):
+                raise ValueError("progress")
+        self.progress = states.get("progress")
         return states
 
     def _read(self, path: str) -> dict[str, Any]:

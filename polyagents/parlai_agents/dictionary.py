@@ -9,12 +9,15 @@ from parlai.core.build_data import modelzoo_path
 from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
+from parlai.utils.distributed import is_primary_worker
 from transformers import PretrainedConfig, PreTrainedModel
 
 from polyagents.errors import InputError
+from polyagents.files.locks import held_model
 from polyagents.models.backbone import config_of, config_values
 from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_agents.initial_weights import backbone_file
+from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.pretrained import load_tokenizer
@@ -47,6 +50,7 @@ class TextDictionary(DictionaryAgent):
         self.observation = None
         self.tokenizer: RankingTokenizer | None = None
         self.backbone_config: dict[str, Any] | None = None
+        self._hold_model()
         self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
         file, backbone = opt.get("dict_file"), opt["backbone"]
         if opt.get("vocabulary") and not backbone.startswith(SCRATCH):
@@ -90,6 +94,12 @@ class TextDictionary(DictionaryAgent):
     def note_backbone(self, backbone: PreTrainedModel) -> None:
         """Keep the configuration of a backbone, which the dictionary file holds."""
         self.backbone_config = config_values(backbone)
+
+    def _hold_model(self) -> None:
+        """Keep other trainings from the same model file: the dictionary is the first of what a training writes."""
+        file = self.opt.get("model_file")
+        if file and is_training_run(self.opt) and is_primary_worker():
+            self.held_model = held_model(file)
 
     def _take(self, tokenizer: RankingTokenizer) -> None:
         self.tokenizer = tokenizer
@@ -170,6 +180,7 @@ class TextDictionary(DictionaryAgent):
             self._learn()
         made_for = {name: self.opt.get(name) for name in ("backbone", "vocabulary", "task")}
         DictionaryFile(self.ready, self.backbone_config, made_for).write(filename or self.opt["dict_file"])
+        self._hold_model()  # its folder may have been missing
 
     def load(self, filename: str) -> None:
         """Read what `save` wrote, or ParlAI's own `bpe` dictionary."""

@@ -15,7 +15,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.parlai_agents import flags, initial_weights
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TaskReader
-from polyagents.parlai_agents.train_loop import CHECKPOINT
+from polyagents.parlai_agents.train_loop import CHECKPOINT, is_training_run
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.ranking.ranking_model import RankingModel
@@ -42,7 +42,7 @@ class ModelAgent(BaseAgent):
         model = initial_weights.decide_flags(file, opt, self.architecture)
         flags.check_not_reserved(opt)
         alone = opt.get("batchsize", 1) == 1 and num_workers() == 1
-        if self._is_training_run(opt) and alone and opt["candidates"] == "batch":
+        if is_training_run(opt) and alone and opt["candidates"] == "batch":
             raise InputError(
                 "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
                 "--batchsize (the paper: 512 on ConvAI2, 256 elsewhere), or --candidates inline."
@@ -54,7 +54,7 @@ class ModelAgent(BaseAgent):
         file, _ = self._get_init_model(self.opt, None)
         if self.opt.get("seed") is not None:  # ParlAI seeds only after the model is made
             torch.manual_seed(self.opt["seed"])
-        settings, training = settings_of(self.architecture, self.opt), self._is_training_run(self.opt)
+        settings, training = settings_of(self.architecture, self.opt), is_training_run(self.opt)
         config, weights = initial_weights.backbone_of(self.opt, self.dict, self.parlai_model, file is not None)
         encoder = build_encoder(settings, self.dict.ready, training, config, weights)
         self.dict.note_backbone(encoder.backbone)

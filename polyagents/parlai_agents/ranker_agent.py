@@ -37,6 +37,7 @@ from polyagents.parlai_agents.optimising import refused_where_damaged
 from polyagents.parlai_agents.ranking_examples import Examples
 from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics, training_metrics
 from polyagents.parlai_agents.task_labels import write_task_candidates
+from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
 from polyagents.training.distillation import Distillation, load_teacher
@@ -67,7 +68,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         self.parlai_model = self._decide_start(opt) if shared is None else None
         self.recall_at = flags.read_recall_at(opt)
-        training = self._is_training_run(opt)
+        training = is_training_run(opt)
         self.phase = {"training": training} if shared is None else shared["phase"]
         if shared is not None:
             self.ranking = shared["ranking"]
@@ -115,14 +116,14 @@ class RankerAgent(ModelAgent, ObservingAgent):
             self.fixed_candidates_path = located(path, self.opt.get("datapath"))
             self.fixed = FixedCandidates(self.fixed_candidates_path, self.ranking, self._encode_file)
             # What is wrong with the file is said now, and the first message of a chat need not wait.
-            _ = self.fixed.listed if self._is_training_run(self.opt) else self.fixed.texts
+            _ = self.fixed.listed if is_training_run(self.opt) else self.fixed.texts
 
     def _encode_file(self, path: str) -> EncodedCandidates:
         """Candidates with their vectors, kept beside the model file while the weights do not change any more."""
         assert isinstance(self.ranking, TwoTowerModel)
         file = self.opt.get("model_file")
         writable = file and os.access(os.path.dirname(os.path.abspath(file)), os.W_OK)
-        if self._is_training_run(self.opt) or not writable:
+        if is_training_run(self.opt) or not writable:
             return InMemoryCandidates.encode(read_candidates(path), self.ranking.encode_texts)
         folder = f"{file}.{os.path.splitext(os.path.basename(path))[0]}.index"
         before = Manifest.read(folder)  # build_index may have been there, and asked for less

@@ -1,14 +1,17 @@
 """ParlAI's training loop, so that a killed run goes on where it was and never leaves half a file.
 
 A model in training is two files: M, the weights that did best so far, and M.checkpoint, the last state with the
-optimiser's, from which the same command goes on. Each has a .opt, a .dict and a .trainstats beside it.
+optimiser's, from which the same command goes on. Each has a .opt, a .dict and a .trainstats beside it; what
+M.checkpoint.trainstats says is in M.checkpoint, too, as a run may be killed between the two.
 """
 
 import contextlib
 import functools
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from parlai.core.opt import Opt
 from parlai.scripts import build_dict, train_model
@@ -17,9 +20,21 @@ from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
 from polyagents.errors import NoTestSplit
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import write_text
+from polyagents.files.json_files import parse_json, read_json
+from polyagents.training import distributed
 
 CHECKPOINT = ".checkpoint"
+UPDATES = "train_steps"  # ParlAI's name in .trainstats
+
+Progress = Callable[[TrainLoop], str]
+"""A loop -> what its .trainstats are to hold."""
+
+
+def is_training_run(opt: Opt) -> bool:
+    """Whether an agent with these options is to be trained."""
+    datatype = opt.get("datatype", "")
+    return not opt.get("interactive_mode") and "train" in datatype and "evalmode" not in datatype
 
 
 def patch() -> None:
@@ -28,8 +43,9 @@ def patch() -> None:
         return
     TrainLoop.of_polyagents = True
     TrainLoop.train_steps = after_resuming(TrainLoop.train_steps)
-    TrainLoop.save_model = with_checkpoint(TrainLoop.save_model)
-    TrainLoop._save_train_stats = whole_or_not_at_all(TrainLoop._save_train_stats)
+    progress = functools.partial(progress_of, TrainLoop._save_train_stats)
+    TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
+    TrainLoop._save_train_stats = whole_or_not_at_all(progress)
 
 
 def patch_for_all_agents() -> None:
@@ -122,10 +138,11 @@ def validate_once_more(loop: TrainLoop) -> None:
         loop.validate()
 
 
-def with_checkpoint(save_model: Any) -> Any:
+def with_checkpoint(save_model: Any, progress: Progress) -> Any:
     """A run that never validated saves M at its end, and like the others leaves a checkpoint to go on from."""
 
     def patched(self: Any, suffix: str | None = None) -> None:
+        self.agent.progress = progress(self)
         save_model(self, suffix)
         if suffix is None and not self.valid_reports and self.opt.get("save_after_valid"):
             save_model(self, CHECKPOINT)
@@ -133,22 +150,44 @@ def with_checkpoint(save_model: Any) -> Any:
     return patched
 
 
-def whole_or_not_at_all(save_train_stats: Any) -> Any:
+def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
+    """What ParlAI's `_save_train_stats` writes to a file, as a text."""
+    written = io.StringIO()
+    with mock.patch.object(train_model, "PathManager") as files:
+        files.open.return_value = contextlib.nullcontext(written)
+        save_train_stats(loop)
+    return written.getvalue()
+
+
+def whole_or_not_at_all(progress: Progress) -> Any:
     """The .trainstats are JSON that a resumed run cannot do without; ParlAI writes over the last ones."""
 
     def patched(self: Any, suffix: str | None = None) -> None:
         file = self.opt.get("model_file")
-        if not file or not is_primary_worker():
-            return
-        end = f"{suffix or ''}.trainstats"
-        with atomic_write(f"{file}{end}") as temporary:
-            self.opt["model_file"] = temporary
-            try:
-                save_train_stats(self, None)
-                os.replace(f"{temporary}.trainstats", temporary)
-            finally:
-                self.opt["model_file"] = file
-                with contextlib.suppress(OSError):
-                    os.remove(f"{temporary}.trainstats")
+        if file and is_primary_worker():
+            write_text(f"{file}{suffix or ''}.trainstats", progress(self))
 
     return patched
+
+
+def restore_progress(checkpoint: str, progress: str | None) -> None:
+    """Have the .trainstats of a checkpoint be of as many updates as the checkpoint, before ParlAI's loop reads them.
+
+    Args:
+        checkpoint: the file from which a run goes on.
+        progress: what it holds; None where an earlier version wrote it.
+    """
+    if progress is not None and is_primary_worker():
+        path = f"{checkpoint}.trainstats"
+        if updates_in(path) != parse_json(progress).get(UPDATES):
+            write_text(path, progress)
+    distributed.gathered(None)  # nobody reads them before
+
+
+def updates_in(path: str) -> int | None:
+    """How many updates .trainstats are of; None where there are none, or they are damaged."""
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        return None
+    return found.get(UPDATES) if isinstance(found, dict) else None

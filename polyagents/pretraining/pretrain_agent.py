@@ -89,7 +89,7 @@ class PretrainAgent(PlanningAgent):
         return parser
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
-        training = self._is_training_run(opt)
+        training = train_loop.is_training_run(opt)
         self._check(opt, training)
         start, file = self._checked_start(opt), opt.get("model_file")
         self._check_same_start(start, opt)
@@ -145,7 +145,7 @@ class PretrainAgent(PlanningAgent):
 
     def build_model(self) -> PretrainModel:
         """TorchAgent: the backbone with its heads; weights unless a model file brings them."""
-        training, has_file = self._is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is not None
+        training, has_file = train_loop.is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is not None
         torch.manual_seed(self.seed)
         config, weights = initial_weights.backbone_of(self.opt, self.dict, None, has_file)
         vocabulary = vocabulary_of(self.dict.ready)

@@ -15,6 +15,7 @@ from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.errors import InputError
 from polyagents.parlai_agents.task_reader import Position, TaskReader
+from polyagents.parlai_agents.train_loop import is_training_run
 
 WINDOW = 8_192  # messages; twenty updates of 32,000 tokens, and padding of a hundredth (docs/pretraining.md)
 
@@ -25,7 +26,7 @@ class PretrainWorld(World):
     def __init__(self, opt: Opt, agent: Any):
         super().__init__(opt, [agent])
         self.agent = agent
-        self.is_training = agent._is_training_run(opt)
+        self.is_training = is_training_run(opt)
         self.before_the_end: Callable[[], None] | None = None  # of the loop that trains in it (train_loop.py)
         self._open()
 

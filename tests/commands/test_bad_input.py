@@ -23,8 +23,9 @@ def sentences(error):
 
 
 def files(folder):
-    """Name and content of every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Name and content of every file below a folder; but a training's lock, which goes with its process or object."""
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".lock"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 @pytest.fixture(scope="module")

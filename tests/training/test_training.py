@@ -1,9 +1,11 @@
 """Training that meets trouble: losses that are no numbers, kills, full disks; and what its files hold."""
 
 import errno
+import gc
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +32,7 @@ from safetensors import safe_open
 
 from polyagents import Ranker
 from polyagents.errors import InputError
-from polyagents.files import model_file
+from polyagents.files import locks, model_file
 from polyagents.parlai_agents import ranker_agent
 
 
@@ -222,3 +224,70 @@ def test_examples_read_by_other_processes(tmp_path):
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "M.trainstats").read_text())["train_steps"] == 2
+
+
+# ---- one training of a model file at a time --------------------------------------------------------------------------
+
+HOLD = """
+import sys
+from polyagents.files.locks import held_model
+held = held_model(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Another process that trains tmp_path / "M"."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "M"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.stdin.close()
+
+
+def test_a_second_training_of_a_model_file_is_refused(elsewhere, tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "PATIENCE", 0)
+    with pytest.raises(InputError, match="M is being trained by another process"):
+        train("bi", tmp_path / "M", "-t", SAMPLE, "--max-train-steps", 1)
+    assert [path.name for path in tmp_path.iterdir()] == [".M.lock"]
+
+
+def test_the_lock_of_a_training_goes_with_it(elsewhere, tmp_path):
+    elsewhere.kill()
+    elsewhere.wait()
+    first, second = locks.held_model(str(tmp_path / "M")), locks.held_model(str(tmp_path / "x" / ".." / "M"))
+    assert first is second and (tmp_path / ".M.lock").exists()  # one process, however many agents
+    child = os.fork()
+    if not child:
+        del first, second
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / ".M.lock").exists()
+    del first, second
+    assert not list(tmp_path.iterdir()) and locks.held_model(str(tmp_path / "missing" / "M")) is None
+
+
+# ---- what a checkpoint knows of its run ------------------------------------------------------------------------------
+
+
+def test_a_run_killed_between_checkpoint_and_trainstats_makes_as_many_updates(ordered, tmp_path):
+    flags = (*ordered, "--validation-every-n-steps", 2, "--validation-max-exs", 8, "--max-train-steps")
+    (tmp_path / "run").mkdir()
+    train("bi", tmp_path / "run" / "M", *flags, 2)
+    old = (tmp_path / "run" / "M.checkpoint.trainstats").read_text()
+    train("bi", tmp_path / "run" / "M", *flags, 6)
+    ends = []
+    for number, left in enumerate(("undisturbed", old, old[:50], None)):
+        folder = shutil.copytree(tmp_path / "run", tmp_path / str(number))
+        stats = folder / "M.checkpoint.trainstats"
+        if left != "undisturbed":
+            stats.unlink() if left is None else stats.write_text(left)
+        train("bi", folder / "M", *flags, 10)
+        found = json.loads(stats.read_text())
+        assert found["train_steps"] == weights(f"{folder}/M.checkpoint")["number_training_updates"] > 6
+        ends.append((found["train_steps"], [report["loss"] for report in found["valid_reports"]]))
+    assert ends == ends[:1] * 4
