@@ -1,10 +1,12 @@
 """Human evaluation without the pages: conversations, import and export, pairs, and the store that they end up in."""
 
+import contextlib
 import itertools
 import json
 import multiprocessing
 import os
 import random
+import sqlite3
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,7 @@ import postgres
 import pytest
 import yaml
 from commands import SAMPLE, run
-from evaluation import human_eval
+from evaluation import evaluation, human_eval
 from parlai.utils.conversations import Conversations
 from parlai.utils.misc import str_to_msg
 
@@ -778,6 +780,46 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
     for name in (" ", "x" * 201):
         with pytest.raises(InputError, match="name is empty or too long"):
             EvaluationStore(str(tmp_path / "x.db")).invite(["Ann", name])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TABLE customers (name)",
+        "CREATE TABLE pairs (number, name)",
+        'CREATE TABLE "a b" (x); PRAGMA journal_mode = WAL',
+    ],
+)
+def test_the_database_of_another_program_is_not_written_to(made, ends_with_2, tmp_path):
+    file = tmp_path / "theirs.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.executescript(made)
+    before = file.read_bytes()
+    (line,) = ends_with_2("human_eval", "invite", "Ann", "--database", file)
+    assert "belongs to another program" in line and "none of ours" in line
+    assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_damaged_page_is_one_sentence(tmp_path):
+    """Each page in turn, with bytes that mean nothing, or that happen to."""
+    store, _ = evaluation(str(tmp_path / "s.db"), pairs=40, annotators=("Ann", "Bob"))
+    token = store.invite(["Ann"])[0].token
+    judge_all(store, token)
+    store.close()
+    whole, draw = (tmp_path / "s.db").read_bytes(), random.Random(0)
+    for page in range(len(whole) // 4096):
+        for count in (1, 40, 4096):
+            damaged = bytearray(whole)
+            for place in draw.sample(range(4096 * page, 4096 * (page + 1)), count):
+                damaged[place] = draw.randrange(256)
+            (tmp_path / "d.db").write_bytes(damaged)
+            try:
+                store = EvaluationStore(str(tmp_path / "d.db"))
+                store.conversations(), store.pairs(), store.judgements(), store.progress(), store.next_assignment(token)
+                assert count < 4096  # SQLite has no checksums: a byte of a text, or of free space, says nothing
+            except InputError as error:
+                assert "\n" not in str(error)
+            store.close()
 
 
 # ---- many at once --------------------------------------------------------------------------------------------------

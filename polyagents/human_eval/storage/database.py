@@ -3,17 +3,23 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Session
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
+from polyagents.human_eval.storage.sqlite_file import objection
 
 WAIT = 60  # seconds that a writer waits for others; a write takes milliseconds
 LOCK = 1_903_017  # the number of our advisory lock in PostgreSQL: any, as long as every version of this file has it
 POSSIBLE = "give the file of an SQLite database, or postgresql://USER:PASSWORD@HOST/NAME"
+
+
+class StorageFault(InputError):
+    """The database fails while it is in use: its disk is full, a page of it is damaged, its server is gone."""
 
 
 class Database:
@@ -31,10 +37,14 @@ class Database:
             tables: the base class of what is stored.
 
         Raises:
-            InputError: it cannot be opened, or is no database.
+            InputError: it cannot be opened, is no database, damaged, or another program's.
         """
         place = parsed(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)
+        if is_sqlite(place):
+            columns = {table.name: {column.name for column in table.columns} for table in tables.metadata.sorted_tables}
+            if wrong := objection(str(self.name), columns):
+                raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
         try:
             engine = sqlite(place) if is_sqlite(place) else postgresql(place)
             self.writer = engine.execution_options(begin="BEGIN IMMEDIATE")
@@ -48,16 +58,39 @@ class Database:
 
     @contextmanager
     def atomic_write(self) -> Iterator[Session]:
-        """Open a session that is committed as a whole at its end, or not at all; nobody else writes meanwhile."""
-        with Session(self.writer) as session, session.begin():
+        """Open a session that is committed as a whole at its end, or not at all; nobody else writes meanwhile.
+
+        Raises:
+            StorageFault: the database fails; nothing is written.
+        """
+        with self.faults(), Session(self.writer) as session, session.begin():
             lock(session.connection())
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a session that sees one state of the database, whoever writes meanwhile."""
-        with Session(self.reader) as session:
+        """Open a session that sees one state of the database, whoever writes meanwhile.
+
+        Raises:
+            StorageFault: the database fails.
+        """
+        with self.faults(), Session(self.reader) as session:
             yield session
+
+    @contextmanager
+    def faults(self) -> Iterator[None]:
+        """Say in one sentence what a database fails with.
+
+        Raises:
+            StorageFault: it fails.
+        """
+        try:
+            yield
+        except (DBAPIError, JSONDecodeError, UnicodeDecodeError) as error:  # the last two of damaged rows
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            raise StorageFault(
+                f"The database {self.name} failed ({first_line(cause)}); what was stored before is kept."
+            ) from error
 
     def close(self) -> None:
         """Close all connections."""

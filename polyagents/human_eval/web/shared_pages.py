@@ -5,6 +5,7 @@ page names it to another site, and nothing is kept in caches.
 """
 
 import hmac
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from polyagents.console import duration
 from polyagents.errors import InputError
+from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.web.links import ANNOTATE_PATH
 from polyagents.serving import guard
@@ -33,6 +35,7 @@ PAGES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+FAILED = "This did not work here; try again in a while."
 POLICY = "Content-Security-Policy"
 HEADERS = guard.HEADERS | {POLICY: guard.HEADERS[POLICY].replace("form-action 'none'", "form-action 'self'")}
 
@@ -48,8 +51,8 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
             HTTPException: lambda request, error: sorry(request, error.status_code, error.detail, error.headers),
             guard.Refused: lambda request, error: sorry(request, error.status, error.sentence, error.headers),
             InputError: lambda request, error: sorry(request, 422, str(error)),
-            # Is raised again once it is answered, and uvicorn logs it.
-            Exception: lambda request, _: sorry(request, 500, "This did not work here; try again in a while."),
+            StorageFault: failed,
+            Exception: lambda request, _: sorry(request, 500, FAILED),  # raised again once answered; uvicorn logs it
         },
     )
     app.router.redirect_slashes = False
@@ -96,6 +99,12 @@ def count_stranger(request: Request) -> None:
         Refused: 429, one too many of this address.
     """
     guard.count(request.app.state.of_strangers, guard.address(request.scope), "")
+
+
+def failed(request: Request, error: Exception) -> Response:
+    """Render the page for people who cannot mend a database; the organiser finds the reason in the log."""
+    logging.getLogger("uvicorn.error").error("%s", error)
+    return sorry(request, 503, FAILED, {"Retry-After": "10"})
 
 
 def page(template: str, status: int = 200, headers: Any = None, **values: Any) -> Response:

@@ -1,0 +1,38 @@
+"""The file of an SQLite database, looked at before anything writes to it: it may be damaged, or another program's."""
+
+import os
+import sqlite3
+from collections.abc import Mapping, Set
+from contextlib import closing
+from pathlib import Path
+
+
+def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
+    """Return what is wrong with a file that is to be a database of ours; None where nothing is, or there is no file.
+
+    Nothing is written to the file, nor is a missing one made.
+
+    Args:
+        path: of the file.
+        tables: ours, with the columns of each.
+    """
+    if not os.path.exists(path) or not os.path.getsize(path):
+        return None
+    # Where nobody has it open, SQLite would leave files of its own beside it.
+    how = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?{how}", uri=True)) as connection:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                return f"it is damaged: {' '.join(found.split())}"
+            there = connection.execute(
+                "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
+                "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
+            ).fetchall()
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second of a message that names what it has read
+        return str(error)
+    for table in {table for table, _ in there}:
+        if not tables.get(table, frozenset("?")) <= {column for name, column in there if name == table}:
+            return f"it belongs to another program, whose table {table} is none of ours"
+    return None
