@@ -11,6 +11,7 @@ from sentencex import segment as split_into_sentences
 from polyagents.files.hashing import text_key, utf8
 
 from .page import Page
+from .time_limit import TooSlow, time_limit
 from .wikitext import paragraphs
 
 # Bytes of UTF-8, chosen here: below are headings, entries of lists and half sentences. Bytes, not words: a Chinese
@@ -70,12 +71,15 @@ def example_of(page: Page, seed: int) -> WikiExample | str:
     if not page.text.strip():
         return "empty"
     try:
-        found, is_disambiguation = text_of(page)
+        with time_limit():
+            found, is_disambiguation = text_of(page)
+            lines = () if is_disambiguation else found
+            parts = [part for line in lines for part in sentences(line, page.site.language)]
     except (ParserError, RecursionError):
         return "unreadable"
-    if is_disambiguation:
-        return "disambiguations"
-    return split(page, [part for line in found for part in sentences(line, page.site.language)], seed)
+    except TooSlow:
+        return "too_slow"
+    return "disambiguations" if is_disambiguation else split(page, parts, seed)
 
 
 def text_of(page: Page) -> tuple[list[str], bool]:

@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ from polyagents.tasks.streaming import source
 from polyagents.tasks.streaming.order import Order, some_others
 from polyagents.tasks.streaming.source import Place, Source
 from polyagents.tasks.wiki_search import parallel_reading as reading
-from polyagents.tasks.wiki_search import parts, splitting
-from polyagents.tasks.wiki_search.example import WikiExample, example_of
+from polyagents.tasks.wiki_search import parts, splitting, time_limit
+from polyagents.tasks.wiki_search.example import WikiExample, example_of, examples_of
 from polyagents.tasks.wiki_search.page import Page, Site
 from polyagents.tasks.wiki_search.pages import open_source, pages_of
 from polyagents.tasks.wiki_search.wikitext import paragraphs
@@ -267,6 +268,19 @@ def test_reading_goes_on_from_the_place_after_any_page(packed, chunk, tmp_path, 
     assert len(every) in (9, 9 + len(wiki_dump.SPECIAL) + 3)
     for number, (_, place) in enumerate(every):
         assert list(pages_of(Source([str(tmp_path / "source")]), place)) == every[number + 1 :]
+
+
+@pytest.mark.parametrize("unclosed", ["[http://a ", "{{a|b=", "[[File:a|", "<ref>"])
+def test_a_page_that_keeps_the_parser_busy_is_left_out_and_counted(unclosed, monkeypatch):
+    """The limit is a moment here; of 20,000 of them a page takes 40 seconds, and more."""
+    monkeypatch.setattr(time_limit, "SECONDS", 0.02)
+    pages = [Page(str(number), "A", text, SITE, True) for number, text in enumerate((unclosed * 20_000, "A b."))]
+    before = signal.getsignal(signal.SIGVTALRM)
+    for _ in range(2):
+        assert examples_of(pages, 0)[1] == {"pages": 2, "too_slow": 1, "short": 1}
+    assert signal.getsignal(signal.SIGVTALRM) is before and signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+    with ThreadPoolExecutor(1) as thread:  # which can have no limit
+        assert thread.submit(examples_of, pages[1:], 0).result()[1]["short"] == 1
 
 
 # ---- builds that are stopped -----------------------------------------------------------------------------------------
