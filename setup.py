@@ -77,7 +77,8 @@ DEV = [
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
-    "hypothesis>=6.170",  # draws hostile files in tests
+    "hypothesis>=6.170",  # draws hostile files and command lines in tests
+    "schemathesis>=4.32",  # draws requests to both servers from their descriptions
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
     "mypy>=2.4",

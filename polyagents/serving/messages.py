@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
@@ -22,6 +22,11 @@ def characters(text: str) -> str:
     return text
 
 
+def whole(number: Any) -> Any:
+    """Take 1.0 for 1, which are one number in JSON and its schemas; everything else stays as it is."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
 def short_enough(context: str | list[str]) -> str | list[str]:
     """Refuse a context beyond the limit."""
     if sum(map(len, [context] if isinstance(context, str) else context)) > CONTEXT_CHARACTERS:
@@ -36,9 +41,14 @@ def not_blank(context: str | list[str]) -> str | list[str]:
     return context
 
 
+NOT_BLANK = {"pattern": r"\S"}  # what clients are told of it; lists have no such word for their last item
 Text = Annotated[str, AfterValidator(characters)]
 Turns = Annotated[list[Text], Field(min_length=1, max_length=TURNS), AfterValidator(short_enough)]
-TopK = Annotated[int, Field(ge=1, le=TOP_K, description=f"a whole number from 1 to {TOP_K}: how many to return")]
+TopK = Annotated[
+    int,
+    Field(ge=1, le=TOP_K, description=f"a whole number from 1 to {TOP_K}: how many to return"),
+    BeforeValidator(whole),  # after the limits, which a schema would lose
+]
 
 
 class Request(BaseModel):
@@ -51,7 +61,12 @@ class RankRequest(Request):
     """Rank candidates for a context."""
 
     context: Annotated[
-        Annotated[Text, AfterValidator(short_enough)] | Turns,
+        Annotated[
+            Text,
+            AfterValidator(short_enough),
+            Field(json_schema_extra={"maxLength": CONTEXT_CHARACTERS, **NOT_BLANK}),
+        ]
+        | Turns,
         AfterValidator(not_blank),
         Field(
             description=f"a text, or a list of 1 to {TURNS} turns, oldest first and persona lines before them; not "

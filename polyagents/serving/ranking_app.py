@@ -31,9 +31,12 @@ PAGES = Environment(
     loader=FileSystemLoader(HERE / "templates"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
 )
 PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The body is not JSON, or did not come whole"},
     401: {"model": Problem, "description": "The token is missing or wrong"},
+    403: {"model": Problem, "description": "Another site's page asks, or without a token a name but this machine's"},
+    408: {"model": Problem, "description": "The body did not arrive in time"},
     413: {"model": Problem, "description": "The body is too large"},
-    415: {"model": Problem, "description": "The body is not JSON"},
+    415: {"model": Problem, "description": "The body is not said to be JSON"},
     422: {"model": Problem, "description": "A field is not what it must be"},
     429: {"model": Problem, "description": "Too many requests of this client; Retry-After says when to come again"},
     500: {"model": Problem, "description": "The model failed"},

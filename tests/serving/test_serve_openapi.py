@@ -1,0 +1,56 @@
+"""Requests drawn from /openapi.json, by schemathesis: the server answers each as the description says."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from test_serve import REPLIES, Stand
+from web import running
+
+from polyagents import Match
+from polyagents.serving.limits import CONTEXT_CHARACTERS
+from polyagents.serving.ranking_app import create_app
+
+
+def rank(contexts, candidates, top_k):
+    """A model that finds the first candidates best."""
+    matches = [Match(place, text, 1.0 - place) for place, text in enumerate(candidates or REPLIES)]
+    return [(matches[:top_k], True) for _ in contexts]
+
+
+@pytest.fixture(scope="module")
+def description():
+    """/openapi.json of a running server that has no limit of its own to requests."""
+    with running(create_app(Stand(rank), per_minute=10**9)) as url:
+        yield schemathesis.openapi.from_url(f"{url}/openapi.json")
+
+
+def cannot_be_described(body):
+    """Whether a request is refused for what JSON Schema has no words for: a blank last turn, or the turns' sum."""
+    for name in ("context", "history", "persona"):
+        turns = body.get(name, ["-"])
+        turns = [turns] if isinstance(turns, str) else turns
+        if sum(map(len, turns)) > CONTEXT_CHARACTERS or (name != "persona" and not turns[-1].strip()):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("examples", [40, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize("path", ["/rank", "/chat"])
+def test_every_answer_is_as_described(path, mode, examples, description):
+    statuses = set()
+
+    @settings(max_examples=examples, derandomize=True, deadline=None, database=None,
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(description[path]["POST"].as_strategy(generation_mode=mode))
+    def check(case):
+        response = case.call()
+        statuses.add(response.status_code)
+        case.validate_response(response, excluded_checks=[positive_data_acceptance])
+        if mode is GenerationMode.POSITIVE and response.status_code != 200:
+            assert response.status_code == 422 and cannot_be_described(case.body)
+
+    check()
+    assert statuses <= ({200, 422} if mode is GenerationMode.POSITIVE else {400, 415, 422})
