@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.serving.limits import BODY_BYTES, BODY_SECONDS, Rate
@@ -71,23 +71,8 @@ class Guard:
             return
         if by_link and self.secret:
             more["Set-Cookie"] = f"{COOKIE}={self.secret.decode()}; Path=/; HttpOnly; SameSite=Strict"
-        await self.pass_on(scope, receive, answer)
-
-    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application answer; where the server ends before it has, say so."""
-        begun = False
-
-        async def noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self.app(scope, receive, noted)
-        except asyncio.CancelledError:  # SIGTERM, and the time for requests under way is over
-            if not begun:
-                ended = JSONResponse({"error": "The server is ending; ask again when it is back."}, 503)
-                await ended(scope, receive, send)
+        ended = JSONResponse({"error": "The server is ending; ask again when it is back."}, 503)
+        await answer_or(ended, self.app, scope, receive, answer)
 
     def check(self, scope: Scope) -> bool:
         """Refuse a request of the wrong host, one too many, or one without the token; else whether a link brought it.
@@ -134,6 +119,22 @@ class Guard:
             given += [self.digest(link.encode("utf-8")) for link in links]
             return given, bool(links)
         return given, False
+
+
+async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Let an application answer; where the server ends before it has begun to, send `ended`."""
+    begun = False
+
+    async def noted(message: Message) -> None:
+        nonlocal begun
+        begun = True
+        await send(message)
+
+    try:
+        await app(scope, receive, noted)
+    except asyncio.CancelledError:  # SIGTERM, and the time for requests under way is over
+        if not begun:
+            await ended(scope, receive, send)
 
 
 def count(rate: Rate, client: str, instead: str = ", or start the server with more --requests-per-minute") -> None:

@@ -23,7 +23,7 @@ def listening(host: str, port: int) -> socket.socket:
         opened = socket.socket(family, kind, protocol)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(where)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # the last of a name that none can be
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{host}, port {port} cannot be served ({reason}); give another --port or --host.") from error
     return opened

@@ -19,6 +19,7 @@ from web import raw, running
 from polyagents import Match, Ranker
 from polyagents.commands.serve import token_of, write_replies_of_task
 from polyagents.errors import InputError
+from polyagents.human_eval.web.shared_pages import with_headers
 from polyagents.serving import limits, patient_protocol, ranking_app
 from polyagents.serving.batching import Batcher, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
@@ -606,7 +607,8 @@ def test_what_a_client_has_given_up_is_not_waited_for():
     assert asyncio.run(ask()) == (499, True)
 
 
-def test_a_server_that_ends_says_so():
+@pytest.mark.parametrize("around", [lambda app: Guard(app, None, 60), with_headers], ids=["serve", "human_eval"])
+def test_a_server_that_ends_says_so(around):
     never = asyncio.Event()
 
     async def app(scope, receive, send):
@@ -625,7 +627,7 @@ def test_a_server_that_ends_says_so():
             "headers": [(b"host", b"localhost")],
             "query_string": b"",
         }
-        task = asyncio.create_task(Guard(app, None, 60)(scope, None, send))
+        task = asyncio.create_task(around(app)(scope, None, send))
         await asyncio.sleep(0)
         task.cancel()
         await task

@@ -128,9 +128,13 @@ def ago(moment: str | None) -> str:
 
 
 def with_headers(app: ASGIApp) -> ASGIApp:
-    """Make an application whose responses have HEADERS."""
+    """Make an application whose responses have HEADERS, and which says so where the server ends before one."""
+    ended = page("sorry.html", 503, sentence="The server is ending; open your link again when it is back.", link=None)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        await app(scope, receive, guard.with_headers(send, HEADERS))
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        await guard.answer_or(ended, app, scope, receive, guard.with_headers(send, HEADERS))
 
     return wrapped
