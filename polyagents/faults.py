@@ -1,7 +1,7 @@
 """Which exceptions are the user's to correct, and the sentence that says how."""
 
+import errno
 import importlib.util
-import re
 
 from polyagents.errors import InputError
 
@@ -33,6 +33,9 @@ OF_PARLAI = {
     "please specify either a model_file or dict_file": "Training needs --model-file M, where the model is written.",
 }
 
+# What a disk refuses anywhere, and no command can foresee.
+OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
+
 
 def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     """The sentence of an error that the user can correct; None for all others.
@@ -47,19 +50,15 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     for said, sentence in OF_PARLAI.items():
         if isinstance(error, RuntimeError) and said in str(error):
             return sentence
+    if isinstance(error, OSError) and error.errno in OF_DISKS:
+        return f"{error.filename or 'A file'} cannot be used ({error.strerror}); what was finished before is kept."
     if isinstance(error, ModuleNotFoundError):
         return missing_module(error.name or "", extra)
     return str(error) if isinstance(error, InputError) else None
 
 
 def missing_module(name: str, extra: str | None) -> str | None:
-    """What to install for a module that could not be imported, or which name was wrong; None where neither is known."""
-    task = re.match(r"(?:parlai|polyagents)\.tasks\.([^.]+)", name)
-    if task:
-        return (
-            f"There is no task {task.group(1)}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for your "
-            f"own text fromfile:parlaiformat with --fromfile-datapath."
-        )
+    """What to install for a module that could not be imported; None where that is not known."""
     module = name.split(".")[0]
     if module == "parlai" and not parlai_is_installed():
         return f"This needs ParlAI, which is not installed: {INSTALL_PARLAI}"

@@ -10,11 +10,10 @@ from typing import Any, BinaryIO
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write
 from polyagents.files.json_files import parse_json
+from polyagents.files.tensors import write_tensors
 
 FORMAT = "polyagents-model-1"
 
@@ -25,8 +24,7 @@ def write(path: str, state: dict[str, Any]) -> None:
     tensors = dict(weights)
     rest = {name: taken_out(value, name, tensors) for name, value in state.items() if name != "model"}
     metadata = {"format": FORMAT, "same": json.dumps(same), "state": json.dumps(rest)}
-    with atomic_write(path) as temporary:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+    write_tensors(path, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
 
 
 def read(path: str) -> dict[str, Any]:

@@ -1,10 +1,37 @@
-"""Tensors of a file that somebody else may have written: each must be what the model that takes them over says."""
+"""Tensors in files: written whole or not at all, and, where somebody else may have written them, checked.
+
+Each must be what the model that takes them over says.
+"""
 
 import math
+import os
+import shutil
 from collections.abc import Iterable, Mapping
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
+
+from polyagents.files.atomic import atomic_write, temporary_name
+
+
+def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file, whole or not at all.
+
+    safetensors writes to a name of its own first, of which nobody would know whose it is once the process was killed;
+    so it does that in a folder of which everybody does.
+
+    Raises:
+        InputError: the disk is full, or not ours to write to.
+    """
+    folder = temporary_name(path)
+    with atomic_write(path) as temporary:
+        try:
+            os.mkdir(folder)
+            save_file(dict(tensors), os.path.join(folder, "tensors"), metadata)
+            os.replace(os.path.join(folder, "tensors"), temporary)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:

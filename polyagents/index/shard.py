@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import text_key, utf8
+from polyagents.files.tensors import write_tensors
 from polyagents.index.stored_vectors import Block, StoredVectors, unpacked
 from polyagents.index.texts import key_columns
 
@@ -119,8 +118,7 @@ def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
         "keys": torch.from_numpy(key_columns(b"".join(text_key(text) for text in raw)).copy()),
     }
     tensors |= {name: part.contiguous() for name, part in stored._asdict().items() if part is not None}
-    with atomic_write(path) as temporary:
-        save_file(tensors, temporary, metadata={"checksum": checksum(path, tensors)})
+    write_tensors(path, tensors, {"checksum": checksum(path, tensors)})
 
 
 def checksum(path: str, tensors: dict[str, Tensor]) -> str:

@@ -51,6 +51,8 @@ def apply() -> None:
         if isinstance(name, NamedByFile):
             raise InputError(refusal(name))
         sentence = f"--model {name}: there is no such agent; give bi, poly, cross, or one of ParlAI's"
+        if not name:
+            raise InputError(f"{sentence}.")
         with naming(sentence, "agents", name):
             return load_by_name(name)
 
@@ -60,11 +62,22 @@ def apply() -> None:
     load_task = parlai.core.loader.load_teacher_module
 
     def load_teacher_module(name: str) -> Any:
-        with naming(f"--task {name}: that task has no such teacher; give the task without what follows :", "", name):
+        if not all(part.isidentifier() for part in name.split(":")[0].split(".")):  # no module can be called so
+            raise InputError(no_such_task(name))
+        sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
+        with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):
             return load_task(name)
 
     for module in (parlai.core.loader, parlai.core.params, parlai.core.teachers):
         module.load_teacher_module = load_teacher_module
+
+
+def no_such_task(name: str) -> str:
+    """What to say of a task that there is not."""
+    return (
+        f"There is no task {name or 'without a name'}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for "
+        f"your own text fromfile:parlaiformat with --fromfile-datapath."
+    )
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def of_these_worlds(run_eval: Any) -> Any:
 
 
 def after_resuming(train_steps: Any) -> Any:
-    """Keep the best model of a resumed run.
+    """Keep the best model of a resumed run, and validate when an undisturbed one would.
 
     ParlAI overwrites M at the end of a resumed run that has not beaten it, and then evaluates M.checkpoint for M.
     """
@@ -114,6 +114,8 @@ def after_resuming(train_steps: Any) -> Any:
         if str(self.opt.get("init_model")).endswith(CHECKPOINT):
             self.opt["init_model"] = None
         self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
+        if self.valid_reports:  # ParlAI forgets when, and validates after the first update
+            self._last_valid_steps = self.valid_reports[-1][UPDATES]
         if hasattr(self.world, "updates_done"):
             counted_by_world(self)
         yield from train_steps(self)
@@ -126,7 +128,6 @@ def counted_by_world(loop: TrainLoop) -> None:
     loop.parleys = loop._train_steps = loop.world.updates_done()
     loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
     loop._total_exs = 0
-    loop._last_valid_steps = loop.valid_reports[-1]["train_steps"] if loop.valid_reports else 0
     loop.world.before_the_end = functools.partial(validate_once_more, loop)
 
 

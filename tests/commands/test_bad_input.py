@@ -127,7 +127,7 @@ def test_an_agent_whose_own_import_fails_says_what_it_lacks(tmp_path, monkeypatc
 @pytest.mark.parametrize("task", ["nosuch", "polyagents.tasks.nosuch:sample"])
 def test_a_task_that_does_not_exist(task, tmp_path, ends_with_2):
     said = ends_with_2("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", "-t", task)
-    assert said[-1].startswith("polyagents: There is no task nosuch; give --task") and files(tmp_path) == {}
+    assert said[-1].startswith(f"polyagents: There is no task {task}; give --task") and files(tmp_path) == {}
 
 
 def test_a_model_file_that_does_not_exist_in_the_polyagents_command(monkeypatch, capsys, tmp_path):

@@ -18,7 +18,7 @@ from queries import poly_query
 
 from polyagents.console import duration
 from polyagents.errors import InputError
-from polyagents.files import atomic, locks
+from polyagents.files import atomic, locks, tensors
 from polyagents.files.hashing import fingerprint
 from polyagents.index import builder, manifest, shard
 from polyagents.index.builder import CandidateEncoder, Worker
@@ -333,7 +333,7 @@ def killed_at(moment, file, folder):
 
         return step
 
-    shard.save_file, atomic.os.replace = fatal(shard.save_file), fatal(os.replace)
+    tensors.save_file, atomic.os.replace = fatal(tensors.save_file), fatal(os.replace)
     atomic.os.fsync, manifest.os.remove = fatal(os.fsync), fatal(os.remove)
     try:
         CandidateStore.build(file, folder, maker(encode=fatal(encode)))
@@ -363,7 +363,7 @@ def test_a_killed_build_loses_at_most_the_shard_it_was_at(file, folder, moment):
 
 
 def test_a_full_disk_keeps_what_was_finished(file, folder, monkeypatch):
-    save, calls = shard.save_file, []
+    save, calls = tensors.save_file, []
 
     def full(*arguments, **options):
         calls.append(1)
@@ -371,7 +371,7 @@ def test_a_full_disk_keeps_what_was_finished(file, folder, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         save(*arguments, **options)
 
-    monkeypatch.setattr(shard, "save_file", full)
+    monkeypatch.setattr(tensors, "save_file", full)
     with pytest.raises(InputError, match="the disk is full"):
         CandidateStore.build(file, folder, maker())
     counting = Counting()
