@@ -24,9 +24,14 @@ def temporary_name(path: str) -> str:
 
 
 def clear_leftovers(path: str) -> None:
-    """Remove what killed processes of this machine have left of `path`; those that are still there are left alone."""
+    """Remove what killed processes of this machine have left of `path`, or of what is named after it (`M.opt` of `M`).
+
+    What processes that are still there are writing is left alone.
+    """
     folder, name = os.path.split(os.path.abspath(path))
-    unfinished = re.compile(rf"{re.escape(name)}\.{MACHINE}-(\d+)-[0-9a-f]{{8}}\.tmp")
+    if not os.path.isdir(folder):
+        return
+    unfinished = re.compile(rf"{re.escape(name)}(?:\.[\w.]+)?\.{MACHINE}-(\d+)-[0-9a-f]{{8}}\.tmp")
     for found in os.listdir(folder):
         whose = unfinished.fullmatch(found)
         if whose and not is_running(int(whose.group(1))):

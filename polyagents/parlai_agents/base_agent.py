@@ -10,7 +10,7 @@ from parlai.utils.distributed import is_distributed
 
 from polyagents.errors import InputError
 from polyagents.files import model_file
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
 from polyagents.files.json_files import parse_json
 from polyagents.models.model_options import EncoderOptions
@@ -90,6 +90,8 @@ class BaseAgent(OptimisingAgent):
     def begin_run(self) -> None:
         """Prepare ParlAI's loop for a training run."""
         train_loop.patch()
+        if file := self.opt.get("model_file"):
+            clear_leftovers(file)  # of a file that this run may have no reason to write again
         start = str(self.opt.get("init_model"))
         if start.endswith(train_loop.CHECKPOINT):
             self.opt["init_model"] = None  # M.opt would send every later command there

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from polyagents import InputError
-from polyagents.files.atomic import TEMPORARY, atomic_folder, atomic_write, temporary_name, write_text
+from polyagents.files.atomic import (
+    MACHINE,
+    TEMPORARY,
+    atomic_folder,
+    atomic_write,
+    clear_leftovers,
+    temporary_name,
+    write_text,
+)
 
 KILLED = """
 import os, signal, sys
@@ -35,6 +43,21 @@ def test_what_a_killed_process_left_goes_at_the_next_write(what, tmp_path):
     else:
         write_text(str(path), "whole")
     assert os.listdir(tmp_path) == ["it"]
+
+
+def test_what_is_named_after_a_file_is_cleared_with_it(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = f"{MACHINE}-{gone.pid}-0123abcd.tmp"
+    kept = [f"{name}.{MACHINE}-{os.getpid()}-0123abcd.tmp" for name in ("M", "M.opt")] + [
+        f"Model.{left}",
+        f"N.M.{left}",
+    ]
+    for name in (f"M.{left}", f"M.opt.{left}", f"M.checkpoint.trainstats.{left}", *kept):
+        (tmp_path / name).touch()
+    clear_leftovers(str(tmp_path / "M"))
+    clear_leftovers(str(tmp_path / "none" / "M"))
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
 
 
 def test_what_another_writer_is_at_stays(tmp_path):

@@ -50,7 +50,7 @@ class Victims:
 
     def __init__(self, folder):
         self.folder = folder
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1"}
         self.process = subprocess.Popen(
             [sys.executable, VICTIMS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
