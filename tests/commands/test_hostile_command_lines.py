@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 import wiki_dump
-from commands import SAMPLE, copy_model
+from commands import SAMPLE, colour_dialogues, copy_model, write_task
 from evaluation import evaluation
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,8 @@ WORKING = {
     "build_vocabulary": "replies.txt --out new --vocabulary-size 300",
     "build_wiki_search": "--source pages.xml --outdir new --workers 1",
     "convert_weights": "--model-file M --to huggingface --out new",
-    "mine_negatives": f"-mf M -t {SAMPLE} --outfile new --negatives 3",
+    "mine_negatives": "-mf M -t fromfile:parlaiformat --fromfile-datapath colours --fromfile-datatype-extension true "
+    "--outfile new --negatives 3",
     "rank": "-mf M --candidates-file replies.txt",
     "serve": "-mf M --candidates-file replies.txt --port 0",
     "train_model": f"-m bi -mf new -t {SAMPLE} --backbone scratch:tiny -bs 4 --max-train-steps 1 -vme 4 "
@@ -61,6 +62,7 @@ def base(trained, tmp_path_factory):
     (folder / "binary").write_bytes(bytes(range(256)) * 9)
     (folder / "empty").touch()
     (folder / "folder").mkdir()
+    write_task(folder, colour_dialogues(8), "colours")
     (folder / "talk.jsonl").write_text(json.dumps({"dialog": [[{"id": "a", "text": "hi"}, {"id": "b", "text": "ho"}]]}))
     Ranker.load(folder / "M").index(folder / "replies.txt", folder / "index")
     (folder / "texts").mkdir()
