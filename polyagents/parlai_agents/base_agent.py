@@ -12,7 +12,6 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
-from polyagents.files.json_files import parse_json
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import initial_weights, train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
@@ -129,7 +128,7 @@ class BaseAgent(OptimisingAgent):
         state = self.state_dict()
         if self.opt.get("save_after_valid") and not path.endswith(train_loop.CHECKPOINT):
             state = {name: state[name] for name in ("model", "number_training_updates")}
-        elif self.progress is not None:
+        elif path.endswith(train_loop.CHECKPOINT) and self.progress is not None:
             state["progress"] = self.progress
         model_file.write(path, state)
         saved = {name: value for name, value in self.opt.items() if name not in PROCESS_OPTIONS}
@@ -147,8 +146,8 @@ class BaseAgent(OptimisingAgent):
                 self.scaler.load_state_dict(states["scaler"])
             if not 0 <= states.get("number_training_updates", 0) < 2**63:
                 raise ValueError("number_training_updates")
-            if "progress" in states and not isinstance(parse_json(states["progress"]), dict):
-                raise ValueError("progress")
+            if "progress" in states:
+                train_loop.check_progress(states["progress"])
         self.progress = states.get("progress")
         return states
 

@@ -62,8 +62,11 @@ def apply() -> None:
     load_task = parlai.core.loader.load_teacher_module
 
     def load_teacher_module(name: str) -> Any:
-        if not all(part.isidentifier() for part in name.split(":")[0].split(".")):  # no module can be called so
-            raise InputError(no_such_task(name))
+        module = name.strip().split(":")[0]
+        if name not in parlai.core.loader.TEACHER_REGISTRY and not all(
+            part.isidentifier() for part in module.split(".")
+        ):
+            raise InputError(no_such_task(name))  # no module can be called so
         sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
         with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):
             return load_task(name)

@@ -171,6 +171,20 @@ def whole_or_not_at_all(progress: Progress) -> Any:
     return patched
 
 
+def check_progress(progress: Any) -> None:
+    """Refuse what ParlAI's loop cannot go on from; the file may be somebody else's.
+
+    Raises:
+        ValueError: it is no JSON, or has not the fields and types of .trainstats.
+    """
+    found = parse_json(progress) if isinstance(progress, str) else None
+    if not isinstance(found, dict) or not isinstance(found.get("valid_reports"), list):
+        raise ValueError("progress")
+    for counts in (found, *found["valid_reports"]):
+        if not isinstance(counts, dict) or type(counts.get(UPDATES)) is not int or counts[UPDATES] < 0:
+            raise ValueError("progress")
+
+
 def restore_progress(checkpoint: str, progress: str | None) -> None:
     """Have the .trainstats of a checkpoint be of as many updates as the checkpoint, before ParlAI's loop reads them.
 

@@ -37,6 +37,10 @@ class Refused(Exception):
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, headers
 
+    def response(self) -> Response:
+        """Make the answer in JSON."""
+        return JSONResponse({"error": self.sentence}, self.status, self.headers)
+
 
 class Guard:
     """An ASGI application around another one.
@@ -64,15 +68,23 @@ class Guard:
             by_link = self.check(scope)
             if scope["method"] == "POST":
                 check_sender(scope)
-                receive = replay(await body(scope, receive), receive)
         except Refused as refusal:
-            response = JSONResponse({"error": refusal.sentence}, refusal.status, refusal.headers)
-            await response(scope, receive, answer)
+            await refusal.response()(scope, receive, answer)
             return
         if by_link and self.secret:
             more["Set-Cookie"] = f"{COOKIE}={self.secret.decode()}; Path=/; HttpOnly; SameSite=Strict"
         ended = JSONResponse({"error": "The server is ending; ask again when it is back."}, 503)
-        await answer_or(ended, self.app, scope, receive, answer)
+        await answer_or(ended, self.once_whole, scope, receive, answer)
+
+    async def once_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer a request whose body has come."""
+        if scope["method"] == "POST":
+            try:
+                receive = replay(await body(scope, receive), receive)
+            except Refused as refusal:
+                await refusal.response()(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
     def check(self, scope: Scope) -> bool:
         """Refuse a request of the wrong host, one too many, or one without the token; else whether a link brought it.

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import sqlite3
 import threading
 from collections import Counter
@@ -798,6 +799,22 @@ def test_the_database_of_another_program_is_not_written_to(made, ends_with_2, tm
     (line,) = ends_with_2("human_eval", "invite", "Ann", "--database", file)
     assert "belongs to another program" in line and "none of ours" in line
     assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_killed_writer_left_is_mended(tmp_path):
+    """A journal of the older kind, as on disks without shared memory: half of a transaction is in the file."""
+    store, _ = evaluation(str(tmp_path / "s.db"), pairs=40)
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN")
+        connection.execute("UPDATE conversations SET source = 'x' || hex(randomblob(3000))")
+        for name in ("s.db", "s.db-journal"):
+            shutil.copy(tmp_path / name, tmp_path / name.replace("s.db", "killed.db"))
+    again = EvaluationStore(str(tmp_path / "killed.db"))
+    assert len(again.pairs()) == 40 and not any(one.source.startswith("x") for one in again.conversations().values())
+    again.close()
 
 
 def test_a_damaged_page_is_one_sentence(tmp_path):

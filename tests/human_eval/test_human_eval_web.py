@@ -391,6 +391,17 @@ def test_a_database_that_fails_loses_nothing(shop, monkeypatch):
     assert client.post(link, data=form).status_code == 303 and len(stored(store)) == 1
 
 
+def test_a_database_that_is_damaged_under_the_server_is_no_annotators_business(shop, tmp_path):
+    store, client, (link, _) = shop
+    store.close()
+    for part in ("-wal", "-shm"):
+        (tmp_path / f"human_eval.db{part}").unlink(missing_ok=True)
+    (tmp_path / "human_eval.db").write_bytes(b"no database at all " * 1_000)
+    answer = client.get(link)
+    assert answer.status_code == 503 and answer.headers["retry-after"]
+    assert "try again" in sentence(answer) and "human_eval.db" not in answer.text
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from safetensors import safe_open
 from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.files import locks, model_file
-from polyagents.parlai_agents import ranker_agent
+from polyagents.parlai_agents import ranker_agent, train_loop
 
 
 @pytest.fixture
@@ -269,6 +269,17 @@ def test_the_lock_of_a_training_goes_with_it(elsewhere, tmp_path):
     assert (tmp_path / ".M.lock").exists()
     del first, second
     assert not list(tmp_path.iterdir()) and locks.held_model(str(tmp_path / "missing" / "M")) is None
+
+
+NOTED = [3, "", "[]", "{}", '{"train_steps": 3}', '{"train_steps": -1, "valid_reports": []}']
+NOTED += ['{"train_steps": true, "valid_reports": []}', '{"train_steps": 3, "valid_reports": [1]}']
+NOTED += ['{"train_steps": 3, "valid_reports": [{}]}']
+
+
+@pytest.mark.parametrize("held", NOTED)
+def test_what_no_run_has_noted_is_refused(held):
+    with pytest.raises(ValueError):
+        train_loop.check_progress(held)
 
 
 # ---- what a checkpoint knows of its run ------------------------------------------------------------------------------

@@ -16,10 +16,22 @@ def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
         path: of the file.
         tables: ours, with the columns of each.
     """
-    if not os.path.exists(path) or not os.path.getsize(path):
+    if not size(path) or size(f"{path}-journal"):  # what a killed writer left there SQLite mends when it is opened
         return None
-    # Where nobody has it open, SQLite would leave files of its own beside it.
-    how = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
+    if os.path.exists(f"{path}-wal"):
+        return looked_at(path, tables, "mode=ro")
+    # Where nobody has it open, SQLite would leave files of its own beside it. Somebody may open it just now.
+    wrong = looked_at(path, tables, "immutable=1")
+    return looked_at(path, tables, "mode=ro") if wrong and os.path.exists(f"{path}-wal") else wrong
+
+
+def size(path: str) -> int:
+    """Return the bytes of a file; 0 where there is none."""
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def looked_at(path: str, tables: Mapping[str, Set[str]], how: str) -> str | None:
+    """Return what is wrong with a database that is opened so."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?{how}", uri=True)) as connection:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")

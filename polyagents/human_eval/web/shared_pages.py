@@ -70,11 +70,13 @@ def known_token(store: EvaluationStore, request: Request) -> str:
     """
     try:
         token = store.annotator(request.path_params["token"]).token
+    except StorageFault:
+        raise
     except InputError as error:
         count_stranger(request)
         raise HTTPException(404, str(error)) from error
-    guard.count(request.app.state.of_people, token, "")
     request.state.link = ANNOTATE_PATH + token
+    guard.count(request.app.state.of_people, token, "")
     return token
 
 
@@ -83,13 +85,14 @@ def check_organiser(request: Request, organiser: str) -> None:
 
     Raises:
         HTTPException: 404.
-        Refused: 429, one request too many of this address with links that nobody has.
+        Refused: 429, one request too many of the link, or of this address with links that nobody has.
     """
     if not hmac.compare_digest(request.path_params["token"].encode(), organiser.encode()):
         count_stranger(request)
         raise HTTPException(
             404, "This is not the organiser's link; the command that serves these pages prints it when it starts."
         )
+    guard.count(request.app.state.of_people, organiser, "")
 
 
 def count_stranger(request: Request) -> None:
