@@ -4,11 +4,11 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
-SECONDS = (
-    10.0  # of the processor. Ordinary markup takes 1 s a megabyte (AMD EPYC), and MediaWiki stores no page over 2 MB
-)
+# Of the processor. Ordinary markup takes a second a megabyte (AMD EPYC), and MediaWiki stores no page over two.
+SECONDS = 10.0
+AGAIN = 0.1  # seconds to the next try: Python drops what is raised while an object ends, as nodes of the parser do
 
 
 class TooSlow(Exception):
@@ -28,13 +28,22 @@ def time_limit() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGVTALRM, stop)
-    # And again, and again: Python drops what is raised where an object ends.
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, SECONDS / 100)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, AGAIN)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        end(before)
+
+
+def end(before: Any) -> None:
+    """Take the limit away, whenever its signal may come once more; `before` is what the signal did."""
+    while True:
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+            return
+        except TooSlow:
+            continue
 
 
 def stop(number: int, frame: object) -> NoReturn:
