@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawing import budget
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polyagents import InputError, Ranker
@@ -57,10 +58,8 @@ def damaged(data, content):
 
 
 def tried(examples, check):
-    """Run a check with this many drawn inputs, the same ones each time."""
-    budget = settings(max_examples=examples, derandomize=True, deadline=None, database=None,
-                      suppress_health_check=list(HealthCheck))  # fmt: skip
-    budget(given(st.data())(check))()
+    """Run a check with this many drawn inputs."""
+    budget(examples)(given(st.data())(check))()
 
 
 @pytest.fixture

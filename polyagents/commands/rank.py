@@ -55,10 +55,8 @@ def run(opt: Mapping[str, Any]) -> None:
             matches = ranker.rank(context, candidates, shortlist)
         if second is not None:
             matches = second.rerank(context, matches, top_k)
-        scores = [json_number(round(match.score, 4)) for match in matches]  # null where the model gives no number
         found = [
-            {"index": match.index, "text": match.text, "score": score}
-            for match, score in zip(matches, scores, strict=True)
+            {"index": match.index, "text": match.text, "score": json_number(round(match.score, 4))} for match in matches
         ]
         print(json.dumps(line | {"candidates": found}, ensure_ascii=False), flush=True)
 

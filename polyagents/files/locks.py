@@ -10,6 +10,9 @@ import filelock
 from polyagents.console import say
 from polyagents.errors import InputError
 
+PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
+HELD: "weakref.WeakValueDictionary[str, HeldModel]" = weakref.WeakValueDictionary()  # of this process, by absolute path
+
 
 @contextlib.contextmanager
 def exclusive_folder(folder: str, flag: str = "--index-dir") -> Iterator[None]:
@@ -59,10 +62,6 @@ class HeldModel:
                 f"{file} is being trained by another process; wait for it to end, or give another --model-file."
             ) from error
         weakref.finalize(self, let_go, lock, os.getpid())
-
-
-HELD: "weakref.WeakValueDictionary[str, HeldModel]" = weakref.WeakValueDictionary()
-PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
 
 
 def held_model(file: str) -> HeldModel | None:

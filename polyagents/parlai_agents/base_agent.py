@@ -89,12 +89,12 @@ class BaseAgent(OptimisingAgent):
     def begin_run(self) -> None:
         """Prepare ParlAI's loop for a training run."""
         train_loop.patch()
-        if file := self.opt.get("model_file"):
+        file, start = self.opt.get("model_file"), str(self.opt.get("init_model"))
+        if file:
             clear_leftovers(file)  # of a file that this run may have no reason to write again
-        start = str(self.opt.get("init_model"))
         if start.endswith(train_loop.CHECKPOINT):
             self.opt["init_model"] = None  # M.opt would send every later command there
-        if start == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
+        if start == f"{file}{train_loop.CHECKPOINT}":
             train_loop.restore_progress(start, self.progress)
 
     @property
@@ -126,10 +126,11 @@ class BaseAgent(OptimisingAgent):
         if not os.path.exists(f"{path}.dict"):
             self.dict.save(f"{path}.dict", sort=False)
         state = self.state_dict()
-        if self.opt.get("save_after_valid") and not path.endswith(train_loop.CHECKPOINT):
+        if path.endswith(train_loop.CHECKPOINT):
+            if self.progress is not None:
+                state["progress"] = self.progress
+        elif self.opt.get("save_after_valid"):
             state = {name: state[name] for name in ("model", "number_training_updates")}
-        elif path.endswith(train_loop.CHECKPOINT) and self.progress is not None:
-            state["progress"] = self.progress
         model_file.write(path, state)
         saved = {name: value for name, value in self.opt.items() if name not in PROCESS_OPTIONS}
         with atomic_write(f"{path}.opt") as temporary:

@@ -62,10 +62,8 @@ def apply() -> None:
     load_task = parlai.core.loader.load_teacher_module
 
     def load_teacher_module(name: str) -> Any:
-        module = name.strip().split(":")[0]
-        if name not in parlai.core.loader.TEACHER_REGISTRY and not all(
-            part.isidentifier() for part in module.split(".")
-        ):
+        parts = name.strip().split(":")[0].split(".")
+        if name not in parlai.core.loader.TEACHER_REGISTRY and not all(map(str.isidentifier, parts)):
             raise InputError(no_such_task(name))  # no module can be called so
         sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
         with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):

@@ -21,7 +21,7 @@ from parlai.utils.distributed import is_primary_worker
 
 from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
-from polyagents.files.json_files import parse_json, read_json
+from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.training import distributed
 
 CHECKPOINT = ".checkpoint"
@@ -178,10 +178,10 @@ def check_progress(progress: Any) -> None:
         ValueError: it is no JSON, or has not the fields and types of .trainstats.
     """
     found = parse_json(progress) if isinstance(progress, str) else None
-    if not isinstance(found, dict) or not isinstance(found.get("valid_reports"), list):
+    if not isinstance(found, dict) or not fits(found.get("valid_reports"), list[dict[str, Any]]):
         raise ValueError("progress")
     for counts in (found, *found["valid_reports"]):
-        if not isinstance(counts, dict) or type(counts.get(UPDATES)) is not int or counts[UPDATES] < 0:
+        if not (fits(counts.get(UPDATES), int) and counts[UPDATES] >= 0):
             raise ValueError("progress")
 
 

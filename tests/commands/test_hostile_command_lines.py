@@ -9,8 +9,9 @@ import shutil
 import pytest
 import wiki_dump
 from commands import SAMPLE, colour_dialogues, copy_model, write_task
+from drawing import budget
 from evaluation import evaluation
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from parlai.core.params import ParlaiParser
 
@@ -137,8 +138,7 @@ def test_whatever_follows_a_command_of_ours(command, examples, base, tmp_path, m
         monkeypatch.chdir(folder)
         return outcome([*command.split(), *line], monkeypatch)
 
-    @settings(max_examples=examples, derandomize=True, deadline=None, database=None,
-              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @budget(examples)
     @given(st.data())
     def check(data):
         code, said = tried(draw_line(data.draw, WORKING[command].split(), flags))

@@ -6,8 +6,9 @@ The pages are for people, so the description is the test's own; the server has n
 import pytest
 import schemathesis
 from chatting import Echo, app_of, shop_of
+from drawing import budget
 from evaluation import evaluation
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
@@ -95,8 +96,7 @@ def test_every_answer_is_a_page(server, examples, request, monkeypatch):
         operations = [schema[path]["POST" if fields else "GET"] for path, (fields, _) in pages.items()]
         cases = st.one_of(*(one.as_strategy(generation_mode=mode) for one in operations for mode in GenerationMode))
 
-        @settings(max_examples=examples * len(operations), derandomize=True, deadline=None, database=None,
-                  suppress_health_check=list(HealthCheck))  # fmt: skip
+        @budget(examples * len(operations))
         @given(cases)
         def check(case):
             response = case.call(allow_redirects=False)

@@ -6,6 +6,7 @@ undisturbed one, and leaves no other files. `docs/reliability.md` has the figure
     FAULTS=1000 python -m pytest tests/reliability -m slow -rP
 """
 
+import abc
 import hashlib
 import json
 import os
@@ -23,13 +24,11 @@ from polyagents import InputError, Ranker
 from polyagents.files import model_file
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
-pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and to be allowed to trace processes")
-
 REPLIES = [f"reply number {number}" for number in range(20)]
 MORE = [f"another reply {number}" for number in range(7)]
 
 
-class Command:
+class Command(abc.ABC):
     """A command that writes, on files of its own.
 
     Attributes:
@@ -38,13 +37,15 @@ class Command:
 
     varies: tuple[str, ...] = ()
 
+    @abc.abstractmethod
     def prepare(self, folder, model):
         """Make what the command needs."""
 
+    @abc.abstractmethod
     def arguments(self, folder):
         """The command line."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def look(self, folder):
         """Use what is there as a user would, after a fault; what must not be is an AssertionError, or no InputError."""
 
@@ -122,6 +123,9 @@ class Train(Command):
 
     varies = ("M", "M.checkpoint", "M.opt", "M.checkpoint.opt", "M.trainstats", "M.checkpoint.trainstats", "M.test")
     varies += ("M.valid",)
+
+    def prepare(self, folder, model):
+        """Nothing: the sample task is ours."""
 
     def arguments(self, folder):
         return ["train_model", "-m", "bi", "-mf", folder / "M", "-t", SAMPLE, "--backbone", "scratch:tiny", "-bs", "4",
@@ -209,7 +213,9 @@ COMMANDS = (BuildIndex, AppendToIndex, DeleteFromIndex, Train, Answer, BuildPair
 
 @pytest.fixture(scope="module")
 def victims(tmp_path_factory):
-    """The process that runs them."""
+    """The process that runs them; what needs it is skipped where processes cannot be traced."""
+    if not can_trace():
+        pytest.skip("needs strace, and to be allowed to trace processes")
     running = Victims(tmp_path_factory.mktemp("victims"))
     yield running
     running.close()

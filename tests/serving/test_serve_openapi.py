@@ -2,7 +2,8 @@
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from drawing import budget
+from hypothesis import given
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from test_serve import REPLIES, Stand
@@ -42,8 +43,7 @@ def cannot_be_described(body):
 def test_every_answer_is_as_described(path, mode, examples, description):
     statuses = set()
 
-    @settings(max_examples=examples, derandomize=True, deadline=None, database=None,
-              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @budget(examples)
     @given(description[path]["POST"].as_strategy(generation_mode=mode))
     def check(case):
         response = case.call()

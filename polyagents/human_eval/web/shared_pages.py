@@ -70,7 +70,7 @@ def known_token(store: EvaluationStore, request: Request) -> str:
     """
     try:
         token = store.annotator(request.path_params["token"]).token
-    except StorageFault:
+    except StorageFault:  # an InputError, too, but nothing that the link did
         raise
     except InputError as error:
         count_stranger(request)
