@@ -1,6 +1,6 @@
 # Works straight after a clone, with Python 3.10 or newer and pip. The first target you call sets everything up.
 #
-#   make demo       train, compare and talk to the three rankers, on a small built-in task
+#   make demo       train, compare and talk to the four rankers, on a small built-in task
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
 #   make mutants    break formulas, search, store, losses and metrics on purpose, and count what the tests notice
 #   make lint       ruff, mypy, and which room imports which

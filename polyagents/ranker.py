@@ -4,7 +4,7 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -13,12 +13,14 @@ import torch
 
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
-from polyagents.index.builder import ALONE, CandidateEncoder, Worker
+from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker
+from polyagents.index.engines.candidates import BestCandidates, EngineCandidates
+from polyagents.index.engines.urls import open_engine
 from polyagents.index.exact import search
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
-from polyagents.index.texts import FileTexts, ListedTexts
+from polyagents.index.texts import FileTexts, ListedTexts, Texts
 from polyagents.index.top_k import top_k as best
 from polyagents.models.query import Query, stack_queries
 from polyagents.options import fields_of
@@ -29,8 +31,11 @@ from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.zoo.resolve import zoo_file
 
-Candidates = Sequence[str] | CandidateStore | InMemoryCandidates
-"""What can be ranked: texts, or what `index`, `open_index` and `prepare` return."""
+Encoded = CandidateStore | InMemoryCandidates | EngineCandidates
+"""Candidates that were encoded before: what `index`, `open_index`, `open_engine` and `prepare` return."""
+
+Candidates = Sequence[str] | Encoded
+"""What can be ranked: texts, or encoded candidates."""
 
 # Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
 # put one encoder's weights in the place of the other's.
@@ -43,7 +48,7 @@ class Match:
     """One ranked candidate.
 
     Attributes:
-        index: its place in the list or index that was ranked.
+        index: its place in the list or index that was ranked; its id, where an engine was.
         text: the candidate.
         score: fp32; an unbounded dot product, or a cosine where the model was trained with `--similarity cosine`.
     """
@@ -54,7 +59,7 @@ class Match:
 
 
 class Ranker:
-    """A trained bi-, poly- or cross-encoder.
+    """A trained bi-, poly-, uni- or cross-encoder.
 
     >>> ranker = Ranker.load("M")
     >>> ranker.rank("where is canada", ["i am here", "canada is in north america"], top_k=1)
@@ -146,7 +151,7 @@ class Ranker:
 
         Args:
             contexts: one context, or several.
-            candidates: texts, or what `index`, `open_index` or `prepare` returned.
+            candidates: texts, or what `index`, `open_index`, `open_engine` or `prepare` returned.
             top_k: how many, at most.
 
         Returns:
@@ -156,7 +161,7 @@ class Ranker:
             raise InputError(f"top_k is {top_k}; it must be 1 or more.")
         if isinstance(contexts, str):
             return self.rank([contexts], candidates, top_k)[0]
-        if isinstance(candidates, (CandidateStore, InMemoryCandidates)):
+        if isinstance(candidates, Encoded):
             blocks = in_blocks(contexts)
             return [matches for block in blocks for matches in self.search(block, candidates, top_k)[0]]
         texts = list(candidates)
@@ -169,23 +174,33 @@ class Ranker:
             for row in scores
         ]
 
-    def search(
-        self, contexts: Sequence[str], index: CandidateStore | InMemoryCandidates, top_k: int = 10
-    ) -> tuple[list[list[Match]], list[bool]]:
+    def search(self, contexts: Sequence[str], index: Encoded, top_k: int = 10) -> tuple[list[list[Match]], list[bool]]:
         """`rank` over encoded candidates, and how sure the answers are.
 
         Returns:
             The matches of each context, and whether they are complete: always so for exact search; for an approximate
             one, whether its stop rule held (index/approximate.py).
+
+        Raises:
+            EngineError: an engine does not answer.
         """
         query = self.query(contexts)
-        if isinstance(index, CandidateStore) and index.shortlist is not None:
-            found, complete = search_shortlist(query, index.shortlist, index, top_k)
+        if isinstance(index, EngineCandidates):
+            rows, complete = index.search(query, top_k)
         else:
-            found, complete = search(query, index, top_k), [True] * len(contexts)
+            if isinstance(index, CandidateStore) and index.shortlist is not None:
+                found, complete = search_shortlist(query, index.shortlist, index, top_k)
+            else:
+                found, complete = search(query, index, top_k), [True] * len(contexts)
+            best = zip(found.indices, found.scores, strict=True)
+            rows = [BestCandidates(indices, scores, index.texts_of(indices)) for indices, scores in best]
         matches = [
-            [Match(int(i), index[int(i)], float(score)) for i, score in zip(*row, strict=True)]
-            for row in zip(found.indices, found.scores, strict=True)
+            [
+                Match(int(i), text, float(score))
+                for i, score, text in zip(*row, strict=True)
+                if text  # none, of a candidate that was removed from an engine in the meantime
+            ]
+            for row in rows
         ]
         return matches, complete
 
@@ -195,7 +210,7 @@ class Ranker:
         return model.query([model.context_ids(text) for text in contexts])
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
-        """Matches of another ranker, in the order of this one: a cross-encoder after a bi- or poly-encoder's shortlist.
+        """Matches of another ranker, in the order of this one: a uni- or cross-encoder after a fast one's shortlist.
 
         Args:
             context: what they were ranked for.
@@ -208,7 +223,7 @@ class Ranker:
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
     def prepare(self, candidates: Sequence[str]) -> InMemoryCandidates | list[str]:
-        """Candidates to rank for many contexts: encoded once, in memory; as they are for a cross-encoder."""
+        """Candidates to rank for many contexts: encoded once, in memory; as they are for a uni- or cross-encoder."""
         if not candidates:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if not isinstance(self.model, TwoTowerModel):
@@ -221,6 +236,7 @@ class Ranker:
         index_dir: str | os.PathLike[str],
         stored_as: str = "bf16",
         worker: Worker = ALONE,
+        cluster: Cluster | None = None,
     ) -> CandidateStore:
         """The candidates of a text file, one per line, encoded once.
 
@@ -232,9 +248,10 @@ class Ranker:
             index_dir: a folder, made where it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, where several build together.
+            cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.
         """
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
-        store = CandidateStore.build(file, folder, CandidateEncoder.of(self._two_towers(), stored_as), worker)
+        store = CandidateStore.build(file, folder, CandidateEncoder.of(self._two_towers(), stored_as), worker, cluster)
         with contextlib.suppress(InputError):  # a damaged one is named by open_index, and patched by approximate
             store.shortlist = open_shortlist(store)
         return store
@@ -250,10 +267,63 @@ class Ranker:
         store.shortlist = None if exact else open_shortlist(store)
         return store
 
-    def append(self, index: CandidateStore, candidates: Sequence[str] | FileTexts) -> CandidateStore:
-        """The index with more candidates at its end; those that it has already are left out."""
-        texts = candidates if isinstance(candidates, FileTexts) else ListedTexts(candidates)
+    @overload
+    def append(self, index: CandidateStore, candidates: Sequence[str] | FileTexts) -> CandidateStore: ...
+
+    @overload
+    def append(self, index: EngineCandidates, candidates: Sequence[str] | FileTexts) -> EngineCandidates: ...
+
+    def append(
+        self, index: CandidateStore | EngineCandidates, candidates: Sequence[str] | FileTexts
+    ) -> CandidateStore | EngineCandidates:
+        """The index with more candidates, at its end or in its engine; those that it has already are left out."""
+        texts = distinct(candidates)
+        if isinstance(index, EngineCandidates):
+            index.add(texts, self._two_towers().encode_texts)
+            return index
         return index.append(texts, CandidateEncoder.of(self._two_towers(), index.manifest.stored_as).encode)
+
+    # ---- candidates in an engine -----------------------------------------------------------------------------------
+
+    def open_engine(self, url: str) -> EngineCandidates:
+        """The candidates that a name in a vector database stands for.
+
+        Args:
+            url: such as "milvus://host:19530/replies" or "postgresql://host/database/replies"; docs/scale.md has all.
+
+        Raises:
+            InputError: there are none, another model encoded them, or nobody answers.
+        """
+        model = self._two_towers()
+        return EngineCandidates.open(open_engine(url), model.fingerprint())
+
+    def index_in_engine(
+        self,
+        candidates: Sequence[str] | FileTexts,
+        url: str,
+        index_type: str = "hnsw",
+        worker: Worker = ALONE,
+        cluster: Cluster | None = None,
+    ) -> EngineCandidates:
+        """Candidates, encoded into a vector database under a name, beside those that are there.
+
+        A build that was stopped is resumed, and another model's candidates of the same name are searched until its end.
+
+        Args:
+            candidates: texts.
+            url: as for `open_engine`.
+            index_type: hnsw, or exact where the engine is to compare with every vector.
+            worker: this process's part, where several build together.
+            cluster: machines that encode in place of this one (ray_cluster.py).
+
+        Raises:
+            InputError: the engine refuses, or does not answer.
+        """
+        texts = distinct(candidates)
+        model, engine = self._two_towers(), open_engine(url, make=True)
+        width = model.encode_texts(texts.part(0, 1)).size(1)
+        made_by = model.fingerprint()
+        return EngineCandidates.build(engine, made_by, width, texts, model.encode_texts, index_type, worker, cluster)
 
     def approximate(self, index: CandidateStore, index_type: str, contexts: Sequence[str] | None = None) -> Description:
         """Build a FAISS index over a candidate index, which `rank` uses from then on; what it finds is told.
@@ -288,6 +358,11 @@ def device(no_cuda: bool, gpu: int) -> torch.device:
     return torch.device("cuda", gpu) if gpu >= 0 else torch.device("cuda")
 
 
+def distinct(candidates: Sequence[str] | FileTexts) -> Texts:
+    """Candidates, each once: those of a file are already."""
+    return candidates if isinstance(candidates, FileTexts) else ListedTexts(candidates)
+
+
 def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
     """A long list in blocks that fit the memory."""
     for start in range(0, len(contexts), CONTEXTS_AT_ONCE):
@@ -296,9 +371,14 @@ def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def reply_seconds(ranker: Ranker, contexts: Sequence[str], candidates: Candidates) -> float:
     """The median time of a reply: one context after the other, their best candidate."""
+    return median_seconds(lambda context: ranker.rank(context, candidates, top_k=1), contexts)
+
+
+def median_seconds(reply: Callable[[str], Any], contexts: Sequence[str]) -> float:
+    """The median time of what is done for one context after the other."""
     seconds = []
     for context in contexts:
         begin = time.perf_counter()
-        ranker.rank(context, candidates, top_k=1)
+        reply(context)
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)

@@ -117,7 +117,16 @@ def test_files_with_damaged_bytes(files, name, examples):
 NASTY = [2**31, 2**63, 10**30, -(2**63), -1, 0, 1e308, float("nan"), float("inf"), True, None]
 NASTY += ["", "x", "9" * 400, "\ud800", [], [1], {}]
 NAMES = ("model", "backbone", "reduction_type", "poly_n_codes", "output_scaling", "similarity", "share_encoders")
-NAMES += ("polyencoder_type", "poly_attention_type", "codes_init", "precision", "dropout", "train_layers", "dict_file")
+NAMES += (
+    "polyencoder_type",
+    "poly_attention_type",
+    "codes_init",
+    "codes_mean",
+    "precision",
+    "dropout",
+    "train_layers",
+    "dict_file",
+)
 NAMES += ("text_truncate", "label_truncate", "vocabulary", "special_tok_lst", "person_tokens", "history_size")
 
 

@@ -17,7 +17,7 @@ REPLIES = ["i am here", "canada is in north america", "fruits are still very nic
 CONTEXTS = ["where is canada", "hi", "your persona: i ski .\nhello\nhow are you ?"]
 
 
-@pytest.fixture(scope="module", params=["bi", "poly", "cross"])
+@pytest.fixture(scope="module", params=["bi", "poly", "uni", "cross"])
 def ranker(request, trained):
     return Ranker.load(trained(request.param))
 
@@ -149,6 +149,7 @@ def test_a_fingerprint_changes_with_nothing_else(trained):
     model = Ranker.load(trained("poly")).model
     with torch.no_grad():
         model.module.codes += 1  # a context's business
+    model.module.log_sharpness = torch.nn.Parameter(torch.tensor(3.0))  # and so is this
     model.encode_texts(REPLIES)
     assert model.fingerprint() == before
 

@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", type=positive_ints, default="1000,100000", help="numbers of candidates to score")
     parser.add_argument("--index-dir", help="an index of the candidates file; built where it is missing")
     parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
+    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder beside it")
     parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many")
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
     return parser
@@ -58,7 +59,8 @@ def run(opt: Mapping[str, Any]) -> None:
         tables["index"] = inference.large_index(ranker, opt["index_dir"], contexts, rounds)
     if "rerank" in parts:
         cross = Ranker.load(opt["cross_model_file"], no_cuda=True)
-        tables["rerank"] = inference.reranking(cross, contexts[0], first[:100], rounds)
+        uni = Ranker.load(opt["uni_model_file"], no_cuda=True) if opt["uni_model_file"] else None
+        tables["rerank"] = inference.reranking(cross, uni, contexts[0], first[:100], rounds)
     report.publish(tables, os.path.join(opt["out"], "inference.json"))
     if "scoring" in tables:
         report.scoring_picture(tables["scoring"], os.path.join(opt["out"], "scoring.png"))

@@ -1,6 +1,7 @@
 """`polyagents build_index`: encode a file of candidates once, for every later `rank` and chat."""
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -8,10 +9,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser, add_precision_flag
+from polyagents.arguments import INDEX_URL, CommandParser, add_precision_flag
+from polyagents.errors import InputError
 
 if TYPE_CHECKING:
-    from polyagents.index.builder import Worker
+    from polyagents.index.builder import Cluster, Worker
     from polyagents.index.store import CandidateStore
     from polyagents.index.texts import FileTexts
     from polyagents.ranker import Ranker
@@ -27,25 +29,33 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
-    parser.add_argument("--index-dir", required=True, help="folder of the index; made where it is missing")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--index-dir", help="folder of the index; made where it is missing")
+    place.add_argument("--index-url", help=f"{INDEX_URL}; the candidates join those of the name")
     # Literal, as the modules that define these choices import torch.
     parser.add_argument(
         "--index-type",
         choices=("exact", "hnsw", "ivfpq"),
-        default="exact",
-        help="exact search, or an approximate one by FAISS as well: hnsw, or the smaller ivfpq",
+        help="exact search (default in a folder), or an approximate one by FAISS as well: hnsw, or the smaller ivfpq; "
+        "in a vector database: hnsw (its default) or exact",
     )
     parser.add_argument(
         "--stored-as",
         choices=("bf16", "fp32", "int8"),
-        default="bf16",
-        help="how vectors are kept: 2 bytes a number (bf16), 4 (fp32), or 1 (int8, scores off by about 1 percent)",
+        help="how vectors are kept in a folder: 2 bytes a number (bf16, default), 4 (fp32), or 1 (int8, scores off by "
+        "about 1 percent)",
     )
     parser.add_argument(
         "--contexts-file",
         help="contexts, one per line, to measure an approximate index with; by default 200 candidates",
     )
     add_precision_flag(parser)
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="have a Ray cluster encode: auto for the one that this machine is part of, HOST:PORT, ray://HOST:PORT, or "
+        "local for all cores of this machine. Its machines see the model, the file and the folder where this one does",
+    )
     change = parser.add_mutually_exclusive_group()
     change.add_argument("--append", action="store_true", help="add the candidates to an index, build nothing anew")
     change.add_argument("--delete", action="store_true", help="remove the candidates from an index")
@@ -53,16 +63,53 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build an index, add to it or remove from it; then say what it holds."""
+    """Build an index, add to it or remove from it; then say what it holds.
+
+    Raises:
+        InputError: flags do not go together; what the index or the engine raises.
+    """
     import torch  # which a wrong flag should not wait for, nor for what else imports it
 
-    from polyagents.index.texts import FileTexts
     from polyagents.ranker import Ranker
 
+    refuse_contradictions(opt)
     overrides: dict[str, Any] = {"precision": opt["precision"]} if opt["precision"] else {}
     if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():
         overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     ranker = Ranker.load(opt["model_file"], **overrides)
+    with contextlib.ExitStack() as stack:
+        cluster = None
+        if opt["ray"]:
+            from polyagents.ray_cluster import RayCluster
+
+            cluster = stack.enter_context(RayCluster(opt["ray"], opt["model_file"], overrides))
+        build = build_in_engine if opt["index_url"] else build_in_folder
+        build(ranker, opt, cluster)
+
+
+def refuse_contradictions(opt: Mapping[str, Any]) -> None:
+    """Refuse flags that do not go together.
+
+    Raises:
+        InputError: some do not.
+    """
+    if opt["index_url"]:
+        for name in ("stored_as", "contexts_file", "append", "delete"):
+            if opt[name]:
+                raise InputError(
+                    f"--{name.replace('_', '-')} is for --index-dir; polyagents index add and remove change what "
+                    f"stands behind --index-url."
+                )
+    if opt["ray"] and (opt["append"] or opt["delete"]):
+        raise InputError("--ray is for building; --append and --delete do their work on this machine.")
+    if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("--ray starts processes of its own; run it without torchrun, or torchrun without --ray.")
+
+
+def build_in_folder(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
+    """Build an index, add to it or remove from it."""
+    from polyagents.index.texts import FileTexts
+
     worker = this_worker()
     file, folder = opt["candidates_file"], opt["index_dir"]
     if opt["append"]:
@@ -70,9 +117,21 @@ def run(opt: Mapping[str, Any]) -> None:
     elif opt["delete"]:
         delete(ranker.open_index(folder, exact=True), FileTexts(file))
     else:
-        ranker.index(file, folder, opt["stored_as"], worker=worker)
+        ranker.index(file, folder, opt["stored_as"] or "bf16", worker, cluster)
     if worker.rank == 0:
-        report(ranker, folder, opt["index_type"], opt["contexts_file"])
+        report(ranker, folder, opt["index_type"] or "exact", opt["contexts_file"])
+
+
+def build_in_engine(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
+    """Build in a vector database; print one JSON line: candidates, and what is searched."""
+    from polyagents.index.texts import FileTexts
+
+    index_type = opt["index_type"] or "hnsw"
+    worker = this_worker()
+    texts = FileTexts(opt["candidates_file"])
+    made = ranker.index_in_engine(texts, opt["index_url"], index_type, worker, cluster)
+    if worker.rank == 0:
+        print(json.dumps({"candidates": len(made), "index_type": index_type}))
 
 
 def delete(store: "CandidateStore", texts: "FileTexts") -> None:

@@ -56,8 +56,9 @@ OWN_COMMANDS = {
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own"),
-    "demo": OwnCommand("Train bi, poly and cross on a built-in task and compare them", "parlai", computes=True),
+    "demo": OwnCommand("Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True),
     "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
+    "index": OwnCommand("Add candidates to a vector database, remove some, see what is there", computes=True),
     "mine_negatives": OwnCommand(
         "Write a training set with the candidates that a model finds hard", "parlai", computes=True
     ),
@@ -125,7 +126,7 @@ def listing(with_hidden: bool) -> str:
             "Our commands:",
             *lines[: len(ours)],
             "",
-            "ParlAI's commands, which take our agents as --model bi, poly or cross:",
+            "ParlAI's commands, which take our agents as --model bi, poly, uni or cross:",
             *lines[len(ours) :],
             "",
             "Flags of a command: polyagents COMMAND --help",

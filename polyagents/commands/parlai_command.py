@@ -11,7 +11,12 @@ from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
 from polyagents.zoo.models import GROUP, find, our_agent
 
-SHORT_NAMES = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
+SHORT_NAMES = {
+    "bi": "polyagents:BiEncoder",
+    "poly": "polyagents:PolyEncoder",
+    "uni": "polyagents:UniEncoder",
+    "cross": "polyagents:CrossEncoder",
+}
 NEED_A_TASK = {"eval_model", "multiprocessing_eval", "train_model", "multiprocessing_train", "display_model"}
 NAMES_A_TASK = ("-t", "--task", "-pyt", "--pytorch-teacher-task", "-o", "--init-opt")
 NAMES_A_MODEL = ("-m", "--model", "-o", "--init-opt")
@@ -53,7 +58,7 @@ def check_model_file(arguments: Sequence[str]) -> None:
     if file and not names_a_model(arguments) and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"There is no trained model at {file} ({file}.opt is missing). Give the path that was --model-file of "
-            f"train_model, or start a new model with --model poly|bi|cross."
+            f"train_model, or start a new model with --model poly|bi|uni|cross."
         )
     for argument in arguments:
         if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):

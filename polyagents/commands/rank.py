@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser, add_precision_flag, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, add_precision_flag, positive_int
+from polyagents.errors import InputError
 from polyagents.files.context_lines import read_contexts
 from polyagents.files.json_files import json_number
 
@@ -22,11 +23,12 @@ def parser() -> argparse.ArgumentParser:
     candidates = parser.add_mutually_exclusive_group(required=True)
     candidates.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
     candidates.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+    candidates.add_argument("--index-url", help=INDEX_URL)
     parser.add_argument(
         "--exact", action="store_true", help="search exactly, also where the index has an approximate one"
     )
     parser.add_argument("--top-k", type=positive_int, default=10, help="how many candidates to return")
-    parser.add_argument("--rerank", help="a second model, such as a cross-encoder, to re-order what was found")
+    parser.add_argument("--rerank", help="a second model, such as a uni- or cross-encoder, to re-order what was found")
     parser.add_argument(
         "--rerank-top", type=positive_int, default=50, help="how many candidates the second model re-orders"
     )
@@ -36,7 +38,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, rank, write a JSON line for each."""
-    from polyagents.index.store import CandidateStore  # these import torch, which a wrong flag should not wait for
+    from polyagents.index.engines.candidates import EngineCandidates  # imports torch: a wrong flag should not wait
+    from polyagents.index.store import CandidateStore
     from polyagents.ranker import Ranker
 
     overrides = {"precision": opt["precision"]} if opt["precision"] else {}
@@ -49,7 +52,9 @@ def run(opt: Mapping[str, Any]) -> None:
     for context in read_contexts(sys.stdin):
         line: dict[str, Any] = {"context": context}
         shortlist = top_k if second is None else opt["rerank_top"]
-        if isinstance(candidates, CandidateStore) and candidates.shortlist is not None:
+        if isinstance(candidates, EngineCandidates) or (
+            isinstance(candidates, CandidateStore) and candidates.shortlist is not None
+        ):
             (matches,), (line["complete"],) = ranker.search([context], candidates, shortlist)
         else:
             matches = ranker.rank(context, candidates, shortlist)
@@ -65,6 +70,12 @@ def prepared(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates":
     """What is ranked, encoded as far as that can be done ahead."""
     from polyagents.index.texts import read_candidates  # imports torch
 
+    if opt["index_url"]:
+        if opt["exact"]:
+            raise InputError(
+                "--exact is for --index-dir; what an engine searches is decided by build_index --index-type."
+            )
+        return ranker.open_engine(opt["index_url"])
     if opt["index_dir"]:
         return ranker.open_index(opt["index_dir"], opt["exact"])
     return ranker.prepare(read_candidates(opt["candidates_file"]))

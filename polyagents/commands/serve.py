@@ -2,11 +2,12 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, positive_int
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -26,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
         help="UTF-8 text, one reply per line; by default, as in interactive, all labels of the model's task",
     )
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+    parser.add_argument("--index-url", help=INDEX_URL)
     parser.add_argument("--host", default="127.0.0.1", help="another address than this machine's own needs --token")
     parser.add_argument("--port", type=int, default=8008, help="0 takes any that is free")
     parser.add_argument(
@@ -44,8 +46,11 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.serving.guard import is_loopback  # loads the web libraries
 
     token, host = token_of(opt), opt["host"]
-    if not opt["model_file"] or (opt["candidates_file"] and opt["index_dir"]):
-        raise InputError("serve needs --model-file, and --candidates-file or --index-dir, not both.")
+    sources = [opt[name] for name in ("candidates_file", "index_dir", "index_url")]
+    if not opt["model_file"] or sum(map(bool, sources)) > 1:
+        raise InputError(
+            "serve needs --model-file, and --candidates-file, --index-dir or --index-url, not two of them."
+        )
     if token is not None and not token.strip():
         raise InputError("--token is empty; give one that cannot be guessed, or omit it on this machine.")
     if not token and not is_loopback(host):
@@ -57,14 +62,16 @@ def run(opt: Mapping[str, Any]) -> None:
         from polyagents.serving.ranking_app import create_app
         from polyagents.serving.served import Served  # loads torch
 
-        if not opt["candidates_file"] and not opt["index_dir"]:
+        if not any(sources):
             write_replies_of_task(zoo_file(opt["model_file"]))
-        served = Served.load(opt["model_file"], opt["candidates_file"], opt["index_dir"])
+        served = Served.load(opt["model_file"], *sources)
         app = create_app(served, token, opt["requests_per_minute"])
         opened.listen()  # who opens the address at once waits for the server, and is not turned away
-        query = f"?token={quote(token, safe='')}" if token else ""
+        # Who reads a terminal has given the token; who reads a log of containers may not be meant to have it.
+        shown = quote(token, safe="") if token and sys.stderr.isatty() else "TOKEN"
+        query = f"?token={shown}" if token else ""
         say(
-            f"{served.model} ({served.kind}) with {len(served.candidates):,} candidates of {served.source}: "
+            f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
             f"{address(opened)}/{query} (Ctrl-C ends it)"
         )
         try:

@@ -7,7 +7,7 @@ the k-th best score reaches that bound, longer lists would change nothing: the a
 nothing. FAISS's may: how much is measured, when it is built, against the exact search.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,8 +21,36 @@ from polyagents.models.query import Query
 NEAR = 0.1  # of their mean length: context vectors that close ask together
 
 
+class Neighbours(NamedTuple):
+    """What q vectors found when they asked for those nearest to them.
+
+    Attributes:
+        products: [q, n] dot products, as exact as what was asked knows them.
+        lists: [q, n] ids of candidates; -1 where a list is shorter.
+        members: [r] ids, ascending: all that are in the lists, each once.
+        vectors: [r, D] fp32, those of the members.
+        alive: [r], False where a member was deleted and is not to be found.
+        are_all: whether the members are all candidates there are.
+    """
+
+    products: np.ndarray
+    lists: np.ndarray
+    members: np.ndarray
+    vectors: Tensor
+    alive: np.ndarray
+    are_all: bool
+
+
+class NeighbourSource(Protocol):
+    """What knows candidate vectors and finds those near to others."""
+
+    def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
+        """What vectors [q, D] find in lists that are long enough for the best k candidates."""
+        ...
+
+
 class Shortlist(Protocol):
-    """What finds the nearest vectors by inner product: FAISS here, or a vector database.
+    """An index of vectors that knows nothing but their places: FAISS.
 
     Attributes:
         length: of a list that is long enough for the best 10.
@@ -35,6 +63,21 @@ class Shortlist(Protocol):
         ...
 
 
+class StoreNeighbours:
+    """A shortlist over a candidate store, as what is asked for neighbours."""
+
+    def __init__(self, shortlist: Shortlist, store: CandidateStore):
+        self.shortlist, self.store = shortlist, store
+
+    def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
+        """What vectors [q, D] find."""
+        count = min(max(self.shortlist.length, 2 * k), self.store.slots)
+        products, lists = self.shortlist.nearest(vectors, count)
+        members = np.unique(lists[lists >= 0])
+        alive = ~np.isin(members, self.store.deleted)
+        return Neighbours(products, lists, members, self.store.rows(members), alive, len(members) == self.store.slots)
+
+
 def search_shortlist(
     query: Query, shortlist: Shortlist, store: CandidateStore, k: int
 ) -> tuple[TopCandidates, list[bool]]:
@@ -44,9 +87,10 @@ def search_shortlist(
         What was found, and for each context whether the stop rule held: longer lists would not change it.
     """
     k = min(k, len(store))
+    source = StoreNeighbours(shortlist, store)
     indices, scores, complete = [], [], []
     for example in range(len(query)):
-        mine, done = search_one(query.one(example), shortlist, store, k)
+        mine, done = search_one(query.one(example), source, k)
         found = TopCandidates(mine.indices[None], mine.scores[None])
         if len(mine.indices) < k:  # most of what is near was deleted, or the clusters looked into are small
             found, done = search(query.one(example), store, k), True
@@ -56,17 +100,14 @@ def search_shortlist(
     return TopCandidates(np.stack(indices), np.stack(scores)), complete
 
 
-def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int) -> tuple[Best, bool]:
+def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, bool]:
     """The best candidates of one context, and whether the stop rule held."""
     vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)
-    values, lists = shortlist.nearest(vectors[asking], min(max(shortlist.length, 2 * k), store.slots))  # [q, n]
-    members = np.unique(lists[lists >= 0])
-    rows = store.rows(members)
-    alive = ~np.isin(members, store.deleted)
+    values, lists, members, rows, alive, are_all = source.neighbours(vectors[asking], k)
     best = Best(k)
-    if not len(members):  # the context's vectors are no numbers; exact search answers for it
-        return best, False
+    if not len(members):  # there is none, or the context's vectors are no numbers
+        return best, are_all
     best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
 
     products = (vectors @ rows.T).numpy()  # [m, members]
@@ -80,7 +121,7 @@ def search_one(query: Query, shortlist: Shortlist, store: CandidateStore, k: int
     differs = (products - products[asking][stand_in]).max(1)  # [m]
     outside = torch.tensor([[(last[stand_in] + differs).max()]], dtype=torch.float32, device=query.device)
     bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates lack nothing
-    return best, len(members) == store.slots or (bound is not None and best.bar >= float(bound))
+    return best, are_all or (bound is not None and best.bar >= float(bound))
 
 
 def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:

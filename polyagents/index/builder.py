@@ -4,9 +4,11 @@ import functools
 import hashlib
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -22,6 +24,7 @@ from polyagents.ranking.two_tower_model import TwoTowerModel
 
 BLOCK = 2_048  # texts that are tokenised and encoded at once; progress is shown per block
 SAMPLE = 512  # texts that are encoded to tell how long all will take
+SEEN_AFTER = 60.0  # seconds that a network file system may take to show a file of another machine
 ESTIMATED = 4 * BLOCK  # candidates from which on a build is long enough to be told about before
 
 
@@ -45,6 +48,31 @@ class Worker:
 
 ALONE = Worker()
 """The only one."""
+
+
+class Part(NamedTuple):
+    """Some of the texts of a build, from `start` to `stop`; the file of the shard that they become, if they do."""
+
+    start: int
+    stop: int
+    name: str = ""
+
+
+class Cluster(Protocol):
+    """Machines that have the model, and encode parts of a build."""
+
+    def map(
+        self, work: Callable[[TwoTowerModel, Texts, Part], None], texts: Texts, parts: Sequence[Part]
+    ) -> Iterator[Part]:
+        """Have work done with each of the parts, on whichever machine; doing it twice must do no harm.
+
+        Returns:
+            The parts, each as soon as it is done.
+
+        Raises:
+            InputError: one cannot be done; what has been done stays.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -75,7 +103,13 @@ class CandidateEncoder:
 
 
 def write_shards(
-    folder: str, texts: Texts, encoder: CandidateEncoder, worker: Worker, first: int = 0, last: Shard | None = None
+    folder: str,
+    texts: Texts,
+    encoder: CandidateEncoder,
+    worker: Worker,
+    first: int = 0,
+    last: Shard | None = None,
+    cluster: Cluster | None = None,
 ) -> list[tuple[str, int]]:
     """Encode texts into shards, except those that an earlier build has finished.
 
@@ -86,6 +120,7 @@ def write_shards(
         worker: whose part is ours.
         first: place of the first new shard.
         last: a shard that is not full, whose candidates go first into the first new one, as they are.
+        cluster: machines that do the work, in place of this one; they share the folder.
 
     Returns:
         Name and number of candidates of every shard, those of other workers included.
@@ -98,23 +133,93 @@ def write_shards(
         keys = texts.keys[max(start - kept, 0) : stop - kept].tobytes()
         if start < kept and last is not None:
             keys = last.tensors["keys"].numpy().tobytes() + keys
-        plan.append((encoder.name(place, keys), start, stop))
+        plan.append(Part(start, stop, encoder.name(place, keys)))
     mine = plan[worker.rank :: worker.world]
-    todo = [part for part in mine if not is_finished(os.path.join(folder, part[0]))]
-    size = sum(stop - start for _, start, stop in mine)
-    left = sum(stop - start for _, start, stop in todo)
+    todo = [part for part in mine if not is_finished(os.path.join(folder, part.name))]
+    size, left = candidates_in(mine), candidates_in(todo)
     if left >= ESTIMATED:
-        announce(folder, texts, encoder, left, size - left, worker)
+        announce(folder, texts, encoder, left, size - left, worker, alone=cluster is None)
     label = "Encoding candidates" if worker.world == 1 else f"Encoding candidates ({worker.rank + 1}/{worker.world})"
     with tqdm(total=size, initial=size - left, unit=" candidates", desc=label, disable=left < BLOCK) as bar:
-        for name, start, stop in todo:
+        if cluster is not None:
+            for part in cluster.map(ShardWork(os.path.abspath(folder), encoder.model, encoder.stored_as), texts, todo):
+                bar.update(part.stop - part.start)
+            require_files(folder, [part.name for part in todo])
+            todo = []
+        for start, stop, name in todo:
             own = texts.part(max(start - kept, 0), stop - kept)
-            parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(own, encoder.encode, bar)]
-            if start < kept and last is not None:
-                own, parts = [*last.texts(), *own], [last.stored(), *parts]
-                bar.update(kept)
-            write_shard(os.path.join(folder, name), own, concatenated(parts))
-    return [(name, stop - start) for name, start, stop in plan]
+            encode_shard(os.path.join(folder, name), own, encoder, bar, last if start < kept else None)
+    return [(part.name, part.stop - part.start) for part in plan]
+
+
+def encode_shard(
+    path: str, texts: Sequence[str], encoder: CandidateEncoder, bar: tqdm, last: Shard | None = None
+) -> None:
+    """Encode texts and write their shard, behind the candidates of one that is not full, if there is one."""
+    parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(texts, encoder.encode, bar)]
+    if last is not None:
+        texts, parts = [*last.texts(), *texts], [last.stored(), *parts]
+        bar.update(len(last))
+    write_shard(path, texts, concatenated(parts))
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """Writes a part of a build as a shard: the work of a `Cluster`.
+
+    Attributes:
+        folder: of the store, at the same place on every machine.
+        model: fingerprint of what has to encode.
+        stored_as: bf16, fp32 or int8.
+    """
+
+    folder: str
+    model: str
+    stored_as: str
+
+    def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
+        """Write it, unless it is there.
+
+        Raises:
+            InputError: the machine has another model; the disk is full, or not ours to write to.
+        """
+        path = os.path.join(self.folder, part.name)
+        if is_finished(path):  # by a machine that was killed before it could say so
+            return
+        encoder = CandidateEncoder.of(model, self.stored_as)
+        if encoder.model != self.model:
+            raise other_model()
+        with tqdm(disable=True) as bar:
+            encode_shard(path, texts.part(part.start, part.stop), encoder, bar)
+
+
+def require_files(folder: str, names: Sequence[str]) -> None:
+    """Wait until this machine sees what others have written.
+
+    Raises:
+        InputError: it does not.
+    """
+    deadline = time.monotonic() + SEEN_AFTER
+    while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up anew
+        if time.monotonic() > deadline:
+            raise InputError(
+                f"{os.path.join(folder, min(missing))} is not here, and another machine has written it; give an "
+                f"--index-dir that all machines of the cluster share."
+            )
+        time.sleep(1)
+
+
+def other_model() -> InputError:
+    """What a machine of a cluster says that would encode with other weights."""
+    return InputError(
+        f"{socket.gethostname()} has another model under that name; give a --model-file that is the same file on every "
+        f"machine of the cluster."
+    )
+
+
+def candidates_in(parts: Sequence[Part]) -> int:
+    """How many candidates there are in all of them."""
+    return sum(part.stop - part.start for part in parts)
 
 
 def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterator[Tensor]:
@@ -139,7 +244,9 @@ def is_finished(path: str) -> bool:
         return False
 
 
-def announce(folder: str, texts: Texts, encoder: CandidateEncoder, left: int, done: int, worker: Worker) -> None:
+def announce(
+    folder: str, texts: Texts, encoder: CandidateEncoder, left: int, done: int, worker: Worker, alone: bool = True
+) -> None:
     """Say what is to come: how much, how large, how long. Measured on a sample of the texts, evenly drawn.
 
     Raises:
@@ -162,4 +269,5 @@ def announce(folder: str, texts: Texts, encoder: CandidateEncoder, left: int, do
         )
     repeated = f" ({texts.repeated:,} repetitions left out)" if texts.repeated else ""
     before = f", {done:,} are there already" if done else ""
-    say(f"{left:,} candidates to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}.")
+    here = "" if alone else " on this machine alone"
+    say(f"{left:,} candidates to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}{here}.")

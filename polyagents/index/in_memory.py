@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -43,6 +44,10 @@ class InMemoryCandidates(InMemoryVectors):
     def __getitem__(self, index: int) -> str:
         """The text of one candidate."""
         return self.listed[index]
+
+    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
+        """The texts of some candidates, in the order asked for."""
+        return [self.listed[index] for index in indices]
 
     def find(self, text: str) -> int | None:
         """The index of a candidate; None where it is not among them."""

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -71,9 +72,12 @@ class Manifest:
         with atomic_write(os.path.join(folder, MANIFEST)) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(asdict(self), file)
         for name in set(os.listdir(folder)) - set(names):
-            if OURS.fullmatch(name):
+            path = os.path.join(folder, name)
+            if OURS.fullmatch(name) and os.path.isdir(path):  # a shard that a machine was lost in
+                shutil.rmtree(path, ignore_errors=True)
+            elif OURS.fullmatch(name):
                 with contextlib.suppress(FileNotFoundError):  # a reader's `verified.json` that is finished by now
-                    os.remove(os.path.join(folder, name))
+                    os.remove(path)
 
     def open_shards(self, folder: str) -> list[Shard]:
         """Map all shards.

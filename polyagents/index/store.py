@@ -22,7 +22,7 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, text_key, utf8
 from polyagents.files.locks import exclusive_folder
-from polyagents.index.builder import ALONE, CandidateEncoder, Encode, Worker, write_shards
+from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
 from polyagents.index.manifest import Manifest
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, Block
@@ -95,6 +95,10 @@ class CandidateStore:
         shard, place = self._place(index)
         return shard.texts(place, place + 1)[0]
 
+    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
+        """The texts of some candidates, in the order asked for."""
+        return [self[int(index)] for index in indices]
+
     def find(self, text: str) -> int | None:
         """The index of a candidate; None where it is not among them."""
         wanted = key_columns(text_key(utf8(text)))[0]
@@ -144,7 +148,12 @@ class CandidateStore:
 
     @classmethod
     def build(
-        cls, candidates_file: str, folder: str, encoder: CandidateEncoder, worker: Worker = ALONE
+        cls,
+        candidates_file: str,
+        folder: str,
+        encoder: CandidateEncoder,
+        worker: Worker = ALONE,
+        cluster: Cluster | None = None,
     ) -> "CandidateStore":
         """The store of a text file's lines in `folder`: reused while it is true, else built, or built to its end.
 
@@ -153,6 +162,7 @@ class CandidateStore:
             folder: made where it is missing.
             encoder: the model that encodes the candidates, and how its vectors are stored.
             worker: which part of the work is ours, where several processes build together.
+            cluster: machines that encode, in place of this one.
 
         Raises:
             InputError: the file cannot be read, the disk is full, or the folder holds candidates that were added or
@@ -177,7 +187,7 @@ class CandidateStore:
                     f"Candidates were added to or deleted from {folder} since it was built, and building it from "
                     f"{candidates_file} would undo that; use it as it is, give another folder, or remove this one."
                 )
-            shards = write_shards(folder, texts, encoder, worker)
+            shards = write_shards(folder, texts, encoder, worker, cluster=cluster)
             worker.wait()
             if worker.rank == 0:
                 Manifest(encoder.model, texts.digest, encoder.stored_as, shards).commit(folder)

@@ -5,7 +5,7 @@ import hashlib
 import os
 from array import array
 from collections.abc import Sequence
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from tqdm import tqdm
@@ -80,7 +80,8 @@ class ListedTexts:
 class FileTexts:
     """The distinct lines of a UTF-8 text file, stripped; blank lines are left out.
 
-    One pass notes where each line stands: 28 bytes a line. The file stays open and is read again part by part.
+    One pass notes where each line stands: 28 bytes a line. The file stays open and is read again part by part. Another
+    process that is sent one opens the file itself, at the same place, and refuses one of another length there.
 
     Attributes:
         digest: SHA-256 of the whole file.
@@ -147,6 +148,24 @@ class FileTexts:
     def close(self) -> None:
         """Close the file: no more parts are read."""
         self.file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the open file and the keys, which only whoever plans a build needs."""
+        return {name: value for name, value in vars(self).items() if name not in ("file", "keys")} | {
+            "path": os.path.abspath(self.path)
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.file = opened(self.path)
+        size, own = self.stat[0], self._stat()
+        if own[0] != size:
+            self.file.close()
+            raise InputError(
+                f"Candidates file {self.path} has {own[0]:,} bytes here and {size:,} where the work was planned; share "
+                f"it, or copy it to every machine."
+            )
+        self.stat = own  # a copy is of another time
 
     def _stat(self) -> tuple[int, int]:
         found = os.fstat(self.file.fileno())

@@ -1,7 +1,7 @@
 """What every architecture offers to those who use it, and which architectures there are.
 
 There are two kinds. A two-tower architecture encodes context and candidate apart, so candidates can be encoded ahead,
-kept, and searched. A pair architecture reads both together. A further architecture meets one of the two protocols, is
+kept, and searched. A joint architecture reads both together. A further architecture meets one of the two protocols, is
 registered, and is then trained, evaluated, indexed, searched and served like those that are built in
 (docs/architecture.md shows one).
 """
@@ -19,7 +19,8 @@ from polyagents.models.model_options import RankingOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors
-from polyagents.models.tokens import Tokens
+from polyagents.models.tokens import JointTokens, Tokens
+from polyagents.models.uni import UniEncoder
 
 ENTRY_POINTS = "polyagents.architectures"  # the group under which installed packages name theirs
 
@@ -89,31 +90,36 @@ class TwoTowerArchitecture(Architecture, Protocol):
 
 
 @runtime_checkable
-class PairArchitecture(Architecture, Protocol):
-    """Context and candidate are read together.
+class JointArchitecture(Architecture, Protocol):
+    """Context and candidates are read together.
 
     Attributes:
-        encoder: reads pairs.
+        encoder: reads them.
+        candidate_tokens: how many tokens of candidates may stand behind a context in one row, one candidate at least;
+            0 gives each candidate a row of its own.
     """
 
     encoder: Encoder
+    candidate_tokens: ClassVar[int]
 
-    def pair_scores(self, chunk: Tokens) -> Tensor:
-        """Score a chunk of pairs: [p, T] -> [p]."""
+    def chunk_scores(self, chunk: JointTokens) -> Tensor:
+        """Score a chunk of rows: [r, T] -> [r, K], each with its K candidates; 0 where it has fewer."""
         ...
 
-    def score_pairs(self, pairs: Tokens) -> Tensor:
-        """Score pairs [P, T], chunk by chunk: [P] fp32."""
+    def joint_scores(self, rows: JointTokens) -> Tensor:
+        """Score rows [R, T], chunk by chunk: [R, K] fp32."""
         ...
 
 
-def reads_pairs(architecture: type) -> bool:
+def reads_together(architecture: type) -> bool:
     """Whether a class is of the kind that reads context and candidate together."""
-    return hasattr(architecture, "pair_scores")
+    return hasattr(architecture, "chunk_scores")
 
 
 Registered = TypeVar("Registered", bound=type["Architecture"])
-ARCHITECTURES: dict[str, type[Architecture]] = {kind.__name__: kind for kind in (BiEncoder, PolyEncoder, CrossEncoder)}
+ARCHITECTURES: dict[str, type[Architecture]] = {
+    kind.__name__: kind for kind in (BiEncoder, PolyEncoder, UniEncoder, CrossEncoder)
+}
 
 
 def register(architecture: Registered) -> Registered:

@@ -2,17 +2,18 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.nn import functional
 
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
-from polyagents.models.tokens import Tokens
+from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks win what padding would cost; a GPU wants large ones. Chosen here. In training
@@ -28,6 +29,7 @@ class Encoder(nn.Module):
 
     Attributes:
         width: D.
+        first_position: what the backbone calls the position of a text's first token.
         max_tokens: the longest text the backbone has positions for, or None.
     """
 
@@ -37,6 +39,7 @@ class Encoder(nn.Module):
         self.output_scaling = output_scaling
         self.precision = options.precision
         self.width: int = backbone.config.hidden_size
+        self.first_position = first_position(backbone.config)
         self.max_tokens = max_tokens(backbone.config)
         self.has_segments = has_segments(backbone)
         self.compiled = False
@@ -63,22 +66,62 @@ class Encoder(nn.Module):
         fast = self.training and not self.compiled and self.backbone.device.type == "cpu"
         return FastDropout() if fast else nullcontext()
 
-    def forward(self, tokens: Tokens) -> Tensor:
-        """`Tokens` [B, T] -> states [B, T, D] in fp32."""
-        inputs = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
-        if self.has_segments and tokens.segments is not None:
-            inputs["token_type_ids"] = tokens.segments
+    @functools.cached_property
+    def keeps_apart(self) -> bool:
+        """Whether tokens that do not see each other do not matter to each other, when `forward` is told so."""
+        return keeps_apart(self)
+
+    def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """Encode texts.
+
+        Args:
+            tokens: [B, T].
+            sees: [B, T, T], True where the token of the row may look at that of the column; None: at all real ones.
+            positions: [B, T], from 0, of the tokens; they come with `sees`.
+
+        Returns:
+            States [B, T, D] in fp32.
+        """
+        inputs = self.inputs(tokens, sees, positions, self.arithmetic)
         # fp32 leaves an autocast around the call as it is (TwoTowerModel.encode_texts).
         with self.autocast(tokens.ids.device), self._dropout():
             states: Tensor = self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
+    def inputs(
+        self, tokens: Tokens, sees: Tensor | None, positions: Tensor | None, dtype: torch.dtype
+    ) -> dict[str, Any]:
+        """What the backbone is called with; the first three are those of `forward`, a mask of our own has a dtype."""
+        inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
+        if self.has_segments and tokens.segments is not None:
+            inputs["token_type_ids"] = tokens.segments
+        if sees is not None and positions is not None:
+            inputs["attention_mask"] = self._attention_mask(sees, positions, dtype)
+            inputs["position_ids"] = positions + self.first_position
+        return inputs
+
+    def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
+        """What transformers takes for a mask of our own; one for each kind of layers where some see a window only."""
+        config = self.backbone.config
+        window = getattr(config, "sliding_window", None)
+        if window is None or getattr(config, "use_sliding_window", True) is False:
+            return added(sees, dtype)
+        distance = (positions.unsqueeze(2) - positions.unsqueeze(1)).abs()
+        near = sees & (distance <= window if config.model_type == "modernbert" else distance < window)
+        if getattr(config, "layer_types", None) is None:
+            return added(near, dtype)
+        return {"full_attention": added(sees, dtype), "sliding_attention": added(near, dtype)}
+
+    @property
+    def arithmetic(self) -> torch.dtype:
+        """What `--precision` names."""
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
+
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """The arithmetic of `--precision`."""
-        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
-        return torch.autocast(device.type, dtype) if self.precision != "fp32" else nullcontext()
+        return torch.autocast(device.type, self.arithmetic) if self.precision != "fp32" else nullcontext()
 
-    def chunks(self, tokens: Tokens, budget: int | None = None) -> Iterator[tuple[Tensor, Tokens]]:
+    def chunks(self, tokens: AnyTokens, budget: int | None = None) -> Iterator[tuple[Tensor, AnyTokens]]:
         """The batch in chunks of similar length, each cut to its longest text, with the rows that it holds.
 
         Padding is work thrown away: with lengths as uneven as dialogue's, sorted chunks do a third less of it. What is
@@ -103,9 +146,9 @@ class Encoder(nn.Module):
 
 def in_chunks(
     encoder: Encoder,
-    encode: Callable[[Tokens], Part],
+    encode: Callable[[AnyTokens], Part],
     join: Callable[[list[Part], list[Tensor]], Part],
-    tokens: Tokens,
+    tokens: AnyTokens,
 ) -> Part:
     """Encode chunk by chunk and put the results in the order of the batch."""
     parts, rows = [], []
@@ -120,12 +163,51 @@ def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
     return torch.cat(parts)[torch.cat(rows).argsort()]
 
 
+def lists_in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
+    """Scores [r, k] of the chunks -> [R, K] in the order of the batch; chunks of short lists have fewer columns."""
+    longest = max(part.size(1) for part in parts)
+    return in_order([functional.pad(part, (0, longest - part.size(1))) for part in parts], rows)
+
+
+@contextmanager
+def in_evaluation(module: nn.Module) -> Iterator[None]:
+    """Compute without dropout, and go on as before."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
+
+
+@torch.no_grad()
+def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+    """The states of all tokens of all texts, without dropout, whether or not the encoder is training.
+
+    Args:
+        encoder: on a CPU or GPU.
+        texts: token ids; one text at least.
+        pad_id: of the vocabulary.
+
+    Returns:
+        [N, D] fp32, for N tokens.
+    """
+    tokens = pad(texts, pad_id).to(next(encoder.parameters()).device)
+    with in_evaluation(encoder):
+        return torch.cat([encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(tokens)])
+
+
 def max_tokens(config: "transformers.PretrainedConfig") -> int | None:
     """How many tokens the backbone has positions for."""
     positions: int | None = getattr(config, "max_position_embeddings", None)
-    if positions is not None and config.model_type in {"roberta", "xlm-roberta", "camembert", "mpnet"}:
-        return positions - int(config.pad_token_id) - 1  # these count positions from the padding id on
-    return positions
+    return None if positions is None else positions - first_position(config)
+
+
+def first_position(config: "transformers.PretrainedConfig") -> int:
+    """What the backbone calls the position of a text's first token: some count from the padding id on."""
+    if config.model_type in {"roberta", "xlm-roberta", "camembert", "mpnet"}:
+        return int(config.pad_token_id) + 1
+    return 0
 
 
 def has_segments(backbone: "transformers.PreTrainedModel") -> bool:
@@ -137,10 +219,42 @@ def has_segments(backbone: "transformers.PreTrainedModel") -> bool:
 @torch.no_grad()
 def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
     """Whether the first output is blind to what follows; asked of the model itself, since no config field tells."""
-    training = backbone.training
-    backbone.eval()
     ids = torch.tensor([[1, 2], [1, 3]], device=next(backbone.parameters()).device)
-    with torch.autocast(ids.device.type, enabled=False):
+    with in_evaluation(backbone), torch.autocast(ids.device.type, enabled=False):
         first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-    backbone.train(training)
     return bool(torch.allclose(first, second, atol=1e-6))
+
+
+def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, T, T] -> what is added to the logits of every head, [B, 1, T, T], 0 or the lowest number."""
+    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
+    return mask.masked_fill_(~sees, torch.finfo(dtype).min).unsqueeze(1)
+
+
+@torch.no_grad()
+def keeps_apart(encoder: Encoder) -> bool:
+    """Whether a text is read alike beside others that it does not see, wherever it stands; asked of the model itself.
+
+    A backbone with an attention of its own may read the mask in another way, or tell by itself how far two tokens are
+    from each other: T5, MPNet and DeBERTa do. In fp32, before the outputs are scaled.
+    """
+    context, text = list(range(1, 8)), list(range(2, 6))
+    length = min(64, (encoder.max_tokens or 512) - len(context))
+    beside = [[1 + i % 5 for i in range(length)]] * 8  # as long as a row may be, and longer than a small window
+    device = next(encoder.parameters()).device
+
+    def read(candidates: list[list[int]]) -> Tensor:
+        """The states of the last candidate."""
+        tokens = pad_joint([(context, candidates)], 0).to(device)
+        inputs = encoder.inputs(tokens, tokens.together(encoder.causal), tokens.positions, torch.float32)
+        states: Tensor = encoder.backbone(**inputs).last_hidden_state
+        return states[0, -len(text) :].float()
+
+    try:
+        with in_evaluation(encoder), torch.autocast(device.type, enabled=False):
+            alone, together = read([text]), read([*beside, text])
+    except torch.OutOfMemoryError:
+        raise
+    except (TypeError, ValueError, RuntimeError, IndexError):  # such a mask, or positions, are unknown to it
+        return False
+    return bool((alone - together).abs().max() <= 2e-5 * alone.abs().max()) or not bool(torch.isfinite(alone).all())

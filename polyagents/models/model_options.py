@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from polyagents.arguments import AUTO, boolean, positive_int, positive_or_auto, probability
+from polyagents.errors import InputError
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.options import Options, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
 PRECISIONS = ("fp32", "bf16", "fp16")
-CODES_INITS = ("normal", "uniform")
+KMEANS = "kmeans"  # codes that start where the training texts say, which a model alone does not have
+CODES_INITS = ("normal", "uniform", "unit", KMEANS)
+ATTENTIONS = ("basic", "sqrt", "learnt")
 SCRATCH = "scratch:"  # begins the name of a backbone that starts from random weights
 
 
@@ -57,7 +60,7 @@ class RankingOptions(Options):
     reduction_type: str = option(
         "first",
         "how the outputs become one vector: the special token's, the mean of all, or of the first m "
-        "(--poly-n-codes); paper 4.2",
+        "(--poly-n-codes); paper 4.2. A scratch backbone takes the mean where nothing is given",
         choices=REDUCTIONS,
     )
     poly_n_codes: int = option(
@@ -75,6 +78,32 @@ class RankingOptions(Options):
     def scale(self) -> float:
         """What outputs are multiplied with; 1 for `auto`, which is measured once there is an encoder."""
         return 1.0 if self.output_scaling == AUTO else float(self.output_scaling)
+
+
+@dataclass(frozen=True)
+class JointOptions(RankingOptions):
+    """What uni- and cross-encoder share: a head that makes a score of what was read together."""
+
+    title: ClassVar[str] = "Uni- and cross-encoder (polyagents)"
+
+    joint_head: str = option(
+        "linear",
+        "linear: a linear layer (the papers); dot, cosine: what a bi-encoder makes of both texts, and a linear layer "
+        "that begins at 0 for what reading together adds. By default that of an --init-model of two encoders",
+        choices=("linear", "dot", "cosine"),
+    )
+
+
+@dataclass(frozen=True)
+class UniOptions(JointOptions):
+    """A uni-encoder's: its paper takes the mean of a candidate's outputs."""
+
+    reduction_type: str = option(
+        "mean",
+        "how a candidate's outputs become one vector: the mean of all, the special token's, or the mean of the first m "
+        "(--poly-n-codes)",
+        choices=REDUCTIONS,
+    )
 
 
 @dataclass(frozen=True)
@@ -108,12 +137,31 @@ class PolyOptions(TowerOptions):
     )
     poly_attention_type: str = option(
         "basic",
-        "attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
-        choices=("basic", "sqrt"),
+        "attention over the context vectors: softmax of the dot products, of them divided by sqrt(D), or of them times "
+        "a learnt sharpness that starts at 1 (towards 0 the score is their mean, above 1 it nears their maximum)",
+        choices=ATTENTIONS,
     )
     codes_init: str = option(
         "normal",
         "where learnt codes start: normal, N(0, 0.02), where attention is even and the poly-encoder begins as the mean "
-        "of all outputs; uniform, U(0, 1), as in the paper's code",
+        "of all outputs; uniform, U(0, 1), as in the paper's code; unit, N(1/sqrt(D), 1), as in chijames/Poly-Encoder; "
+        "kmeans, the centres of the encoder's outputs over contexts of the training task",
         choices=CODES_INITS,
     )
+    codes_mean: bool = option(
+        False,
+        "beside those of the codes, the mean of all outputs is a context vector: m + 1 in all",
+        boolean,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what no poly-encoder has.
+
+        Raises:
+            InputError: a mean is asked for beside context vectors that are outputs themselves.
+        """
+        if self.codes_mean and self.polyencoder_type != "codes":
+            raise InputError(
+                f"--codes-mean adds the mean of all outputs to the context vectors of learnt codes, and "
+                f"--polyencoder-type {self.polyencoder_type} has no codes; leave one of the two out."
+            )

@@ -6,11 +6,8 @@ products then takes one and forgets the others. The paper divided that out, "whi
 
 from collections.abc import Sequence
 
-import torch
-
 from polyagents.errors import InputError
-from polyagents.models.encoder import Encoder
-from polyagents.models.tokens import pad
+from polyagents.models.encoder import Encoder, token_states
 
 # Of BERT-base's last outputs, by element: 3,840 of them, all of five tokens that google-research's extract_features.py
 # wrote for a pair of sentences (github.com/BiaoLiu2017/bert, output.jsonl), have .555; a token .51 to .60. Norms of the
@@ -19,7 +16,6 @@ BERT_DEVIATION = 0.55
 EXAMPLES = 64  # that are measured: some 5,000 tokens, a few seconds of a base-sized encoder
 
 
-@torch.no_grad()
 def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
     """The standard deviation of the outputs' elements, over all tokens of all texts, before any scaling.
 
@@ -28,12 +24,7 @@ def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> 
         texts: token ids.
         pad_id: of the vocabulary.
     """
-    was_training, device = encoder.training, next(encoder.parameters()).device
-    encoder.eval()
-    tokens = pad(texts, pad_id).to(device)
-    states = torch.cat([encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(tokens)])
-    encoder.train(was_training)
-    return float(states.std()) / encoder.output_scaling
+    return float(token_states(encoder, texts, pad_id).std()) / encoder.output_scaling
 
 
 def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:

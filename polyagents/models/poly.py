@@ -6,11 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from polyagents.models.attention import poly_scores
+from polyagents.models.codes_init import drawn
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import PolyOptions, RankingOptions
 from polyagents.models.reduction import ContextVectors, context_vectors
 from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import TwoTowers
+
+ATTENTION_WEIGHTS = ("codes", "log_sharpness")  # a poly-encoder's own; no candidate's vector depends on them
 
 
 class PolyEncoder(TwoTowers):
@@ -18,7 +21,7 @@ class PolyEncoder(TwoTowers):
 
     Attributes:
         codes: the learnt context codes [m, D]; None where the context vectors are outputs of the encoder.
-        sharpness: what the dot products are multiplied by inside the attention's softmax.
+        log_sharpness: the logarithm of the learnt part of the sharpness, []; None where the sharpness is fixed.
     """
 
     short_name: ClassVar[str] = "poly"
@@ -27,26 +30,34 @@ class PolyEncoder(TwoTowers):
 
     def __init__(self, encoder: Encoder, options: PolyOptions):
         super().__init__(encoder, options)
-        self.vectors_are = options.polyencoder_type
+        self.vectors_are, self.has_mean = options.polyencoder_type, options.codes_mean
         self.codes = None
         if self.vectors_are == "codes":
-            self.codes = nn.Parameter(torch.empty(self.m, encoder.width))
-            if options.codes_init == "uniform":
-                nn.init.uniform_(self.codes)
-            else:
-                nn.init.normal_(self.codes, std=0.02)
+            self.codes = nn.Parameter(drawn(options.codes_init, self.m, encoder.width))
         scaled = options.poly_attention_type == "sqrt"
-        self.sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
+        self.fixed_sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
+        self.log_sharpness = nn.Parameter(torch.zeros(())) if options.poly_attention_type == "learnt" else None
+
+    @property
+    def sharpness(self) -> float | Tensor:
+        """What the dot products are multiplied by inside the attention's softmax: above 0."""
+        if self.log_sharpness is None:
+            return self.fixed_sharpness
+        return self.fixed_sharpness * self.log_sharpness.clamp(-20, 20).exp()  # finite, whatever a file holds
 
     def context_vectors(self, chunk: Tokens) -> ContextVectors:
         """Encode a chunk of contexts: [b, T] -> vectors [b, M, D] and mask [b, M]."""
         states = self.context_encoder(chunk)
-        vectors, mask = context_vectors(states, chunk.mask, self.vectors_are, self.m, self.codes)
+        codes: Tensor | None = self.codes
+        if codes is not None and self.has_mean:  # a code of zeros attends to all outputs alike
+            codes = torch.cat([codes, torch.zeros_like(codes[:1])])
+        vectors, mask = context_vectors(states, chunk.mask, self.vectors_are, self.m, codes)
         return ContextVectors(self.normalise(vectors), mask)
 
     def candidate_weights(self) -> dict[str, Tensor]:
-        """All weights that decide a candidate's vector, by name; the codes are the context's."""
-        return {name: weight for name, weight in super().candidate_weights().items() if name != "codes"}
+        """All weights that decide a candidate's vector, by name; those of the attentions are the context's."""
+        weights = super().candidate_weights()
+        return {name: weight for name, weight in weights.items() if name not in ATTENTION_WEIGHTS}
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
         """Score candidates [C, D], or [B, C, D], for context vectors [B, M, D]: [B, C] fp32."""

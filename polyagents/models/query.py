@@ -60,8 +60,9 @@ class Query:
         """Where the context vectors are."""
         return self.context.vectors.device
 
+    @torch.no_grad()
     def scores(self, candidates: Tensor) -> Tensor:
-        """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32."""
+        """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32, without gradient."""
         rows = max(PRODUCTS // max(self.products, 1), 1)
         if len(candidates) <= rows:
             return self.scorer.score(self.context, candidates)

@@ -13,6 +13,8 @@ from torch.nn import functional
 from polyagents.models.attention import attend
 
 REDUCTIONS = ("first", "mean", "first_m")
+# Cosines lie between -1 and 1, too flat for a softmax: training multiplies them by 20, as sentence-transformers does.
+COSINE_SCALE = 20.0
 CONTEXT_VECTORS = ("codes", "n_first", "n_last", "n_last_and_first")
 
 
@@ -74,6 +76,27 @@ def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False
     return states[:, 0]
 
 
+def reduce_places(states: Tensor, places: Tensor, kind: str, m: int, causal: bool = False) -> Tensor:
+    """red() of a context and of each candidate behind it, as `reduce` of each alone.
+
+    Args:
+        states: [R, T, D].
+        places: [R, T], 0 for a context, k for its k-th candidate, -1 for padding.
+        kind: as for `reduce`; `m` and `causal`, too.
+        m: as for `reduce`.
+        causal: as for `reduce`.
+
+    Returns:
+        [R, 1 + K, D], zeros where a row has fewer than K candidates.
+    """
+    own = places.unsqueeze(1) == torch.arange(int(places.amax()) + 1, device=places.device).unsqueeze(1)  # [R, 1+K, T]
+    if kind == "first" and causal:
+        own &= own.flip(2).cumsum(2).flip(2) == 1
+    elif kind != "mean":
+        own &= own.cumsum(2) <= (1 if kind == "first" else m)
+    return own.to(states.dtype) @ states / own.sum(2, keepdim=True).clamp(min=1)
+
+
 def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tensor | None = None) -> ContextVectors:
     """The m context vectors of appendix C; fewer than m, told by the mask, where the text is shorter.
 
@@ -81,13 +104,13 @@ def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tens
         states: [B, T, D].
         mask: [B, T].
         kind: "codes" (section 4.4), "n_first", "n_last" or "n_last_and_first" (the last m and h_1, counted once).
-        m: number of vectors; "n_last_and_first" gives m + 1.
-        codes: the learnt codes [m, D], for kind "codes" only.
+        m: number of vectors; "n_last_and_first" gives m + 1, and "codes" as many as there are codes.
+        codes: [M, D], for kind "codes" only.
     """
     if kind == "codes":
         assert codes is not None, "kind 'codes' comes with its codes"
         vectors = attend(codes, states, mask)
-        return ContextVectors(vectors, mask.any(1, keepdim=True).expand(-1, m))
+        return ContextVectors(vectors, mask.any(1, keepdim=True).expand(-1, len(codes)))
     if kind == "n_first":
         return ContextVectors(states[:, :m], mask[:, :m])
     positions = last_positions(mask, min(m, states.size(1)))

@@ -1,10 +1,15 @@
 """Token ids as padded batches [B, T] with their masks: what every encoder takes."""
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+AnyTokens = TypeVar("AnyTokens", bound="Tokens")
 
 
 @dataclass(frozen=True)
@@ -14,41 +19,115 @@ class Tokens:
     Attributes:
         ids: [B, T], padded on the right.
         mask: [B, T], True where a token is real.
-        segments: [B, T], 0 for the context and 1 for the candidate of a pair; None for single texts, which are all 0.
     """
 
     ids: Tensor
     mask: Tensor
-    segments: Tensor | None = None
 
-    def to(self, device: torch.device) -> "Tokens":
+    @property
+    def segments(self) -> Tensor | None:
+        """[B, T], 0 for a context and 1 for a candidate behind it; None for single texts, which are all 0."""
+        return None
+
+    def to(self: AnyTokens, device: torch.device) -> AnyTokens:
         """The same batch on another device."""
-        segments = None if self.segments is None else self.segments.to(device, non_blocking=True)
-        return Tokens(self.ids.to(device, non_blocking=True), self.mask.to(device, non_blocking=True), segments)
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def rows(self, index: Tensor) -> "Tokens":
+    def rows(self: AnyTokens, index: Tensor) -> AnyTokens:
         """Some of the texts, cut to the longest of them."""
         longest = max(int(self.mask[index].sum(1).max()), 1)
-        segments = None if self.segments is None else self.segments[index, :longest]
-        return Tokens(self.ids[index, :longest], self.mask[index, :longest], segments)
+        return self._each(lambda tensor: tensor[index, :longest])
+
+    def _each(self: AnyTokens, change: Callable[[Tensor], Tensor]) -> AnyTokens:
+        return type(self)(*(change(getattr(self, field.name)) for field in dataclasses.fields(self)))
 
 
-def pad(texts: Sequence[Sequence[int]], pad_id: int, segments: Sequence[Sequence[int]] | None = None) -> Tokens:
-    """Token ids of B texts -> `Tokens` [B, T] on the CPU."""
+def real(texts: Sequence[Sequence[int]]) -> Tensor:
+    """The mask [B, T] of B texts, as long as the longest of them."""
     lengths = torch.tensor([len(text) for text in texts])
-    mask = torch.arange(max(int(lengths.max()), 1)) < lengths.unsqueeze(1)
-
-    def fill(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-        out = torch.full(mask.shape, value)
-        out[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
-        return out
-
-    return Tokens(fill(texts, pad_id), mask, None if segments is None else fill(segments, 0))
+    return torch.arange(max(int(lengths.max()), 1)) < lengths.unsqueeze(1)
 
 
-def pad_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], pad_id: int) -> Tokens:
-    """(context, candidate) ids, each already between its [S], -> `Tokens` with segments 0 and 1 (paper 4.3)."""
-    pairs = list(pairs)
-    texts = [[*context, *candidate] for context, candidate in pairs]
-    segments = [[0] * len(context) + [1] * len(candidate) for context, candidate in pairs]
-    return pad(texts, pad_id, segments)
+def filled(rows: Sequence[Sequence[int]], mask: Tensor, padding: int) -> Tensor:
+    """Numbers of B texts as one tensor [B, T]."""
+    out = torch.full(mask.shape, padding)
+    out[mask] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.long)
+    return out
+
+
+def pad(texts: Sequence[Sequence[int]], pad_id: int) -> Tokens:
+    """Token ids of B texts -> `Tokens` [B, T] on the CPU."""
+    mask = real(texts)
+    return Tokens(filled(texts, mask, pad_id), mask)
+
+
+@dataclass(frozen=True)
+class JointTokens(Tokens):
+    """Contexts with candidates behind them, which are read together.
+
+    Attributes:
+        places: [R, T], 0 for a context, k for its k-th candidate, -1 for padding.
+    """
+
+    places: Tensor
+
+    @property
+    def segments(self) -> Tensor:
+        """[R, T], 0 for a context and 1 for its candidates."""
+        return self.places.clamp(0, 1)
+
+    @property
+    def own_positions(self) -> Tensor:
+        """[R, T], those that each text has alone; 0 for padding."""
+        index = torch.arange(self.places.size(1), device=self.places.device).expand_as(self.places)
+        begins = self.places != self.places.roll(1, 1)
+        return (index - (index * begins).cummax(1).values) * self.mask
+
+    @property
+    def positions(self) -> Tensor:
+        """[R, T]; each candidate's go on where the context ends. 0 for padding."""
+        return self.own_positions + (self.places > 0) * (self.places == 0).sum(1, keepdim=True)
+
+    @property
+    def counts(self) -> Tensor:
+        """How many candidates each row has, [R]."""
+        return self.places.amax(1)
+
+    @property
+    def there(self) -> Tensor:
+        """[R, K], which of the K candidates of the longest list each row has."""
+        return torch.arange(int(self.counts.max()), device=self.places.device) < self.counts.unsqueeze(1)
+
+    def own(self, causal: bool = False) -> Tensor:
+        """[R, T, T], True where the token of the column is of the text of that of the row: every text is read alone.
+
+        Args:
+            causal: nobody looks ahead.
+        """
+        alike = self.places.unsqueeze(2) == self.places.unsqueeze(1)
+        return alike.tril() if causal else alike
+
+    def together(self, causal: bool = False) -> Tensor:
+        """[R, T, T], True where the token of the row may look at that of the column: all at the context, and own ones.
+
+        Padding looks at itself, since a softmax over nothing is no number; nobody looks at it.
+        """
+        of, at = self.places.unsqueeze(2), self.places.unsqueeze(1)
+        context = (at == 0) & (of > 0)
+        return self.own(causal) | (context.tril() if causal else context)
+
+
+def pad_joint(rows: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], pad_id: int) -> JointTokens:
+    """(context, candidates) ids, each text already between its [S], -> `JointTokens` [R, T] on the CPU (paper 4.3)."""
+    ids, places = [], []
+    for context, candidates in rows:
+        ids.append(list(chain(context, *candidates)))
+        lengths = [len(context), *map(len, candidates)]
+        places.append([place for place, length in enumerate(lengths) for _ in range(length)])
+    mask = real(ids)
+    return JointTokens(filled(ids, mask, pad_id), mask, filled(places, mask, -1))
+
+
+def pad_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], pad_id: int) -> JointTokens:
+    """(context, candidate) ids -> `JointTokens` with one candidate in each row."""
+    return pad_joint(((context, [candidate]) for context, candidate in pairs), pad_id)

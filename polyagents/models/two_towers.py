@@ -15,11 +15,8 @@ from torch.nn import functional
 from polyagents.models.encoder import Encoder, in_chunks, in_order
 from polyagents.models.model_options import RankingOptions, TowerOptions
 from polyagents.models.query import Query
-from polyagents.models.reduction import ContextVectors, reduce, stacked
+from polyagents.models.reduction import COSINE_SCALE, ContextVectors, reduce, stacked
 from polyagents.models.tokens import Tokens
-
-# Cosines lie between -1 and 1, too flat for a softmax: training multiplies them by 20, as sentence-transformers does.
-COSINE_SCALE = 20.0
 
 
 class TwoTowers(nn.Module, abc.ABC):

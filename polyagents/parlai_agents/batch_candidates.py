@@ -12,10 +12,11 @@ from polyagents.errors import InputError
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.parlai_agents.ranking_examples import Examples
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, inline_set, shared_set, shared_set_with_own
-from polyagents.ranking.pair_model import PairModel
+from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
 
+RANDOM_NEGATIVES = 15  # of an example without candidates, where --cross-negatives is not given (paper 5.1)
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
 
@@ -64,7 +65,7 @@ class TrainingCandidates:
     """What training batches rank. A list that a batch shares is shared by all processes.
 
     Attributes:
-        pool: labels of the training set, as far as it was seen, for random negatives of pairs.
+        pool: labels of the training set, as far as it was seen, for random negatives of models that read together.
         seen: how many labels there were.
         random: draws from the pool.
     """
@@ -99,17 +100,30 @@ class TrainingCandidates:
         return shared_set([*given, *all_labels], labels)
 
     def _inline(self, labels: Sequence[Label], examples: Examples) -> CandidateSet:
-        """The task's candidates; for pairs, where it brings none, random labels of the training set seen so far."""
-        if not isinstance(self.model, PairModel) or examples.given is not None:
+        """The task's candidates; of a model that reads together, as many as it shall, filled up with random labels."""
+        if not isinstance(self.model, JointModel):
             return inline_set(given_candidates(self.opt, "candidates", "inline", examples), labels)
-        self._remember([label.candidate.text for label in labels])
-        negatives, given = int(self.opt["cross_negatives"]), []
-        for label in labels:
-            # Twice as many as needed: the pool holds repeated labels, and this one.
-            drawn = self.random.sample(self.pool, min(len(self.pool), 2 * negatives))
-            others = [text for text in dict.fromkeys(drawn) if text not in label.right]
-            given.append(self.model.candidates(others[:negatives]))
-        return inline_set(given, labels)
+        wanted = self.opt["cross_negatives"]
+        own = examples.given or [[] for _ in labels]
+        if wanted is not None or not all(own):  # else the task's lists are taken as they are
+            self._remember([label.candidate.text for label in labels])
+        return inline_set(
+            [self._negatives(label, some, wanted) for label, some in zip(labels, own, strict=True)], labels
+        )
+
+    def _negatives(self, label: Label, own: Sequence[Candidate], wanted: int | None) -> list[Candidate]:
+        """The negatives of an example: drawn anew each time from its own, and what is missing from the labels seen."""
+        if own and wanted is None:
+            return list(own)
+        wanted = wanted or RANDOM_NEGATIVES
+        negatives = [one for one in own if one.text not in label.right]
+        if len(negatives) >= wanted:
+            return self.random.sample(negatives, wanted)
+        # Twice as many as needed: the pool holds repeated labels, and this one.
+        drawn = self.random.sample(self.pool, min(len(self.pool), 2 * wanted))
+        known = {*label.right, *(one.text for one in negatives)}
+        others = [text for text in dict.fromkeys(drawn) if text not in known]
+        return [*negatives, *self.model.candidates(others[: wanted - len(negatives)])]
 
     def _remember(self, labels: Iterable[str]) -> None:
         """An even sample of all labels seen (Vitter's algorithm R): a streamed task needs no pass of its own."""

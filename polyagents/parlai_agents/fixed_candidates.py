@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import overload
 
 import numpy as np
@@ -11,6 +11,9 @@ from parlai.core.build_data import modelzoo_path
 from parlai.utils.misc import warn_once
 from torch import Tensor
 
+from polyagents.errors import InputError
+from polyagents.index.engines.candidates import EngineCandidates
+from polyagents.index.engines.urls import open_engine
 from polyagents.index.exact import score_all, search
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
@@ -24,6 +27,9 @@ from polyagents.text.normalize import normalized
 EncodedCandidates = CandidateStore | InMemoryCandidates
 """Candidates with their vectors."""
 
+Ranked = tuple[list[str], list[float]]
+"""Texts and their scores, highest first."""
+
 
 def located(path: str, datapath: str | None) -> str:
     """A candidates file: of the zoo, or in the working folder, or else below `--datapath`, where tasks have theirs."""
@@ -35,8 +41,8 @@ def located(path: str, datapath: str | None) -> str:
 class FixedCandidates:
     """A candidates file, read or encoded when that is first needed.
 
-    A cross-encoder and a training run need the texts, in memory; bi- and poly-encoder rank by vectors, whose store
-    looks texts up one by one.
+    A uni- or cross-encoder and a training run need the texts, in memory; bi- and poly-encoder rank by vectors, whose
+    store looks texts up one by one.
     """
 
     def __init__(self, path: str, model: RankingModel, encode_file: Callable[[str], EncodedCandidates]):
@@ -93,7 +99,16 @@ class FixedCandidates:
         shared = shared_set(self.candidates, None)  # what has the same token ids is scored once, and keeps its place
         return self.model.scores(contexts, shared)[:, columns_of(self.candidates, shared)]
 
-    def best(self, contexts: Sequence[Sequence[int]], k: int) -> TopCandidates:
+    def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:
+        """The k best candidates of every context without what was said, unless nothing else remains."""
+        spoken = {place for line in said if (place := self.find(line)) is not None}
+        found = self._best(contexts, k + len(spoken))
+        return [
+            first_unsaid([self.texts[int(index)] for index in indices], scores, said, k)
+            for indices, scores in zip(found.indices, found.scores, strict=True)
+        ]
+
+    def _best(self, contexts: Sequence[Sequence[int]], k: int) -> TopCandidates:
         """The k best candidates of every context, without scoring all of them where that can be had."""
         if isinstance(self.model, TwoTowerModel):
             return search(self.model.query(contexts), self.encoded, k)
@@ -146,6 +161,35 @@ class FixedCandidates:
         wanted = {normalized(text) for text in (label.candidate.text, *label.right)}
         near = np.flatnonzero(np.isin(self._reads_as, [hash(text) for text in wanted])).tolist()
         return [place for place in near if normalized(self.texts[place]) in wanted]
+
+
+class EngineReplies:
+    """The candidates of `--index-url`, in a vector database: what a chat replies with.
+
+    Such a database finds the best ones only, so that nothing can be evaluated over it.
+    """
+
+    def __init__(self, url: str, model: RankingModel):
+        """Connect.
+
+        Raises:
+            InputError: the model's candidates are not there, or cannot be.
+        """
+        if not isinstance(model, TwoTowerModel):
+            raise InputError(f"--index-url holds vectors, and a {model.label} has none; give --fixed-candidates-path.")
+        self.model, self.candidates = model, EngineCandidates.open(open_engine(url), model.fingerprint())
+
+    def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:
+        """The k best candidates of every context without what was said, unless nothing else remains."""
+        best, _ = self.candidates.search(self.model.query(contexts), k + len(said))
+        return [first_unsaid(one.texts, one.scores, said, k) for one in best]
+
+
+def first_unsaid(texts: Sequence[str], scores: np.ndarray, said: Collection[str], k: int) -> Ranked:
+    """The first k of ranked texts that were not said; the first k of all where each was."""
+    ranked = list(zip(texts, map(float, scores), strict=True))
+    fresh = ([one for one in ranked if one[0] not in said] or ranked)[:k]
+    return [text for text, _ in fresh], [score for _, score in fresh]
 
 
 class WithLabel(Sequence[str]):

@@ -5,15 +5,15 @@ from typing import Any
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
-from polyagents.arguments import boolean, positive, positive_int, positive_ints
+from polyagents.arguments import INDEX_URL, boolean, not_negative, positive, positive_int, positive_ints
 from polyagents.errors import InputError
-from polyagents.models.architecture import Architecture, reads_pairs
+from polyagents.models.architecture import Architecture, reads_together
 from polyagents.models.model_options import EncoderOptions
 from polyagents.options import Options, fields_of
 from polyagents.text.text_options import TextOptions
 from polyagents.training.distillation import LOSSES
 
-PRETRAIN_TASKS = ("next_utterance", "next_sentence")
+PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
 
 
 def add_options(parser: ParlaiParser, options: type[Options]) -> None:
@@ -22,8 +22,8 @@ def add_options(parser: ParlaiParser, options: type[Options]) -> None:
     fields = {field.name: field for field in fields_of(options)}
     for kind in declared:
         group = parser.add_argument_group(kind.title)
-        for name in (name for name in kind.__annotations__ if name in fields):
-            field = fields[name]
+        for name in [name for name in kind.__annotations__ if name in fields]:
+            field = fields.pop(name)  # as the last class has it that declares it
             parse = field.metadata["parse"]
             group.add_argument(
                 f"--{name.replace('_', '-')}",
@@ -44,8 +44,12 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     """
     add_encoder_flags(parser)
     add_options(parser, architecture.options_type)
+    parser.add_argument_group("Candidates (polyagents)").add_argument(
+        "--index-url", default=None, help=f"chat over {INDEX_URL}; in place of --fixed-candidates-path"
+    )
     add_metric_flags(parser)
     add_training_flags(parser)
+    add_distillation_flags(parser)
     parser.set_defaults(
         optimizer="adamw",
         learningrate=5e-5,
@@ -54,18 +58,17 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
         lr_scheduler_decay=0.4,
         lr_scheduler_patience=0,
     )
-    if reads_pairs(architecture):  # negatives are the task's own, or random training labels
-        add_pair_flags(parser)
+    if reads_together(architecture):  # negatives are the task's own, or random training labels
+        add_joint_flags(parser)
         parser.set_defaults(candidates="inline", warmup_updates=1000)
     else:  # negatives are the other labels of the batch (paper 4.2)
-        add_distillation_flags(parser)
         parser.set_defaults(candidates="batch", warmup_updates=100)
     if hasattr(architecture.options_type, "codes_init"):
         add_codes_flags(parser)
     if is_training_command:
         # ParlAI's own batch is 1, and a chat needs that. A killed run is resumed from its last checkpoint, so there is
         # one.
-        parser.set_defaults(batchsize=16 if reads_pairs(architecture) else 64)
+        parser.set_defaults(batchsize=16 if reads_together(architecture) else 64)
         parser.set_defaults(validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600)
 
 
@@ -104,8 +107,21 @@ def add_memory_flags(parser: ParlaiParser) -> None:
     )
 
 
+def add_target_flags(parser: ParlaiParser) -> None:
+    """What of a task's dialogues a training learns to say."""
+    group = parser.add_argument_group("Targets (polyagents)")
+    group.add_argument(
+        "--every-utterance",
+        type="bool",
+        default=False,
+        help="in training, make a target of each utterance of a dialogue, also of the partner's and of those within a "
+        "context, with what was said before it; validation and test stay as they are",
+    )
+
+
 def add_training_flags(parser: ParlaiParser) -> None:
     """The flags of a ranker's training."""
+    add_target_flags(parser)
     add_memory_flags(parser)
     for action in parser._actions:
         if action.dest == "candidates":
@@ -119,13 +135,22 @@ def add_training_flags(parser: ParlaiParser) -> None:
 
 def add_pretraining_flags(parser: ParlaiParser) -> None:
     """The flags of pre-training (paper 4.1)."""
+    add_target_flags(parser)
     group = parser.add_argument_group("Pre-training (polyagents)")
     group.add_argument(
         "--pretrain-task",
         choices=PRETRAIN_TASKS,
         default="next_utterance",
         help="what is learnt beside masked words: next_utterance, whether a label answers its context; next_sentence, "
-        "the same of running text, a sentence a line, cut in two at random as for BERT",
+        "the same of running text, a sentence a line, cut in two at random as for BERT; utterance_relevance, whether "
+        "an utterance follows on a few others, is from elsewhere in their dialogue, or from another one, in the same "
+        "input as masked words (BERT-FP)",
+    )
+    group.add_argument(
+        "--relevance-context",
+        type=positive_int,
+        default=3,
+        help="the utterances of a context in --pretrain-task utterance_relevance (BERT-FP: 3, on Douban 2)",
     )
     group.add_argument(
         "--batch-tokens",
@@ -149,7 +174,7 @@ def add_distillation_flags(parser: ParlaiParser) -> None:
     group.add_argument(
         "--teacher-model-file",
         default=None,
-        help="a trained cross-encoder, whose scores are learnt beside the labels (training only)",
+        help="a trained model, such as a cross-encoder, whose scores are learnt beside the labels (training only)",
     )
     group.add_argument(
         "--distillation-loss",
@@ -172,18 +197,27 @@ def add_codes_flags(parser: ParlaiParser) -> None:
         "--codes-learningrate",
         type=positive,
         default=None,
-        help="learning rate of the codes; by default that of the other weights",
+        help="learning rate of the codes, and of a learnt sharpness; by default that of the other weights",
+    )
+    group.add_argument(
+        "--codes-penalty",
+        type=not_negative,
+        default=0.0,
+        help="adds to the loss of an example so many times the mean cosine of its context vectors, of each with each: "
+        "they are to differ (the disagreement regularisation of MINER, Li et al. 2022)",
     )
 
 
-def add_pair_flags(parser: ParlaiParser) -> None:
-    """The flags of an architecture that reads pairs."""
-    group = parser.add_argument_group("Cross-encoder (polyagents)")
+def add_joint_flags(parser: ParlaiParser) -> None:
+    """The flags of an architecture that reads context and candidate together."""
+    group = parser.add_argument_group("Uni- and cross-encoder (polyagents)")
     group.add_argument(
         "--cross-negatives",
         type=positive_int,
-        default=15,
-        help="random training labels as negatives, where the task brings no candidates in training (paper 5.1)",
+        default=None,
+        help="negatives of an example in training, drawn anew each time from the candidates that the task brings with "
+        "it (those of mine_negatives, say), and where they are too few from the training labels seen. Default: all "
+        "that the task brings; 15 random ones where it brings none (paper 5.1)",
     )
 
 

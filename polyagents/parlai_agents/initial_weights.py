@@ -5,17 +5,22 @@ stopped), or none. Each may be ParlAI's own.
 """
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from parlai.core.opt import Opt
+from parlai.utils import logging
 from torch import Tensor
 from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
+from polyagents.models.architecture import is_known
 from polyagents.models.model_options import SCRATCH
+from polyagents.options import fields_of
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
+from polyagents.ranking.option_groups import option_groups
 from polyagents.zoo.resolve import zoo_file
 
 if TYPE_CHECKING:
@@ -24,8 +29,10 @@ if TYPE_CHECKING:
 # What weights were trained with, and mean nothing without.
 DECIDED = (
     *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
-    *("polyencoder_type", "poly_n_codes", "poly_attention_type"),
+    *("polyencoder_type", "poly_n_codes", "poly_attention_type", "codes_mean", "joint_head"),
 )
+
+ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the parts of all architectures that are one
 
 
 def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
@@ -45,10 +52,12 @@ def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
     for part in needed:
         if not os.path.exists(part):
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
-    name = parlai_options.read(file).get("model")
-    trained_as = parlai_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
-    if name is not None and trained_as != architecture:
-        hint = f"give --backbone {file} to start from its encoder" if is_parlais else "remove --model"
+    source = trained_as(file)
+    starts_another = training and file == opt.get("init_model") and not is_parlais and is_known(str(source))
+    if source not in (None, architecture) and not (starts_another and is_known(architecture)):
+        name = parlai_options.read(file).get("model")
+        start = f"give --backbone {file} to start from its encoder"
+        hint = start if is_parlais else "remove --model, or train from it with --init-model"
         raise InputError(
             f"{file} was trained as {name} and cannot be loaded as polyagents:{architecture}; {hint}, or give another "
             f"--model-file."
@@ -58,6 +67,38 @@ def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
             f"{file} is a model of ParlAI's own agent, which training would overwrite; give --init-model {file} and "
             f"another --model-file."
         )
+
+
+def trained_as(file: str) -> str | None:
+    """The architecture that a model file was trained as; None where nothing says so."""
+    name = parlai_options.read(file).get("model")
+    if name is None:
+        return None
+    return parlai_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
+
+
+def carried_over(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a model starts from that another architecture's model begins.
+
+    An encoder that reads both texts together takes the weights of the one for contexts, and gives its own to both.
+
+    Args:
+        weights: of the other model, by its names.
+        own: of this model, by its names; heads and codes that the other one has not stay.
+
+    Raises:
+        InputError: the other one lacks a part of the encoder.
+    """
+    taken = dict(own)
+    for name in own:
+        part, _, rest = name.partition(".")
+        names = [name, *(f"{encoder}.{rest}" for encoder in ENCODERS if part in ENCODERS)]
+        found = next((there for there in names if there in weights), None)
+        if found is not None:
+            taken[name] = weights[found]
+        elif part in ENCODERS:
+            raise InputError(f"The --init-model has no weights for {name}; it is damaged, or of another backbone.")
+    return taken
 
 
 def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel | None:
@@ -73,11 +114,16 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
     """
     given = opt.get("override", {})
     if file is None:
+        if opt["backbone"].startswith(SCRATCH) and "reduction_type" not in given:
+            opt["reduction_type"] = "mean"  # random weights hardly learn by the first output (docs/training.md)
         source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
         return None
     if given.get("output_scaling") == AUTO:  # is for backbones; a model was trained with its factor
+        own = str(opt.get("model_file"))
+        if file not in (own, f"{own}.checkpoint"):  # those repeat the flags of a run that is resumed
+            logging.warning(f"--output-scaling auto is for a backbone; the factor that {file} was trained with stays.")
         given = {name: value for name, value in given.items() if name != "output_scaling"}
     decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
     opt |= {name: given.get(name, value) for name, value in decided.items()}
@@ -97,7 +143,13 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
             parlai_options.translated(saved, architecture) if is_model else parlai_options.decided(saved, architecture)
         )
         return flags | {"backbone": file}
-    return {name: saved[name] for name in DECIDED if name in saved}
+    possible = {field.name for group in option_groups(architecture) for field in fields_of(group)}
+    if "joint_head" in possible:  # begins as the similarity of what it starts from
+        similarity = saved.get("similarity")
+        saved = {"joint_head": similarity if similarity in ("dot", "cosine") else "linear"} | saved
+    elif "similarity" in possible and saved.get("joint_head") == "cosine":  # and back
+        saved = {"similarity": "cosine"} | saved
+    return {name: saved[name] for name in DECIDED if name in saved and name in possible}
 
 
 def backbone_file(backbone: str, datapath: str | None) -> str | None:

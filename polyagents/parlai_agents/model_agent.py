@@ -4,22 +4,20 @@ from typing import Any
 
 import torch
 from parlai.core.opt import Opt
-from parlai.utils import logging
 from parlai.utils.distributed import num_workers
 from torch import nn
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
-from polyagents.models import output_scaling
-from polyagents.models.encoder import Encoder
+from polyagents.models.architecture import find, reads_together
+from polyagents.models.model_options import KMEANS
 from polyagents.parlai_agents import flags, initial_weights
 from polyagents.parlai_agents.base_agent import BaseAgent
-from polyagents.parlai_agents.task_reader import TaskReader
+from polyagents.parlai_agents.measured_start import TaskTexts
 from polyagents.parlai_agents.train_loop import CHECKPOINT, is_training_run
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training import distributed
 
 
 class ModelAgent(BaseAgent):
@@ -33,6 +31,8 @@ class ModelAgent(BaseAgent):
 
     ranking: RankingModel
     parlai_model: ParlaiModel | None
+    brought_codes: bool = True
+    """Whether a file that was loaded has codes; ParlAI's pretrained poly-encoders and other architectures have none."""
     resumed: dict[str, Any] | None = None
 
     def _decide_start(self, opt: Opt) -> ParlaiModel | None:
@@ -47,6 +47,12 @@ class ModelAgent(BaseAgent):
                 "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
                 "--batchsize (the paper: 512 on ConvAI2, 256 elsewhere), or --candidates inline."
             )
+        lacks_negatives = opt["candidates"] == "inline" and not reads_together(find(self.architecture))
+        if is_training_run(opt) and opt.get("every_utterance") and lacks_negatives:
+            raise InputError(
+                "--candidates inline takes each example's own candidates, and the targets that --every-utterance adds "
+                "have none; give --candidates batch, or batch+inline."
+            )
         return model
 
     def build_model(self) -> nn.Module:
@@ -59,25 +65,20 @@ class ModelAgent(BaseAgent):
         encoder = build_encoder(settings, self.dict.ready, training, config, weights)
         self.dict.note_backbone(encoder.backbone)
         if settings.ranking.output_scaling == AUTO:
-            self._scale_outputs(encoder)
+            encoder.output_scaling = self.opt["output_scaling"] = self._task_texts().output_scaling(encoder)
         self.ranking = build_model(encoder, self.dict.ready, settings)
+        if file is None:
+            self._start_codes_at_centres()
         return self.ranking.module
 
-    def _scale_outputs(self, encoder: Encoder) -> None:
-        """Measure the factor on what the task brings for training; M.opt keeps it."""
-        if self.opt.get("interactive_mode") or not self.opt.get("task"):
-            raise InputError("--output-scaling auto measures what a task trains on, and here is none; give a number.")
-        pairs = TaskReader(Opt(self.opt | {"datatype": "train"}), seed=0).read(output_scaling.EXAMPLES)
-        tokenizer = self.dict.ready
-        texts = [tokenizer.context(tokenizer.encode([pair.context])[0], self.text_truncate) for pair in pairs]
-        labels = tokenizer.encode([pair.label for pair in pairs if pair.label])
-        texts += [tokenizer.candidate(ids, self.label_truncate) for ids in labels]
-        if not texts:
-            raise InputError(f"--output-scaling auto finds no texts in --task {self.opt['task']}; give a number.")
-        # One factor for all processes: machines round differently.
-        factor = distributed.gathered(output_scaling.factor(encoder, texts, tokenizer.pad_id))[0]
-        logging.info(f"--output-scaling auto: {factor}, for a deviation of {output_scaling.BERT_DEVIATION}")
-        encoder.output_scaling = self.opt["output_scaling"] = factor
+    def _start_codes_at_centres(self) -> None:
+        """Put the centres that `--codes-init kmeans` asks for in the place of codes that no file has brought."""
+        module: Any = self.ranking.module
+        if self.opt.get("codes_init") == KMEANS and getattr(module, "codes", None) is not None:
+            module.codes.data.copy_(self._task_texts().codes(module.context_encoder, len(module.codes)))
+
+    def _task_texts(self) -> TaskTexts:
+        return TaskTexts(self.opt, self.dict.ready, self.text_truncate, self.label_truncate)
 
     def build_criterion(self) -> nn.Module:
         """TorchRankerAgent wants a module; the loss is `losses.ranking_loss`."""
@@ -86,6 +87,8 @@ class ModelAgent(BaseAgent):
     def load(self, path: str) -> dict[str, Any]:
         """BaseAgent's; what a resumed run draws from is kept until everything else is built."""
         states = super().load(path)
+        if not self.brought_codes:  # by the encoder, which is there only now
+            self._start_codes_at_centres()
         file = self.opt.get("model_file")
         if path in (file, f"{file}{CHECKPOINT}"):  # not those of another run's model
             self.resumed = states.get("draws")
@@ -93,8 +96,13 @@ class ModelAgent(BaseAgent):
 
     def _read(self, path: str) -> dict[str, Any]:
         if self.parlai_model is None:
-            return super()._read(path)
+            states = super()._read(path)
+            self.brought_codes = "codes" in states["model"]
+            if initial_weights.trained_as(path) in (None, self.architecture):
+                return states
+            return {"model": initial_weights.carried_over(states["model"], self.module.state_dict())}
         weights, self.parlai_model = self.parlai_model.state(), None
+        self.brought_codes = "codes" in weights
         if getattr(self.module, "codes", None) is not None:  # ParlAI's pretrained poly-encoders have none
             weights.setdefault("codes", self.module.codes.data)
         return {"model": weights}

@@ -2,7 +2,7 @@
 
 import sys
 
-from polyagents.parlai_agents import compat, train_loop
+from polyagents.parlai_agents import compat, every_utterance, train_loop
 
 
 def apply() -> None:
@@ -13,6 +13,7 @@ def apply() -> None:
     """
     compat.apply()
     train_loop.patch_for_all_agents()
+    every_utterance.apply()
     if "parlai.scripts.multiprocessing_train" in sys.modules:
         from polyagents.parlai_agents import launching  # saves every other command the import of that script
 

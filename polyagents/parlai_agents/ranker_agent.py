@@ -30,7 +30,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.parlai_agents import checkpoint, flags
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.batch_candidates import TrainingCandidates, evaluation_candidates
-from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, FixedCandidates, located
+from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, EngineReplies, FixedCandidates, located
 from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing import ObservingAgent
 from polyagents.parlai_agents.optimising import refused_where_damaged
@@ -38,11 +38,12 @@ from polyagents.parlai_agents.ranking_examples import Examples
 from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics, training_metrics
 from polyagents.parlai_agents.task_labels import write_task_candidates
 from polyagents.parlai_agents.train_loop import is_training_run
+from polyagents.ranking.loading import load_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
-from polyagents.training.distillation import Distillation, load_teacher
+from polyagents.training.distillation import Distillation
 from polyagents.training.gradient_cache import GradientCache
-from polyagents.training.losses import ranking_loss
+from polyagents.training.losses import context_similarity, ranking_loss
 from polyagents.training.scoring import training_scores
 from polyagents.zoo.resolve import zoo_file
 
@@ -52,11 +53,11 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
-        fixed: the candidates of `--fixed-candidates-path`; None where none are asked for.
+        fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None where none are asked for.
     """
 
     fixed_candidates_path: str
-    fixed: FixedCandidates | None
+    fixed: FixedCandidates | EngineReplies | None
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
@@ -88,7 +89,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
             for encoder in {module for module in self.ranking.module.modules() if isinstance(module, Encoder)}:
                 encoder.compile_backbone()
         if file := self.opt.get("teacher_model_file"):
-            teacher = load_teacher(zoo_file(file, self.opt.get("datapath")), self.ranking.device)
+            teacher = load_model(zoo_file(file, self.opt.get("datapath")), self.ranking.device, {})
             self.distillation = Distillation(teacher, self.opt["distillation_loss"], self.opt["teacher_negatives"])
         self.begin_run()
         if self.resumed is not None:
@@ -111,7 +112,13 @@ class RankerAgent(ModelAgent, ObservingAgent):
         self.fixed_candidates = self.fixed_candidate_vecs = self.fixed_candidate_encs = None
         self.num_fixed_candidates = 0
         self.fixed = None if shared is None else shared["fixed"]
-        if shared is None and "fixed" in (self.candidates, self.eval_candidates):
+        # Of the command line alone: a stranger's model file could have us talk to the stranger's server.
+        index_url = self.opt.get("override", {}).get("index_url")
+        if shared is None and index_url:
+            if is_training_run(self.opt) or self.eval_candidates != "fixed" or self.opt.get("fixed_candidates_path"):
+                raise InputError("--index-url is for a chat, without --fixed-candidates-path.")
+            self.fixed = EngineReplies(index_url, self.ranking)
+        elif shared is None and "fixed" in (self.candidates, self.eval_candidates):
             path = self.fixed_candidates_path or self.get_task_candidates_path()
             self.fixed_candidates_path = located(path, self.opt.get("datapath"))
             self.fixed = FixedCandidates(self.fixed_candidates_path, self.ranking, self._encode_file)
@@ -153,7 +160,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
             return None
         self.model.train()
         self.ranking.weights_changed()  # they are about to
-        if self.fixed is not None:
+        if isinstance(self.fixed, FixedCandidates):
             self.fixed.forget_vectors()
         self.zero_grad()
         losses, sides = self._training_losses(examples)
@@ -168,20 +175,26 @@ class RankerAgent(ModelAgent, ObservingAgent):
         """The loss of each example, [B], and what takes its gradient back."""
         if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
             return torch.zeros(0, device=self.device), []
+        assert not isinstance(self.fixed, EngineReplies)  # refused in set_fixed_candidates
         candidates = self.training_candidates.of(self.candidates, examples, self.fixed)
         assert candidates.labels is not None
         labels, mask = candidates.labels.to(self.device), candidates.mask.to(self.device)
-        scores, sides = training_scores(self.ranking, examples.contexts, candidates, self.opt.get("chunk_tokens"))
-        logits = scores * self.module.logit_scale
+        scored = training_scores(self.ranking, examples.contexts, candidates, self.opt.get("chunk_tokens"))
+        logits = scored.scores * self.module.logit_scale
         losses = ranking_loss(logits, labels, mask)
         self._record({"mean_loss": averages(losses.detach())})
-        self._record(training_metrics(scores.detach(), labels, mask))
+        self._record(training_metrics(scored.scores.detach(), labels, mask))
         if self.distillation is not None and len(examples):
             taught = self.distillation.losses(examples.texts, candidates, logits)
             self._record({"distillation_loss": averages(taught.detach())})
             losses = losses + taught
+        penalty = self.opt.get("codes_penalty")
+        if penalty and scored.context is not None:
+            similarity = context_similarity(scored.context)
+            self._record({"context_similarity": averages(similarity.detach())})
+            losses = losses + penalty * similarity
         self._report_failure(losses.detach(), examples)
-        return losses, sides
+        return losses, scored.sides
 
     def _report_failure(self, losses: Tensor, examples: Examples) -> None:
         """Name the examples whose loss is no number; `update_params` will not train on them."""
@@ -211,6 +224,8 @@ class RankerAgent(ModelAgent, ObservingAgent):
             assert self.fixed is not None
             if not examples.labelled:
                 return self.replies.of_fixed(self.fixed, examples.contexts, self._said())
+            if isinstance(self.fixed, EngineReplies):
+                raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
             scores, candidates = self.fixed.scores_with_labels(examples.contexts, examples.labels)
         if candidates.labels is not None:
             self._record(evaluation_metrics(scores, candidates, self.module.logit_scale, self.recall_at))

@@ -11,7 +11,7 @@ from parlai.core.torch_agent import Output
 from torch import Tensor
 
 from polyagents.index.top_k import top_k
-from polyagents.parlai_agents.fixed_candidates import FixedCandidates
+from polyagents.parlai_agents.fixed_candidates import EngineReplies, FixedCandidates
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
 from polyagents.training.losses import ranking_loss
 
@@ -97,16 +97,12 @@ class Replies:
             values.append([float(row[i]) for i in index])
         return self._output(ranked, values)
 
-    def of_fixed(self, fixed: FixedCandidates, contexts: Sequence[Sequence[int]], said: set[str]) -> Output:
+    def of_fixed(
+        self, fixed: FixedCandidates | EngineReplies, contexts: Sequence[Sequence[int]], said: set[str]
+    ) -> Output:
         """The best of the fixed candidates, without what was said already, unless nothing else remains."""
-        spoken = {place for line in said if (place := fixed.find(line)) is not None}
-        k = max(self.ranked_texts, 1)
-        found, ranked, values = fixed.best(contexts, k + len(spoken)), [], []
-        for indices, scores in zip(found.indices, found.scores, strict=True):
-            fresh = [place for place, index in enumerate(indices) if index not in spoken] or range(len(indices))
-            ranked.append([fixed.texts[int(indices[place])] for place in fresh[:k]])
-            values.append([float(scores[place]) for place in fresh[:k]])
-        return self._output(ranked, values)
+        found = fixed.unsaid(contexts, max(self.ranked_texts, 1), said)
+        return self._output([texts for texts, _ in found], [scores for _, scores in found])
 
     def _output(self, ranked: list[list[str]], values: list[list[float]]) -> Output:
         if self.opt.get("inference", "max") == "topk":

@@ -50,7 +50,8 @@ def apply() -> None:
     def load_agent_module(name: str) -> Any:
         if isinstance(name, NamedByFile):
             raise InputError(refusal(name))
-        sentence = f"--model {name}: there is no such agent; give bi, poly, cross, or one of ParlAI's"
+        ours = "bi, poly, uni, cross (with polyagents in place of parlai), polyagents:PolyEncoder and so on"
+        sentence = f"--model {name}: there is no such agent; give {ours}, or one of ParlAI's"
         if not name:
             raise InputError(f"{sentence}.")
         with naming(sentence, "agents", name):

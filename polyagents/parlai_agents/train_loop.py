@@ -61,10 +61,13 @@ def patch_for_all_agents() -> None:
 
 
 def in_this_process(create_task: Any) -> Any:
-    """Read for a dictionary without the helpers of `--num-workers`, which ask it for what only a model has."""
+    """Read for a dictionary without the helpers of `--num-workers`, which ask it for what only a model has.
+
+    Nor with `--every-utterance`, which brings the same lines once more with each target.
+    """
 
     def patched(opt: Opt, *args: Any, **kwargs: Any) -> Any:
-        return create_task(Opt(opt | {"num_workers": 0}), *args, **kwargs)
+        return create_task(Opt(opt | {"num_workers": 0, "every_utterance": False}), *args, **kwargs)
 
     return patched
 

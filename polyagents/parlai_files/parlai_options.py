@@ -116,6 +116,7 @@ def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
             "polyencoder_type": options.get("polyencoder_type", "codes"),
             "poly_n_codes": options.get("poly_n_codes", 64),
             "poly_attention_type": options.get("poly_attention_type", "basic"),
+            "codes_mean": False,
         }
     return flags
 
@@ -145,10 +146,15 @@ def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig
     Raises:
         InputError: ParlAI's agents do not have what this model was trained with; what, is said.
     """
+    theirs = CHECKED_IN["PolyEncoder"]
     needed = {
         "--similarity": (opt.get("similarity", "dot"), ("dot",)),
         "--reduction-type": (opt["reduction_type"], CHECKED["reduction_type"][1]),
-        "--polyencoder-type": (opt.get("polyencoder_type", "codes"), CHECKED_IN["PolyEncoder"]["polyencoder_type"][1]),
+        "--polyencoder-type": (opt.get("polyencoder_type", "codes"), theirs["polyencoder_type"][1]),
+        "--poly-attention-type": (opt.get("poly_attention_type", "basic"), theirs["poly_attention_type"][1]),
+        "--codes-mean": (opt.get("codes_mean", False), (False,)),
+        "--joint-head": (opt.get("joint_head", "linear"), ("linear",)),
+        "the architecture": (architecture, tuple(AGENTS)),
         "a backbone of the kind": (config.model_type, ("bert",)),
         "the backbone's layer_norm_eps": (getattr(config, "layer_norm_eps", None), (LAYER_NORM_EPS,)),
         "the backbone's activation": (getattr(config, "hidden_act", None), CHECKED["activation"][1]),

@@ -1,10 +1,9 @@
-"""Windows of examples -> updates: which are of masked words, which of next utterances, and in what chunks."""
+"""Windows of examples -> updates: what is guessed in each, masked words or classes of labels, and in what chunks."""
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from parlai.utils.distributed import get_rank
@@ -17,15 +16,26 @@ from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.pretraining import batches
 from polyagents.pretraining.masking import MaskingVocabulary, mask
+from polyagents.pretraining.pretrain_model import LABELS, WORDS
 from polyagents.pretraining.pretraining_examples import PretrainingExample, encode, split_sentences, with_others
+from polyagents.pretraining.utterance_relevance import with_relevance
 from polyagents.training import distributed
+
+Labelled = tuple[TextPair, int]
+"""A pair, and the class of its label."""
+
+Prepared = tuple[Tokens, dict[str, Tensor], Tensor | None]
+"""What `PretrainModel` takes."""
+
+Objectives = tuple[str, ...]
+"""WORDS, LABELS, or both of them in the same input."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one step of the optimiser is trained on: chunks of examples, and whether words are guessed in them."""
+    """What one step of the optimiser is trained on: chunks of examples, and what is guessed in them."""
 
-    words: bool
+    objectives: Objectives
     chunks: list[list[PretrainingExample]]
 
 
@@ -41,62 +51,85 @@ class PlanningAgent(BaseAgent):
     vocabulary: MaskingVocabulary
 
     def plan(self, pairs: Sequence[TextPair], window: int) -> list[Update]:
-        """A window of the training data -> updates, of words and of next utterances in turn.
+        """A window of the training data -> updates, of words and of labels in turn, or of both at once.
 
-        All processes get as many. Half of the pairs are for either objective.
+        All processes get as many. Where they take turns, half of the pairs are for either objective.
 
         Args:
             pairs: read from the task.
             window: its number, of which everything that is drawn depends.
         """
         draw = random.Random(f"{self.seed} {get_rank()} {window}")
-        pairs = self._as_asked(pairs, draw)
-        if not min(distributed.gathered(len(pairs))):
+        given = self._as_asked(pairs, draw)
+        if not min(distributed.gathered(len(given))):
             if window == 0:
                 raise InputError(
                     f"--task {self.opt['task']} brings no pairs of texts to train on; --pretrain-task next_utterance "
-                    f"takes texts with labels, next_sentence texts of several lines."
+                    f"takes texts with labels, next_sentence texts of several lines, utterance_relevance dialogues of "
+                    f"two utterances."
                 )
             return []
-        shuffled = draw.sample(pairs, len(pairs))
+        shuffled = draw.sample(given, len(given))
         middle = len(shuffled) // 2
-        both = [
-            self._chunks(half, shuffled, words, draw)
-            for half, words in ((shuffled[:middle] or shuffled, True), (shuffled[middle:], False))
+        parts = [
+            (objectives, *self._chunks(part, draw))
+            for objectives, part in self._parts(shuffled, shuffled[:middle] or shuffled, shuffled[middle:], draw)
         ]
         size = max(self.opt["batch_tokens"] // self.chunk_tokens, 1)
-        needed = distributed.gathered(max(math.ceil(len(made) / size) for _, made in both))
-        count = min(max(needed), *distributed.gathered(min(len(examples) for examples, _ in both)))
+        needed = distributed.gathered(max(math.ceil(len(made) / size) for _, _, made in parts))
+        count = min(max(needed), *distributed.gathered(min(len(examples) for _, examples, _ in parts)))
         dealt = [
             [
-                Update(words, [[examples[row] for row in chunk] for chunk in update])
+                Update(objectives, [[examples[row] for row in chunk] for chunk in update])
                 for update in batches.updates(made, count, draw)
             ]
-            for words, (examples, made) in zip((True, False), both, strict=True)
+            for objectives, examples, made in parts
         ]
         return [update for turn in zip(*dealt, strict=True) for update in turn]
 
     def plan_evaluation(self, pairs: Sequence[TextPair]) -> list[Update]:
         """All of the pairs for both objectives; the same ones are masked and exchanged in the same way each time."""
         draw = random.Random(0)
-        pairs, plans = self._as_asked(pairs, draw), []
-        for words in (True, False):
-            examples, made = self._chunks(pairs, pairs, words, draw)
-            plans += [Update(words, [[examples[row] for row in chunk]]) for chunk in made]
+        given, plans = self._as_asked(pairs, draw), []
+        for objectives, part in self._parts(given, given, given, draw):
+            examples, made = self._chunks(part, draw)
+            plans += [Update(objectives, [[examples[row] for row in chunk]]) for chunk in made]
         return plans
 
+    def _parts(
+        self, given: Sequence[Labelled], words: Sequence[Labelled], labels: Sequence[Labelled], draw: random.Random
+    ) -> Iterator[tuple[Objectives, Sequence[Labelled]]]:
+        """What is guessed, and in which pairs.
+
+        Args:
+            given: all of a window.
+            words: those whose words are guessed, where the objectives take turns.
+            labels: those whose labels are, then.
+            draw: draws other labels, once the words are dealt with.
+        """
+        if self.is_joint:
+            yield (WORDS, LABELS), given
+        else:
+            yield (WORDS,), words
+            yield (LABELS,), with_others([pair for pair, _ in labels], [pair for pair, _ in given], draw)
+
     def _chunks(
-        self, pairs: Sequence[TextPair], others: Sequence[TextPair], words: bool, draw: random.Random
+        self, given: Sequence[Labelled], draw: random.Random
     ) -> tuple[list[PretrainingExample], list[batches.Chunk]]:
-        given = [(pair, True) for pair in pairs] if words else with_others(pairs, others, draw)
         examples = encode(given, self.dict.ready, self.text_truncate, self.label_truncate)
         return examples, batches.chunks([len(example) for example in examples], self.chunk_tokens, draw)
 
-    def _as_asked(self, pairs: Sequence[TextPair], draw: random.Random) -> list[TextPair]:
-        """The pairs of the objective that was asked for."""
-        if self.opt["pretrain_task"] == "next_sentence":
-            return split_sentences(pairs, draw)
-        return [pair for pair in pairs if pair.label]
+    def _as_asked(self, pairs: Sequence[TextPair], draw: random.Random) -> list[Labelled]:
+        """The pairs of the objective that was asked for, and the classes of their labels."""
+        if self.is_joint:
+            return with_relevance(pairs, self.opt["relevance_context"], draw)
+        is_running_text = self.opt["pretrain_task"] == "next_sentence"
+        return [(pair, 1) for pair in (split_sentences(pairs, draw) if is_running_text else pairs) if pair.label]
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether words and labels are guessed in the same input, as BERT-FP does, and not in turn."""
+        return bool(self.opt["pretrain_task"] == "utterance_relevance")
 
     @property
     def chunk_tokens(self) -> int:
@@ -104,13 +137,14 @@ class PlanningAgent(BaseAgent):
         suits = TRAINING_CHUNK_TOKENS.get(self.device.type, TRAINING_CHUNK_TOKENS["cuda"])
         return min(self.opt.get("chunk_tokens") or suits, self.opt["batch_tokens"])
 
-    def prepared(
-        self, chunk: Sequence[PretrainingExample], words: bool, draw: torch.Generator
-    ) -> tuple[Tokens, Tensor, Any]:
-        """A chunk as the model takes it: tokens [B, T], targets, and for words which were hidden [B, T]."""
-        tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.ready.pad_id)
-        if not words:
-            targets = torch.tensor([int(example.is_next) for example in chunk])
-            return tokens.to(self.device), targets.to(self.device), None
-        hidden, chosen = mask(tokens, self.vocabulary, draw, self.opt["whole_word_masking"])
-        return hidden.to(self.device), tokens.ids[chosen].to(self.device), chosen.to(self.device)
+    def prepared(self, chunk: Sequence[PretrainingExample], objectives: Objectives, draw: torch.Generator) -> Prepared:
+        """A chunk as the model takes it: tokens [B, T], targets by objective, and which words were hidden [B, T]."""
+        tokens: Tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.ready.pad_id)
+        targets, hidden = {}, None
+        if LABELS in objectives:
+            targets[LABELS] = torch.tensor([example.label_class for example in chunk]).to(self.device)
+        if WORDS in objectives:
+            whole = tokens.ids
+            tokens, chosen = mask(tokens, self.vocabulary, draw, self.opt["whole_word_masking"])
+            targets[WORDS], hidden = whole[chosen].to(self.device), chosen.to(self.device)
+        return tokens.to(self.device), targets, hidden

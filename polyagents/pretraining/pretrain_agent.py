@@ -1,6 +1,7 @@
 """`-m polyagents:Pretrain`: masked words and next utterances under ParlAI's training loop (paper 4.1; v1 4.5)."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,20 +12,20 @@ from parlai.core.torch_agent import Output
 from parlai.core.torch_generator_agent import PPLMetric
 from parlai.utils.distributed import get_rank, num_workers
 from tokenizers import AddedToken
-from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from polyagents.errors import InputError
 from polyagents.models.backbone import load_backbone
-from polyagents.models.tokens import Tokens
 from polyagents.parlai_agents import flags, initial_weights, train_loop
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.task_reader import Position, TaskReader
+from polyagents.parlai_files import parlai_options
 from polyagents.pretraining import world
 from polyagents.pretraining.masking import MaskingVocabulary
-from polyagents.pretraining.planning import PlanningAgent, Update
-from polyagents.pretraining.pretrain_model import PretrainModel
+from polyagents.pretraining.planning import PlanningAgent, Prepared, Update
+from polyagents.pretraining.pretrain_model import WORDS, PretrainModel
+from polyagents.pretraining.utterance_relevance import SHARES
 from polyagents.ranking.building import check_lengths, vocabulary_of
 from polyagents.ranking.hugging_face import write_folder
 from polyagents.text.special_tokens import MASK_TOKENS
@@ -92,6 +93,7 @@ class PretrainAgent(PlanningAgent):
         training = train_loop.is_training_run(opt)
         self._check(opt, training)
         start, file = self._checked_start(opt), opt.get("model_file")
+        self._check_classes(start, opt)
         self._check_same_start(start, opt)
         is_finetune = start not in (None, file, f"{file}{train_loop.CHECKPOINT}")  # ParlAI's is not, of any checkpoint
         super().__init__(opt, shared)
@@ -129,10 +131,27 @@ class PretrainAgent(PlanningAgent):
                 f"--datatype {opt['datatype']} reads the task once, and polyagents:Pretrain trains until it is told to "
                 f"end; remove it: the order follows from --seed."
             )
+        if opt.get("every_utterance") and opt["pretrain_task"] == "utterance_relevance":
+            raise InputError(
+                "--pretrain-task utterance_relevance makes a target of every utterance by itself; remove "
+                "--every-utterance, which would bring each dialogue many times."
+            )
         for name in ("world_logs", "validation_share_agent"):
             if opt.get(name):
                 flag = name.replace("_", "-")
                 raise InputError(f"--{flag} is not for polyagents:Pretrain, which answers nobody; remove it.")
+
+    def _check_classes(self, start: str | None, opt: Opt) -> None:
+        """Refuse to go on with a head of another objective."""
+        if start is None:
+            return
+        before = parlai_options.read(start).get("pretrain_task", opt["pretrain_task"])
+        if classes_of(before) != classes_of(opt["pretrain_task"]):
+            file = start.removesuffix(train_loop.CHECKPOINT)
+            raise InputError(
+                f"{start} was trained with --pretrain-task {before}, and --pretrain-task {opt['pretrain_task']} tells "
+                f"other classes apart; start from --backbone {file}{FOLDER} instead, with a --model-file of its own."
+            )
 
     def _check_validation(self) -> None:
         """Now, not after the first hour."""
@@ -151,7 +170,7 @@ class PretrainAgent(PlanningAgent):
         vocabulary = vocabulary_of(self.dict.ready)
         lm = load_backbone(self.encoder_options, vocabulary, training, config, weights, AutoModelForMaskedLM)
         self.dict.note_backbone(lm)
-        model = PretrainModel(lm, self.encoder_options)
+        model = PretrainModel(lm, self.encoder_options, classes_of(self.opt["pretrain_task"]))
         texts, labels = self.text_truncate, self.label_truncate  # a pair holds both
         check_lengths(model.encoder, self.encoder_options.backbone, texts, labels, (texts or 0) + (labels or 0))
         return model
@@ -179,15 +198,16 @@ class PretrainAgent(PlanningAgent):
         self.model.train()
         drawn = torch.Generator().manual_seed(hash((self.seed, get_rank(), number)))
         torch.manual_seed(int(torch.randint(2**62, (), generator=drawn)))  # of dropout
-        chunks = [self.prepared(chunk, update.words, drawn) for chunk in update.chunks]
-        guessed = sum(distributed.gathered(sum(len(targets) for _, targets, _ in chunks)))
+        chunks = [self.prepared(chunk, update.objectives, drawn) for chunk in update.chunks]
+        guessed = {name: sum(distributed.gathered(count_of(chunks, name))) for name in update.objectives}
         self.zero_grad()
         results = []
-        for tokens, targets, chosen in chunks:
-            loss, right = self.model(tokens, targets, chosen)
+        for chunk in chunks:
+            measured = self.model(*chunk)
             # The mean over all that the processes guess in this update, once their gradients are averaged.
-            self.scaler.scale(loss * num_workers() / max(guessed, 1)).backward()
-            results.append((loss.detach(), right))
+            losses = [loss * num_workers() / max(guessed[name], 1) for name, (loss, _) in measured.items()]
+            self.scaler.scale(sum(losses)).backward()
+            results.append({name: (loss.detach(), right) for name, (loss, right) in measured.items()})
         self.update_params()
         self._record(update, chunks, results)
         self.count(sum(map(len, update.chunks)))
@@ -201,19 +221,21 @@ class PretrainAgent(PlanningAgent):
         """Measure; the same words are hidden each time."""
         self.model.eval()
         drawn = torch.Generator().manual_seed(number)
-        chunks = [self.prepared(chunk, update.words, drawn) for chunk in update.chunks]
+        chunks = [self.prepared(chunk, update.objectives, drawn) for chunk in update.chunks]
         self._record(update, chunks, [self.module(*chunk) for chunk in chunks])
 
-    def _record(self, update: Update, chunks: list[tuple[Tokens, Tensor, Any]], results: list[Any]) -> None:
-        guessed = sum(len(targets) for _, targets, _ in chunks)
-        loss, right = (float(sum(values)) for values in zip(*results, strict=True))
-        if guessed and update.words:
-            self.global_metrics.add("loss", AverageMetric(loss, guessed))
-            self.global_metrics.add("ppl", PPLMetric(loss, guessed))
-            self.global_metrics.add("token_acc", AverageMetric(right, guessed))
-        elif guessed:
-            self.global_metrics.add("next_utterance_loss", AverageMetric(loss, guessed))
-            self.global_metrics.add("next_utterance_acc", AverageMetric(right, guessed))
+    def _record(self, update: Update, chunks: list[Prepared], results: list[Any]) -> None:
+        for objective in update.objectives:
+            guessed = count_of(chunks, objective)
+            loss, right = (float(sum(values)) for values in zip(*(made[objective] for made in results), strict=True))
+            if guessed and objective == WORDS:
+                self.global_metrics.add("loss", AverageMetric(loss, guessed))
+                self.global_metrics.add("ppl", PPLMetric(loss, guessed))
+                self.global_metrics.add("token_acc", AverageMetric(right, guessed))
+            elif guessed:
+                name = "relevance" if self.is_joint else "next_utterance"
+                self.global_metrics.add(f"{name}_loss", AverageMetric(loss, guessed))
+                self.global_metrics.add(f"{name}_acc", AverageMetric(right, guessed))
         width = sum(tokens.ids.numel() for tokens, _, _ in chunks)
         real = sum(len(example) for chunk in update.chunks for example in chunk)
         self.global_metrics.add("padding", AverageMetric(width - real, width))
@@ -244,3 +266,13 @@ class PretrainAgent(PlanningAgent):
         raise InputError("polyagents:Pretrain answers nobody; use train_model and eval_model with it.")
 
     eval_step = train_step
+
+
+def classes_of(pretrain_task: str) -> int:
+    """How many classes a label can be of."""
+    return len(SHARES) if pretrain_task == "utterance_relevance" else 2
+
+
+def count_of(chunks: Sequence[Prepared], objective: str) -> int:
+    """How much is guessed in the chunks of an update."""
+    return sum(len(targets[objective]) for _, targets, _ in chunks)

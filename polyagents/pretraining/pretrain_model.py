@@ -1,6 +1,7 @@
 """A backbone with the two heads of its pre-training (paper 4.1; v1 4.5)."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -12,40 +13,46 @@ from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import Tokens
 
+WORDS, LABELS = "words", "labels"  # the objectives: hidden words, and the classes of labels
+
 
 class PretrainModel(nn.Module):
-    """Guesses hidden words, and whether a label is the input's own.
+    """Guesses hidden words, and the class of a label: whether it is the input's own, or from where it is.
 
     Attributes:
         lm: transformers' model for masked words.
         encoder: its backbone.
-        next_utterance: from the first output to two classes; 1 is "the own label".
+        next_utterance: from the first output to the classes; model files know it by this name.
     """
 
-    def __init__(self, lm: PreTrainedModel, options: EncoderOptions):
+    def __init__(self, lm: PreTrainedModel, options: EncoderOptions, classes: int):
         super().__init__()
         self.lm = lm
         self.encoder = Encoder(cast(PreTrainedModel, lm.base_model), options)
-        self.next_utterance = nn.Linear(self.encoder.width, 2)
+        self.next_utterance = nn.Linear(self.encoder.width, classes)
         nn.init.normal_(self.next_utterance.weight, std=0.02)
         nn.init.zeros_(self.next_utterance.bias)
         self._head = [head_of(lm)]  # in a list, since its parts are parts of `lm`
 
-    def forward(self, tokens: Tokens, targets: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Loss and right guesses, both summed over all that is guessed.
+    def forward(
+        self, tokens: Tokens, targets: Mapping[str, Tensor], hidden: Tensor | None = None
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Loss and right guesses of each objective, both summed over all that is guessed.
 
         Args:
             tokens: [B, T].
-            targets: of hidden words the tokens that were there [n]; else the class of each example [B].
-            chosen: [B, T], where hidden words are; None for the classes.
+            targets: of WORDS the tokens that were hidden [n], of LABELS the class of each example [B]; either or both.
+            hidden: [B, T], where these tokens were; for WORDS.
 
         Returns:
-            Loss in nats, fp32, and the number of right guesses.
+            By objective: the loss in nats, fp32, and the number of right guesses.
         """
-        states = self.encoder(tokens)
-        scores = self.next_utterance(states[:, 0]) if chosen is None else self.word_scores(states[chosen])
-        right = (scores.detach().argmax(-1) == targets).sum()
-        return functional.cross_entropy(scores.float(), targets, reduction="sum"), right
+        states, measured = self.encoder(tokens), {}
+        for objective, target in targets.items():
+            scores = self.word_scores(states[hidden]) if objective == WORDS else self.next_utterance(states[:, 0])
+            loss = functional.cross_entropy(scores.float(), target, reduction="sum")
+            measured[objective] = loss, (scores.detach().argmax(-1) == target).sum()
+        return measured
 
     def word_scores(self, states: Tensor) -> Tensor:
         """States [n, D] -> scores [n, V]; of hidden words alone, as all would cost more than a small encoder."""

@@ -1,4 +1,4 @@
-"""Pairs of texts -> what the two objectives are trained on: half of a window's pairs each."""
+"""Pairs of texts -> what is learnt beside masked words, and the examples that a model reads."""
 
 import random
 from collections import defaultdict
@@ -16,12 +16,12 @@ class PretrainingExample:
     Attributes:
         context: token ids, of segment 0.
         label: token ids, of segment 1.
-        is_next: whether the label is the input's own.
+        label_class: 1 for the input's own label, 0 for another one's; of utterance_relevance, from where it is.
     """
 
     context: list[int]
     label: list[int]
-    is_next: bool = True
+    label_class: int
 
     def __len__(self) -> int:
         return len(self.context) + len(self.label)
@@ -40,8 +40,8 @@ def split_sentences(pairs: Sequence[TextPair], draw: random.Random) -> list[Text
 
 def with_others(
     pairs: Sequence[TextPair], others: Sequence[TextPair], draw: random.Random
-) -> list[tuple[TextPair, bool]]:
-    """Half of the pairs with the label of another one of `others`, and whether each has its own (paper 4.1).
+) -> list[tuple[TextPair, int]]:
+    """Half of the pairs with the label of another one of `others` (0), the rest with their own (1; paper 4.1).
 
     The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
     four tasks learnt. A label that reads like the own one is no other; where there is none, the own stays.
@@ -52,17 +52,17 @@ def with_others(
     given = []
     for pair in pairs:
         label = draw.choice(labels[pair.task]) if draw.random() < 0.5 else pair.label
-        given.append((pair._replace(label=label), label == pair.label))
+        given.append((pair._replace(label=label), int(label == pair.label)))
     return given
 
 
 def encode(
-    pairs: Sequence[tuple[TextPair, bool]], tokenizer: RankingTokenizer, text_limit: int | None, label_limit: int | None
+    pairs: Sequence[tuple[TextPair, int]], tokenizer: RankingTokenizer, text_limit: int | None, label_limit: int | None
 ) -> list[PretrainingExample]:
     """Texts -> examples; what is nearest to the label stays of a long input, the beginning of a long label."""
     contexts = tokenizer.encode([pair.context for pair, _ in pairs])
     labels = tokenizer.encode([pair.label for pair, _ in pairs])
     return [
-        PretrainingExample(tokenizer.context(context, text_limit), tokenizer.candidate(label, label_limit), is_next)
-        for context, label, (_, is_next) in zip(contexts, labels, pairs, strict=True)
+        PretrainingExample(tokenizer.context(context, text_limit), tokenizer.candidate(label, label_limit), kind)
+        for context, label, (_, kind) in zip(contexts, labels, pairs, strict=True)
     ]

@@ -7,11 +7,11 @@ import transformers
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.models.architecture import PairArchitecture, TwoTowerArchitecture, find
+from polyagents.models.architecture import JointArchitecture, TwoTowerArchitecture, find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
-from polyagents.ranking.pair_model import PairModel
+from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.text.text_options import TextOptions
@@ -68,10 +68,10 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
     model: RankingModel
     if isinstance(module, TwoTowerArchitecture):
         model = TwoTowerModel(module, tokenizer, settings)
-    elif isinstance(module, PairArchitecture):
-        model = PairModel(module, tokenizer, settings)
+    elif isinstance(module, JointArchitecture):
+        model = JointModel(module, tokenizer, settings)
     else:
-        raise TypeError(f"{settings.architecture} is neither a TwoTowerArchitecture nor a PairArchitecture.")
+        raise TypeError(f"{settings.architecture} is neither a TwoTowerArchitecture nor a JointArchitecture.")
     texts, labels = settings.text_truncate, settings.label_truncate
     check_lengths(encoder, settings.encoder.backbone, texts, labels, model.longest_input)
     return model

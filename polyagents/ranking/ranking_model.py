@@ -1,7 +1,7 @@
 """A model with its tokenizer and its options: texts in, scores out, whoever asks.
 
 `Ranker`, `serve`, mining, distillation and ParlAI's agents all hold one of these. There are two kinds, as there are of
-architectures: two towers, whose candidates can be encoded ahead (two_tower_model.py), and pairs (pair_model.py).
+architectures: two towers, whose candidates can be encoded ahead (two_tower_model.py), and joint ones (joint_model.py).
 """
 
 import abc

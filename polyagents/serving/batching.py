@@ -4,11 +4,13 @@ Nobody waits for company: what has come in while the model was busy is ranked to
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from polyagents.index.engines.engine import EngineError
 from polyagents.ranker import Match
 from polyagents.serving.limits import TOGETHER, WAITING
 
@@ -67,6 +69,7 @@ class Batcher:
         length_class: Callable[[str], int] = lambda _: 0,
         together: int = TOGETHER,
         waiting: int = WAITING,
+        ranked: Callable[[int, float], None] = lambda jobs, seconds: None,
     ):
         """Make a queue.
 
@@ -75,8 +78,10 @@ class Batcher:
             length_class: contexts of one class are worth ranking in one call.
             together: how many jobs are ranked at once, at most.
             waiting: how many jobs may wait.
+            ranked: is told of every call of the model that succeeded: how many jobs it ranked, in how many seconds.
         """
         self.rank, self.length_class, self.together, self.most = rank, length_class, together, waiting
+        self.ranked = ranked
         self.waiting: list[Ticket] = []
         self.came = asyncio.Event()
 
@@ -129,10 +134,16 @@ class Batcher:
             if not ticket.started.done():
                 ticket.started.set_result(len(group))
         contexts, shared = [ticket.job.context for ticket in group], group[0].job
+        begin = time.perf_counter()
         try:
             ranked = await asyncio.get_running_loop().run_in_executor(
                 thread, self.rank, contexts, shared.candidates, shared.top_k
             )
+        except EngineError as error:  # it would be away for each of them, one wait after the other
+            for ticket in group:
+                if not ticket.result.done():
+                    ticket.result.set_exception(error)
+            return
         except Exception as error:
             if len(group) > 1:  # only those that the model fails for are to notice
                 for ticket in group:
@@ -140,6 +151,7 @@ class Batcher:
             elif not group[0].result.done():
                 group[0].result.set_exception(error)
             return
+        self.ranked(len(group), time.perf_counter() - begin)
         for ticket, (matches, complete) in zip(group, ranked, strict=True):
             if not ticket.result.done():
                 ticket.result.set_result(RankingResult(matches, complete, len(group)))

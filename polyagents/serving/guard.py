@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -49,10 +49,12 @@ class Guard:
         app: what is protected.
         token: what every request must bring; None lets in all that is addressed to this machine itself.
         per_minute: requests of one client.
+        open_to_all: paths of pages that tell nobody anything, for a proxy's probes, which bring no token.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, per_minute: int):
+    def __init__(self, app: ASGIApp, token: str | None, per_minute: int, open_to_all: Sequence[str] = ()):
         self.app, self.rate, self.refusals = app, Rate(per_minute), Rate(per_minute)
+        self.open_to_all = open_to_all
         self.key = secrets.token_bytes(32)
         self.secret = None if token is None else self.digest(token.encode("utf-8"))
 
@@ -92,6 +94,8 @@ class Guard:
         Raises:
             Refused: 403, 429 or 401.
         """
+        if scope["path"] in self.open_to_all and scope["method"] == "GET":
+            return False
         if self.secret is None and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
             # Another site's name that was made to point to this machine would read along (DNS rebinding).
             raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")

@@ -112,7 +112,7 @@ class ChatRequest(Request):
 
 
 class RankedCandidate(BaseModel):
-    """A candidate: its place in the list, its text and score (null where the model gives no number)."""
+    """A candidate: its place in the list (in an engine: its id), text and score (null: the model gives no number)."""
 
     __qualname__ = "Ranked"  # its name in /openapi.json, which clients are made from
     model_config = ConfigDict(title="Ranked")

@@ -18,11 +18,14 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
+from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.index.engines.engine import EngineError
 from polyagents.serving.batching import Batcher, QueueFull, RankingJob, RankingResult, Ticket
 from polyagents.serving.guard import Guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TOGETHER, TURNS, WAITING
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
+from polyagents.serving.observing import HEALTH, READY, Counted, Figures, add_probes
 from polyagents.serving.sentences import sentence_of
 from polyagents.serving.served import Served
 
@@ -40,7 +43,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: {"model": Problem, "description": "A field is not what it must be"},
     429: {"model": Problem, "description": "Too many requests of this client; Retry-After says when to come again"},
     500: {"model": Problem, "description": "The model failed"},
-    503: {"model": Problem, "description": "Too many requests wait for the model"},
+    503: {
+        "model": Problem,
+        "description": "Too many requests wait for the model, or the engine of its candidates does not answer",
+    },
 }
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -68,7 +74,8 @@ def create_app(
         together: how many requests are ranked at once, at most.
         waiting: how many requests may wait for the model.
     """
-    batcher = Batcher(served.rank, served.length_class, together, waiting)
+    figures = Figures(lambda: len(batcher.waiting))
+    batcher = Batcher(served.rank, served.length_class, together, waiting, figures.ranked)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -80,7 +87,7 @@ def create_app(
 
     app = FastAPI(
         title=f"polyagents: {served.model}",
-        description=f"A {served.kind} and its {len(served.candidates):,} candidates ({served.source}).",
+        description=f"A {served.kind} and its {served.size:,} candidates ({served.source}).",
         version="1",
         lifespan=lifespan,
         docs_url=None,  # FastAPI's pages load scripts from elsewhere
@@ -89,8 +96,9 @@ def create_app(
     add_error_handlers(app)
     add_pages(app, served)
     add_endpoints(app, Answering(served, batcher))
+    add_probes(app, figures, served.check)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
-    return Guard(app, token, per_minute)
+    return Counted(Guard(app, token, per_minute, open_to_all=(HEALTH, READY)), figures)
 
 
 class Answering:
@@ -98,7 +106,7 @@ class Answering:
 
     def __init__(self, served: Served, batcher: Batcher):
         self.batcher = batcher
-        self.source = CandidateSource(name=served.source, size=len(served.candidates))
+        self.source = CandidateSource(name=served.source, size=served.size)
 
     def ask(self, job: RankingJob) -> Ticket:
         """Queue a job.
@@ -131,6 +139,10 @@ class Answering:
         return PendingReply(self.ask(RankingJob(context, None, wanted)), said, request.top_k, self.source)
 
 
+class NothingLeft(EngineError):
+    """An engine answers, and has no candidate any more."""
+
+
 class PendingReply:
     """A message whose reply is on its way."""
 
@@ -147,6 +159,8 @@ class PendingReply:
         result = await (wanted_still(self.ticket.result, http) if http else self.ticket.result)
         fields = RankResponse.of(result, self.source, milliseconds(self.begin))
         fresh = [match for match in fields["matches"] if match.text not in self.said] or fields["matches"]
+        if not fresh:
+            raise NothingLeft("All candidates have been removed; there is nothing to reply.")
         return ChatResponse(**fields | {"matches": fresh[: self.top_k], "text": fresh[0].text})
 
     async def events(self) -> AsyncIterator[str]:
@@ -216,7 +230,7 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
 
 def add_pages(app: FastAPI, served: Served) -> None:
     """Add the chat and the description of the endpoints; neither page loads anything from elsewhere."""
-    chat = PAGES.get_template("chat.html").render(served=served, size=len(served.candidates))
+    chat = PAGES.get_template("chat.html").render(served=served, size=served.size)
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -239,7 +253,8 @@ def add_error_handlers(app: FastAPI) -> None:
     async def refused(request: HttpRequest, error: StarletteHTTPException) -> Response:
         sentences = {
             400: "The body cannot be read as JSON.",
-            404: "There is no such page; there are /, /docs, /openapi.json, POST /rank and POST /chat.",
+            404: "There is no such page; there are /, /docs, /openapi.json, /healthz, /readyz, /metrics, POST /rank "
+            "and POST /chat.",
             405: f"{request.method} is not possible here; /docs says what is.",
         }
         return JSONResponse(
@@ -254,7 +269,15 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def failure(error: Exception) -> tuple[int, str]:
-    """Return status and sentence of what the model raised."""
+    """Return status and sentence of what the model, or the engine of its candidates, raised.
+
+    An engine's own sentence names its address, which is not for whoever may ask; it goes to the server's log.
+    """
+    if isinstance(error, NothingLeft):
+        return 503, str(error)
+    if isinstance(error, EngineError):
+        say(str(error))
+        return 503, "The engine of the candidates does not answer; ask again in a moment. The server's log says more."
     if isinstance(error, InputError):
         return 422, str(error)
     return 500, f"The model failed with {type(error).__name__}; the server's log says more."

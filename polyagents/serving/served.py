@@ -1,13 +1,15 @@
 """What a server serves: one model, and the candidates that it was started with."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyagents.index.in_memory import InMemoryCandidates
-from polyagents.index.store import CandidateStore
+import numpy as np
+
+from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.texts import read_candidates
-from polyagents.ranker import Candidates, Match, Ranker
+from polyagents.ranker import Candidates, Encoded, Match, Ranker
 from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.zoo.resolve import zoo_file
 
@@ -22,7 +24,7 @@ class Served:
         ranker: the model.
         candidates: encoded as far as that can be done ahead.
         model: its file, as the user named it.
-        source: the candidates file or index folder.
+        source: the candidates file, the index folder, or the name in an engine, whose address is nobody's business.
     """
 
     ranker: Ranker
@@ -31,22 +33,45 @@ class Served:
     source: str
 
     @classmethod
-    def load(cls, model_file: str, candidates_file: str | None = None, index_dir: str | None = None) -> "Served":
-        """Load a model and encode its candidates; without either source, all labels of its task, as `interactive`.
+    def load(
+        cls,
+        model_file: str,
+        candidates_file: str | None = None,
+        index_dir: str | None = None,
+        index_url: str | None = None,
+    ) -> "Served":
+        """Load a model and encode its candidates; without any source, all labels of its task, as `interactive`.
 
         Raises:
             InputError: something of it cannot be read, or there are no candidates.
         """
         ranker = Ranker.load(model_file)
+        if index_url:
+            candidates = ranker.open_engine(index_url)
+            return cls(ranker, candidates, model_file, candidates.engine.name)
         if index_dir:
             return cls(ranker, ranker.open_index(index_dir), model_file, index_dir)
         file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
         return cls(ranker, ranker.prepare(read_candidates(file)), model_file, file)
 
+    @functools.cached_property
+    def size(self) -> int:
+        """How many candidates there were when that was first asked: an engine of billions takes a while to count."""
+        return len(self.candidates)
+
     @property
     def kind(self) -> str:
-        """What people call the architecture: bi-, poly- or cross-encoder."""
+        """What people call the architecture: bi-, poly-, uni- or cross-encoder."""
         return self.ranker.model.label
+
+    def check(self) -> None:
+        """Ask the candidates' engine, where they are in one, for something that it has at hand.
+
+        Raises:
+            EngineError: it does not.
+        """
+        if isinstance(self.candidates, EngineCandidates):
+            self.candidates.collection.there(np.array([0]))
 
     def length_class(self, context: str) -> int:
         """Contexts of one class are worth encoding together.
@@ -63,6 +88,6 @@ class Served:
     ) -> list[tuple[list[Match], bool]]:
         """`Ranker.rank` over a request's candidates, or over the server's where it brings none; and if complete."""
         ranked = self.candidates if candidates is None else candidates
-        if isinstance(ranked, (CandidateStore, InMemoryCandidates)):
+        if isinstance(ranked, Encoded):
             return list(zip(*self.ranker.search(contexts, ranked, top_k), strict=True))
         return [(matches, True) for matches in self.ranker.rank(contexts, ranked, top_k)]

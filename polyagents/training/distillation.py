@@ -1,4 +1,7 @@
-"""A trained cross-encoder as teacher of a bi- or poly-encoder in training: its accuracy, at their speed.
+"""A trained model as teacher of another one in training.
+
+A cross- or uni-encoder gives a bi- or poly-encoder its accuracy, at their speed; a bi- or poly-encoder gives those that
+read together, whose examples are dear, a start.
 
 For every example the teacher scores the label and the negatives that the student finds hardest, and the student's
 scores are drawn towards its: their differences (margin-MSE, Hofstaetter et al. 2020, arXiv 2010.02666) or their
@@ -11,10 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import CandidateSet, inline_set
-from polyagents.ranking.loading import load_model
-from polyagents.ranking.pair_model import PairModel
 from polyagents.ranking.ranking_model import RankingModel
 
 LOSSES = ("kl", "margin_mse")
@@ -25,7 +25,7 @@ class Distillation:
     """A teacher, and how a student learns from it.
 
     Attributes:
-        teacher: a trained model that reads context and candidate together.
+        teacher: a trained model of any architecture.
         loss: one of LOSSES.
         negatives: how many negatives of each example the teacher scores, beside the label.
     """
@@ -56,25 +56,11 @@ class Distillation:
         return distillation_loss(logits.gather(1, columns), taught, counted, self.loss)
 
 
-def load_teacher(file: str, device: torch.device) -> RankingModel:
-    """The trained cross-encoder of a model file, on a device.
-
-    Raises:
-        InputError: there is no such file, or it is another kind of model.
-    """
-    model = load_model(file, device, {})
-    if not isinstance(model, PairModel):
-        raise InputError(
-            f"--teacher-model-file {file} is a {model.architecture}; give a trained cross-encoder, which sees context "
-            f"and candidate together."
-        )
-    return model
-
-
 def teacher_scores(teacher: RankingModel, contexts: Sequence[str], candidates: Sequence[Sequence[str]]) -> Tensor:
-    """What the teacher makes of K candidates for each of B contexts, [B, K] fp32."""
+    """What the teacher makes of K candidates for each of B contexts, [B, K] fp32, as its own loss takes them."""
     given = [teacher.candidates(texts) for texts in candidates]
-    return teacher.scores([teacher.context_ids(text) for text in contexts], inline_set(given, None))
+    scores = teacher.scores([teacher.context_ids(text) for text in contexts], inline_set(given, None))
+    return scores * getattr(teacher.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
 
 
 def hardest(scores: Tensor, labels: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from polyagents.models.reduction import ContextVectors
 from polyagents.models.tokens import Tokens
 
-Part = Any  # what an encoder makes of a chunk: vectors [b, D], context vectors, or the scores [p] of pairs
+Part = Any  # what an encoder makes of a chunk: vectors [b, D], context vectors, or scores [r, K]
 
 
 class GradientCache:

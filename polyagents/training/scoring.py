@@ -5,23 +5,36 @@ that several processes share in equal parts (distributed.py).
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from polyagents.models.encoder import Encoder, in_order
-from polyagents.models.tokens import Tokens, pad_pairs
+from polyagents.models.encoder import Encoder, in_order, lists_in_order
+from polyagents.models.reduction import ContextVectors
+from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import contexts_in_order
 from polyagents.ranking.candidate_set import CandidateSet
-from polyagents.ranking.pair_model import PairModel, in_table, pairs_of
+from polyagents.ranking.joint_model import JointModel, in_table, listed
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
 from polyagents.training.gradient_cache import GradientCache
 
-TrainingScores = tuple[Tensor, list[GradientCache]]
-"""Scores [B, C], and what their backward pass continues with."""
+
+class TrainingScores(NamedTuple):
+    """Scores of a training batch.
+
+    Attributes:
+        scores: [B, C].
+        sides: what their backward pass continues with.
+        context: the context vectors [B, M, D] that were scored, with their gradient; None for an architecture that
+            reads both together.
+    """
+
+    scores: Tensor
+    sides: list[GradientCache]
+    context: ContextVectors | None = None
 
 
 def training_scores(
@@ -35,8 +48,8 @@ def training_scores(
         candidates: what each of them ranks.
         chunk_tokens: tokens of a chunk whose graph is made again in the backward pass; None keeps all graphs.
     """
-    if isinstance(model, PairModel):
-        return pair_scores(model, contexts, candidates, chunk_tokens)
+    if isinstance(model, JointModel):
+        return joint_scores(model, contexts, candidates, chunk_tokens)
     assert isinstance(model, TwoTowerModel)
     return two_tower_scores(model, contexts, candidates, chunk_tokens)
 
@@ -62,21 +75,21 @@ def two_tower_scores(
     if len(distinct) != len(contexts) or not distinct:
         place = {ids: row for row, ids in enumerate(distinct)}
         encoded = encoded.rows([place[tuple(ids)] for ids in contexts])
-    return module.score(encoded, vectors), [side, context]
+    return TrainingScores(module.score(encoded, vectors), [side, context], encoded)
 
 
-def pair_scores(
-    model: PairModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
+def joint_scores(
+    model: JointModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
 ) -> TrainingScores:
-    """`training_scores` of an architecture that reads pairs; what the loss does not count is not scored."""
-    pairs = pairs_of(contexts, candidates, candidates.mask)
-    if not pairs:  # only other processes have examples
-        return torch.zeros(candidates.mask.shape, device=model.device), []
-    tokens = pad_pairs(pairs, model.tokenizer.pad_id).to(model.device)
-    scored = cached(model.module.encoder, model.module.pair_scores, in_order, tokens, chunk_tokens)
-    return in_table(scored.encoded, candidates.mask), [scored]
+    """`training_scores` of an architecture that reads both together; what the loss does not count is not scored."""
+    rows = model.rows(contexts, candidates, candidates.mask)
+    if not rows:  # only other processes have examples
+        return TrainingScores(torch.zeros(candidates.mask.shape, device=model.device), [])
+    tokens = model.joint_tokens(rows)
+    scored = cached(model.module.encoder, model.module.chunk_scores, lists_in_order, tokens, chunk_tokens)
+    return TrainingScores(in_table(listed(scored.encoded, tokens), candidates.mask), [scored])
 
 
 def cached(encoder: Encoder, encode: Any, join: Any, tokens: Tokens, chunk_tokens: int | None) -> GradientCache:
-    """Texts or pairs of a training batch, encoded."""
+    """Texts of a training batch, encoded."""
     return GradientCache(encode, join, encoder.chunks(tokens, chunk_tokens), keep_graph=chunk_tokens is None)

@@ -5,36 +5,23 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from parlai.core.message import Message
 from parlai.core.opt import Opt
-from parlai.core.teachers import FixedDialogTeacher
 from parlai.tasks.dstc7.build import build
-from parlai.utils.data import DatatypeHelper
-from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.tasks.counts import check_count
 
+from ..one_message import Examples, OneMessageTeacher
 from .dialogues import DialogueExample, DialogueMessage, read_dialogues, read_questions
 
 SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
 NAMES = {"train": "train", "valid": "dev", "test": "test"}  # of the splits in the files' names
 
 
-class DefaultTeacher(FixedDialogTeacher):
+class DefaultTeacher(OneMessageTeacher):
     """Every message of a training dialogue as a target; 100 candidates in valid and test.
 
     In training there are none: the agents take those of the batch, or random labels (paper 5.1).
     """
-
-    def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
-        self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # what a stream would spare is not kept anyway
-        super().__init__(opt, shared)
-        if shared is None:
-            self.examples = self.read(opt, DatatypeHelper.fold(self.datatype))
-        self.own = range(len(self.examples))
-        if not DatatypeHelper.is_training(self.datatype):
-            self.own = self.own[get_rank() :: num_workers()]  # each process evaluates its share, as with DialogTeacher
-        self.reset()
 
     def folder(self, opt: Opt) -> str:
         """Where the files are: where ParlAI's teacher has them, downloaded if need be."""
@@ -45,8 +32,8 @@ class DefaultTeacher(FixedDialogTeacher):
         """Compare the number of dialogues with the paper's."""
         check_count(self.opt, "DSTC7", split, found, "dialogues", path)
 
-    def read(self, opt: Opt, split: str) -> "Targets | list[DialogueExample]":
-        """All of a split."""
+    def read(self, opt: Opt, split: str) -> Examples:
+        """OneMessageTeacher: all of a split."""
         folder = self.folder(opt)
         path = os.path.join(folder, f"ubuntu_{NAMES[split]}_subtask_1.json")
         if split == "train":
@@ -58,21 +45,12 @@ class DefaultTeacher(FixedDialogTeacher):
         self.check(split, len(questions), path)
         return questions
 
-    def num_episodes(self) -> int:
-        """FixedDialogTeacher: an episode is one target with its context."""
-        return len(self.own)
-
-    def num_examples(self) -> int:
-        """FixedDialogTeacher: as many."""
-        return len(self.own)
-
-    def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: an example."""
-        question = self.examples[self.own[episode_idx]]
-        message = {"text": as_parlai_writes(question.context), "labels": [question.label], "episode_done": True}
-        if question.candidates:
-            message["label_candidates"] = list(question.candidates)
-        return Message(message)
+    def fields(self, example: DialogueExample) -> dict[str, Any]:
+        """OneMessageTeacher: an example as ParlAI words it."""
+        fields: dict[str, Any] = {"text": as_parlai_writes(example.context), "labels": [example.label]}
+        if example.candidates:
+            fields["label_candidates"] = list(example.candidates)
+        return fields
 
 
 class Sample(DefaultTeacher):

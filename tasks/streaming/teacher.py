@@ -1,5 +1,6 @@
 """A ParlAI teacher that streams shards: each example once in an epoch, over all processes, and on from any place."""
 
+import abc
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -50,12 +51,17 @@ class Stream:
         return (self.order.spot(place) if self.shuffle else self.order.as_written(place)), place
 
 
-class StreamTeacher(FixedDialogTeacher):
+class StreamTeacher(FixedDialogTeacher, abc.ABC):
     """Streams the training set in an order that the seed decides (`--teacher-seed`), one shard in memory.
 
     A training that is resumed goes on with the examples that come next. Not ParlAI's ChunkTeacher: it shuffles anew in
     every run, and its queue holds 100,000 examples.
+
+    Attributes:
+        has_own_targets: the data were built with all that are wanted, and `--every-utterance` adds none.
     """
+
+    has_own_targets = True
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # it streams anyway
@@ -66,9 +72,9 @@ class StreamTeacher(FixedDialogTeacher):
         self.id = self.__module__.split(".")[-2]
         self.reset()
 
+    @abc.abstractmethod
     def open(self, opt: Opt) -> Stream:
         """What there is to stream; its fields of an example are `text` and `label`."""
-        raise NotImplementedError
 
     def share(self) -> dict[str, Any]:
         """ParlAI: what the teachers of a batch have in common."""

@@ -20,7 +20,12 @@ from polyagents.parlai_agents import patches
 
 patches.apply()  # tests call ParlAI's scripts themselves
 
-KINDS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross": "polyagents:CrossEncoder"}
+KINDS = {
+    "bi": "polyagents:BiEncoder",
+    "poly": "polyagents:PolyEncoder",
+    "uni": "polyagents:UniEncoder",
+    "cross": "polyagents:CrossEncoder",
+}
 SAMPLE = "polyagents.tasks.sample"
 PARTS = ("", ".opt", ".dict")  # the files that are a model
 

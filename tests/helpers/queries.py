@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from polyagents.models.attention import poly_scores
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors
@@ -23,3 +25,13 @@ class PolyScorer:
 def poly_query(vectors, mask, sharpness=1.0):
     """Context vectors [B, M, D] and their mask [B, M], as a poly-encoder's query."""
     return Query(PolyScorer(sharpness), ContextVectors(vectors, mask))
+
+
+def drawn_query(width, m=4, examples=6, spread=1.0):
+    """Contexts of m vectors that lie about a centre each; half of the last one's are padding."""
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(examples, 1, width, generator=generator)
+    vectors = vectors + spread * torch.randn(examples, m, width, generator=generator)
+    mask = torch.ones(examples, m).bool()
+    mask[-1, m // 2 + 1 :] = False
+    return poly_query(vectors, mask)

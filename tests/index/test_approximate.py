@@ -1,6 +1,7 @@
 """Approximate search: the stop rule is true for complete lists, and FAISS's are as good as the build says."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from queries import poly_query
+from queries import drawn_query, poly_query
 
 from polyagents.errors import InputError
 from polyagents.index import builder
@@ -44,13 +45,7 @@ def store(tmp_path, monkeypatch):
     )
 
 
-def query(m=4, examples=6, spread=1.0):
-    generator = torch.Generator().manual_seed(1)
-    vectors = torch.randn(examples, 1, WIDTH, generator=generator)
-    vectors = vectors + spread * torch.randn(examples, m, WIDTH, generator=generator)
-    mask = torch.ones(examples, m).bool()
-    mask[-1, m // 2 + 1 :] = False
-    return poly_query(vectors, mask)
+query = functools.partial(drawn_query, WIDTH)
 
 
 class Complete:

@@ -11,7 +11,7 @@ from polyagents.models.backbone import config_of, config_values, load_backbone
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder
-from polyagents.models.model_options import EncoderOptions, PolyOptions, RankingOptions, TowerOptions
+from polyagents.models.model_options import EncoderOptions, JointOptions, PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.models.tokens import pad, pad_pairs
@@ -128,13 +128,13 @@ def test_cosines_lie_between_minus_one_and_one(parts):
 def test_cross_encoder_batch_equals_one_by_one(parts):
     _, dictionary, encoder = parts
     torch.manual_seed(0)
-    model = CrossEncoder(copy.deepcopy(encoder), RankingOptions("first", 4)).eval()
+    model = CrossEncoder(copy.deepcopy(encoder), JointOptions("first", 4)).eval()
     contexts, candidates = context_ids(dictionary), candidate_ids(dictionary)
     pairs = [(context, candidate) for context in contexts for candidate in candidates]
     with torch.no_grad():
         together = model(pad_pairs(pairs, dictionary.pad_id))
         alone = torch.cat([model(pad_pairs([pair], dictionary.pad_id)) for pair in pairs])
-    assert together.shape == (len(pairs),)
+    assert together.shape == (len(pairs), 1)
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
     assert together.unique().numel() > 1
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from backbones import save
 from commands import KINDS, SAMPLE, evaluate, run, train, weights
+from parlai.utils import logging
 
 from polyagents import Ranker
 from polyagents.errors import InputError
@@ -91,14 +92,17 @@ def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
     assert all(torch.equal(value, theirs["model"][name]) for name, value in mine["model"].items())
 
 
-def test_the_same_command_goes_on_with_the_factor(folder, tmp_path):
+def test_the_same_command_goes_on_with_the_factor(folder, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(logging, "warning", said.append)
     auto = ("--backbone", folder, *AUTO)
     train("bi", tmp_path / "M", *SHORT, *auto, "-lr", "1e-1")
     first = scaling(tmp_path / "M.checkpoint")
     train("bi", tmp_path / "M", *SHORT, *auto, "--max-train-steps", "2")  # whose outputs deviate otherwise by now
-    assert scaling(tmp_path / "M.checkpoint") == first
+    assert scaling(tmp_path / "M.checkpoint") == first and not any("stays" in line for line in said), said
     train("bi", tmp_path / "second", *SHORT, *auto, "--init-model", tmp_path / "M")
     assert scaling(tmp_path / "second") == first
+    assert any("the factor that" in line and "stays" in line for line in said)
 
 
 def test_a_chat_has_nothing_to_measure(folder, replies):

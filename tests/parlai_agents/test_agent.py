@@ -200,6 +200,29 @@ def test_codes_have_their_own_learning_rate(make):
     assert set(rates.values()) == {1e-2, 1e-4}
 
 
+def test_a_learnt_sharpness_has_the_rate_of_the_codes_and_no_decay(make):
+    agent = make("poly", "-lr", "1e-4", "--codes-learningrate", "1e-2", "--poly-attention-type", "learnt")
+    (own,) = (group for group in agent.optimizer.param_groups if group["initial_lr"] == 1e-2)
+    assert [id(p) for p in own["params"]] == [id(agent.module.codes), id(agent.module.log_sharpness)]
+    assert own["weight_decay"] == 0
+
+
+def test_a_penalty_is_reported_as_the_similarity_and_joins_the_loss(make):
+    """What is added is seen in the gradient of the codes; mean_loss stays the ranking loss."""
+    replies, gradients = {}, {}
+    for penalty in ("0", "2"):
+        agent = make("poly", "--codes-penalty", penalty, "--codes-init", "unit", "--dropout", "0", "-lr", "0")
+        replies[penalty] = act(agent, [example(*pair) for pair in EXAMPLES])
+        gradients[penalty] = agent.module.codes.grad.clone()
+    for plain, penalised, (text, _) in zip(replies["0"], replies["2"], EXAMPLES, strict=True):
+        assert "context_similarity" not in plain["metrics"]
+        assert value(penalised, "mean_loss") == value(plain, "mean_loss")
+        (vectors,) = agent.ranking.query([agent.ranking.context_ids(text)]).context.vectors
+        cosines = torch.cosine_similarity(vectors.unsqueeze(0), vectors.unsqueeze(1), dim=-1)
+        assert value(penalised, "context_similarity") == pytest.approx(float(cosines.mean()), abs=1e-5)
+    assert not torch.allclose(gradients["0"], gradients["2"])
+
+
 @pytest.mark.parametrize(("init", "largest"), [("normal", 0.2), ("uniform", 1.0)])
 def test_codes_start_where_the_flag_says(make, init, largest):
     codes = make("poly", "--codes-init", init, "--poly-n-codes", "64").module.codes
@@ -246,6 +269,34 @@ def test_cross_encoder_takes_random_training_labels_where_there_are_no_candidate
     for texts, column, (_, label) in zip(candidates.texts, candidates.labels, EXAMPLES, strict=True):
         assert texts[column] == label
         assert len(texts) == 3 and len(set(texts)) == 3
+
+
+def test_as_many_negatives_as_asked_for_are_drawn_anew_from_the_tasks_own(make):
+    agent = make("uni", "--candidates", "inline", "--cross-negatives", "2")
+    own = [[label, *(f"no {i}" for i in range(8))] for _, label in EXAMPLES]
+    messages = [example(*pair, given) for pair, given in zip(EXAMPLES, own, strict=True)]
+    batch = agent.batchify([agent.clone().observe(message) for message in messages])
+    seen = [set(), set(), set()]
+    for _ in range(30):
+        candidates = agent.training_candidates.of("inline", batch.examples, None)
+        for texts, column, (_, label), drawn in zip(candidates.texts, candidates.labels, EXAMPLES, seen, strict=True):
+            assert len({*texts}) == len(texts) == 3 and texts[column] == label
+            drawn.update({*texts} - {label})
+    assert all(drawn == {f"no {i}" for i in range(8)} for drawn in seen)
+
+
+def test_the_tasks_negatives_come_first_and_random_labels_fill_up(make):
+    """As mine_negatives brings a few hard ones; an example of --every-utterance has none."""
+    agent = make("cross", "--candidates", "inline", "--cross-negatives", "3")
+    given = [[label, "hard"] for _, label in EXAMPLES]
+    messages = [example(*pair, own) for pair, own in zip(EXAMPLES, given, strict=True)]
+    messages.append(example("hi", "hello"))
+    batch = agent.batchify([agent.clone().observe(message) for message in messages])
+    candidates = agent.training_candidates.of("inline", batch.examples, None)
+    labels = {"hello", *(label for _, label in EXAMPLES)}
+    for texts, (_, label) in zip(candidates.texts, EXAMPLES, strict=False):
+        assert len(texts) == 4 and {"hard", label} < {*texts} and {*texts} - {"hard"} <= labels
+    assert len(candidates.texts[3]) == 4 and {*candidates.texts[3]} <= labels
 
 
 def test_history_is_kept_apart_by_newlines_and_cut_from_the_left(make):
@@ -328,7 +379,7 @@ def test_the_same_code_runs_on_a_gpu(make, kind, precision):
     assert on_gpu == pytest.approx(Ranker(agent.ranking).score(SENTENCES[0], SENTENCES), abs=0.05, rel=0.05)
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
+@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_fixed_candidates_are_ranked_by_the_weights_after_each_training_step(make, kind, tmp_path):
     path = tmp_path / "replies.txt"
     path.write_text("\n".join(SENTENCES))

@@ -27,6 +27,7 @@ from parlai.scripts import interactive_web
 
 from polyagents import CandidateStore, Ranker
 from polyagents.__main__ import main
+from polyagents.errors import InputError
 from polyagents.index.texts import read_candidates
 
 SOURCES = ("batch", "inline", "batch-all-cands", "fixed")
@@ -204,6 +205,73 @@ def test_init_model_starts_from_its_weights_and_vocabulary(kind, model, colours,
     assert weights(file)["number_training_updates"] == 1
     pair = ("your persona: i ski .\nhi", ["so you like red", "bye"])
     assert Ranker.load(str(file)).score(*pair) == pytest.approx(Ranker.load(str(source)).score(*pair), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "names"),
+    [
+        ("bi", "cross", {"encoder": "context_encoder"}),
+        ("poly", "uni", {"encoder": "context_encoder"}),
+        ("uni", "bi", {"context_encoder": "encoder", "candidate_encoder": "encoder"}),
+        ("bi", "poly", {"context_encoder": "context_encoder", "candidate_encoder": "candidate_encoder"}),
+    ],
+)
+def test_init_model_starts_from_the_encoders_of_another_architecture(source, kind, names, model, colours, tmp_path):
+    file, start = tmp_path / "M", model(source)
+    train(kind, file, *colours, "--init-model", start, "--max-train-steps", 1, "-lr", 1e-9)
+    found, expected = weights(file)["model"], weights(start)["model"]
+    for own, theirs in names.items():
+        weight = "backbone.encoder.layer.1.output.dense.weight"
+        assert float((found[f"{own}.{weight}"] - expected[f"{theirs}.{weight}"]).abs().max()) < 1e-6
+    assert options(file)["reduction_type"] == options(start)["reduction_type"]
+    assert ("codes" in found) == (kind == "poly")
+    assert evaluate(file, *colours)["exs"] == 30
+    with pytest.raises(InputError, match="train from it with --init-model"):
+        run("train_model", "-m", KINDS[kind], "-mf", start, *TINY, *colours)
+
+
+def test_centres_of_a_bi_encoder_that_a_poly_encoder_starts_from(model, colours, tmp_path):
+    start, made = model("bi"), []
+    for name, init in (("kmeans", "kmeans"), ("again", "kmeans"), ("normal", "normal")):
+        train("poly", tmp_path / name, *colours, "--init-model", start, "--codes-init", init, "--max-train-steps", 1,
+              "-lr", 1e-9, "--weight-decay", 0)  # fmt: skip
+        made.append(weights(tmp_path / name)["model"]["codes"])
+    assert torch.allclose(made[0], made[1], atol=1e-6)
+    assert float(made[2].std()) < 0.05 < float(made[0].std())
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("kind", ["uni", "cross"])
+def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, colours, tmp_path):
+    start, file = tmp_path / "bi", tmp_path / "M"
+    train("bi", start, *colours, "--share-encoders", "true", "--similarity", similarity, "--max-train-steps", 2)
+    train(kind, file, *colours, "--init-model", start, "--max-train-steps", 1, "-lr", 1e-12, "--weight-decay", 0)
+    bi, joint = Ranker.load(start), Ranker.load(file)
+    context, texts = "i like red more than blue", ["so you like red", "so you like pink and green", "bye"]
+    expected = bi.score(context, texts) * bi.model.module.logit_scale
+    assert joint.score(context, texts) == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    train("bi", tmp_path / "back", *colours, "--init-model", file, "--max-train-steps", 1, "-lr", 1e-12)
+    assert options(tmp_path / "back")["similarity"] == similarity
+
+
+OWN = ("--poly-attention-type", "learnt", "--codes-mean", "true", "--codes-learningrate", 1e-1, "--codes-penalty", 0.5)
+
+
+def test_a_learnt_sharpness_and_a_mean_go_with_the_file(colours, tmp_path):
+    """A file decides both, whatever starts from it; a run that goes on has what the straight one has."""
+    flags = (*write_task(tmp_path, colour_dialogues(8)), "-dt", "train:ordered", *OWN)
+    train("poly", tmp_path / "straight", *flags, "--max-train-steps", 6)
+    train("poly", tmp_path / "continued", *flags, "--max-train-steps", 3)
+    train("poly", tmp_path / "continued", *flags, "--max-train-steps", 6)
+    assert largest_difference(tmp_path / "straight", tmp_path / "continued") == 0
+    assert abs(float(weights(tmp_path / "straight")["model"]["log_sharpness"])) > 1e-3
+    again = ("--init-model", tmp_path / "straight", "--max-train-steps", 1, "-lr", 1e-9)
+    train("poly", tmp_path / "M", *colours, *again)
+    made = options(tmp_path / "M")
+    assert (made["poly_attention_type"], made["codes_mean"], made["codes_penalty"]) == ("learnt", True, 0.0)
+    assert largest_difference(tmp_path / "straight", tmp_path / "M") < 1e-6
+    with pytest.raises(InputError, match=r"log_sharpness is unknown"):
+        train("poly", tmp_path / "N", *colours, *again, "--poly-attention-type", "basic")
 
 
 def test_the_polyagents_command_writes_the_full_name(colours, monkeypatch, tmp_path):
@@ -388,7 +456,7 @@ def test_the_index_of_another_folder_with_the_same_file_name(model, chat, tmp_pa
         assert chat(file, ["hi"], "-fcp", tmp_path / folder / "replies.txt") == [[f"[BiEncoder]: {text}"]]
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
+@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_fixed_candidates_with_the_same_tokens_keep_their_places(kind, model, chat, tmp_path):
     """The tokenizer lower-cases: the first two are one to the model, which must not shift those after them."""
     file, texts = tmp_path / "replies.txt", ["Hello there", "hello there", "so you like red", "bye"]

@@ -165,6 +165,13 @@ def test_what_parlai_cannot_hold_is_said(trained, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_parlais_poly_encoder_cannot_compute_is_named(written, tmp_path):
+    flags = ("--poly-attention-type", "learnt", "--codes-mean", "true", "--max-train-steps", "1")
+    fine_tune("poly", tmp_path / "M", "--backbone", written("poly"), "--reduction-type", "mean", *flags)
+    with pytest.raises(InputError, match=r"--poly-attention-type learnt .*; --codes-mean True \(ParlAI: False\)\.$"):
+        convert(tmp_path / "M", "parlai", tmp_path / "out")
+
+
 # ---- use -------------------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Pre-training: what is hidden and exchanged, what the model learns from it, and runs that are killed."""
 
+import dataclasses
 import errno
 import itertools
 import json
@@ -28,6 +29,7 @@ from polyagents.parlai_agents.task_reader import Position, TaskReader, TextPair
 from polyagents.pretraining import batches
 from polyagents.pretraining import world as pretraining_world
 from polyagents.pretraining.masking import MaskingVocabulary, mask, starts
+from polyagents.pretraining.pretrain_model import LABELS, WORDS
 from polyagents.pretraining.pretraining_examples import split_sentences, with_others
 from polyagents.pretraining.world import PretrainWorld
 from polyagents.ranking.hugging_face import write_folder
@@ -141,9 +143,9 @@ def test_segments_and_special_tokens(bert):
     """[S] input [S] [S] label [S], segments 0 and 1, utterances kept apart by [NEWLINE] (paper 4.1; v1 4.5)."""
     agent = make(bert)
     (update,) = agent.plan_evaluation([TextPair("where is canada\nhi", "i am fine")])[:1]
-    tokens, targets, chosen = agent.prepared(update.chunks[0], True, torch.Generator().manual_seed(0))
+    tokens, targets, chosen = agent.prepared(update.chunks[0], (WORDS,), torch.Generator().manual_seed(0))
     ids = tokens.ids.clone()
-    ids[chosen] = targets
+    ids[chosen] = targets[WORDS]
     read = [agent.dict[int(token)] for token in ids[0]]
     assert read == [
         *["[CLS]", "where", "is", "canada", "[NEWLINE]", "hi", "[SEP]", "[CLS]", "i", "am", "fine", "[SEP]"]
@@ -180,7 +182,7 @@ def test_chunks_hold_every_example_once_with_little_padding():
 def test_updates_alternate_and_use_every_pair_once(bert):
     agent = make(bert, "--batch-tokens", "200", "--chunk-tokens", "100")
     plan = agent.plan(PAIRS, window=3)
-    assert [update.words for update in plan] == [True, False] * (len(plan) // 2) and len(plan) >= 4
+    assert [update.objectives for update in plan] == [(WORDS,), (LABELS,)] * (len(plan) // 2) and len(plan) >= 4
     contexts = Counter(tuple(example.context) for update in plan for chunk in update.chunks for example in chunk)
     assert sum(contexts.values()) == len(PAIRS) and set(contexts.values()) == {6}  # six labels of every context
     for update in plan:
@@ -195,16 +197,16 @@ def test_chunks_of_an_update_give_the_gradient_of_the_whole(bert):
         plan = agent.plan(PAIRS, window=0)
         order = sorted(itertools.chain(*plan[0].chunks), key=lambda example: (example.context, example.label))
         rows = [order[i : i + (5 if chunk_tokens == "40" else 100)] for i in range(0, len(order), 5)]
-        update = type(plan[0])(True, rows if chunk_tokens == "40" else [order])
+        update = type(plan[0])((WORDS,), rows if chunk_tokens == "40" else [order])
         hidden = {}
         real = agent.prepared
 
-        def same(chunk, words, draw, real=real, hidden=hidden):
+        def same(chunk, objectives, draw, real=real, hidden=hidden):
             """The same words of an example are hidden, whatever chunk it is in."""
-            tokens, _, _ = real(chunk, False, draw)
+            tokens, _, _ = real(chunk, (LABELS,), draw)
             chosen = (tokens.ids * 7 + torch.arange(tokens.ids.size(1))) % 5 == 0
             chosen &= tokens.mask
-            return tokens, tokens.ids[chosen], chosen
+            return tokens, {WORDS: tokens.ids[chosen]}, chosen
 
         agent.prepared = same
         agent.train_update(update, 0)
@@ -238,14 +240,15 @@ def test_scores_of_hidden_words_are_the_models_own(family, tmp_path):
     agent = make(save(family, tmp_path / family), datatype="valid")
     agent.model.eval()
     (update,) = agent.plan_evaluation(PAIRS[:5])[:1]
-    tokens, targets, chosen = agent.prepared(update.chunks[0], True, torch.Generator().manual_seed(0))
+    tokens, targets, chosen = agent.prepared(update.chunks[0], (WORDS,), torch.Generator().manual_seed(0))
     inputs = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
     inputs |= {"token_type_ids": tokens.segments} if agent.module.encoder.has_segments else {}
     with torch.no_grad():
         wanted = agent.module.lm(**inputs).logits[chosen]
-        loss, right = agent.model(tokens, targets, chosen)
-    assert torch.allclose(loss, torch.nn.functional.cross_entropy(wanted, targets, reduction="sum"), rtol=1e-4)
-    assert int(right) == int((wanted.argmax(-1) == targets).sum())
+        loss, right = agent.model(tokens, targets, chosen)[WORDS]
+    summed = torch.nn.functional.cross_entropy(wanted, targets[WORDS], reduction="sum")
+    assert torch.allclose(loss, summed, rtol=1e-4)
+    assert int(right) == int((wanted.argmax(-1) == targets[WORDS]).sum())
 
 
 def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_path):
@@ -259,24 +262,24 @@ def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_pat
     )
     agent.model.eval()
     examples = agent.plan_evaluation([TextPair("a b c d e f", f"g h {word} j k") for word in words])[0].chunks[0]
-    tokens, _, _ = agent.prepared(examples, False, torch.Generator())
+    tokens, _, _ = agent.prepared(examples, (LABELS,), torch.Generator())
     for place, entropy in ((3, 0.0), (10, 0.0), (11, math.log(8)), (13, 0.0)):  # d, h, the random one, k
         chosen = torch.zeros_like(tokens.mask)
         chosen[:, place] = True
-        hidden = Tokens(tokens.ids.masked_fill(chosen, agent.vocabulary.mask_id), tokens.mask, tokens.segments)
+        hidden = dataclasses.replace(tokens, ids=tokens.ids.masked_fill(chosen, agent.vocabulary.mask_id))
         with torch.no_grad():
-            loss, _ = agent.model(hidden, tokens.ids[chosen], chosen)
+            loss, _ = agent.model(hidden, {WORDS: tokens.ids[chosen]}, chosen)[WORDS]
         assert abs(float(loss) / 8 - entropy) < 0.15, (place, entropy)
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
+@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_the_folder_starts_every_ranker(kind, tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "3")
     folder = tmp_path / "P.backbone"
     train(kind, tmp_path / "M", "-t", SAMPLE, "--backbone", folder, "--max-train-steps", "1", "-vme", "8",
           "--short-final-eval", "true", "-lr", "1e-30", "--candidates", "batch")  # fmt: skip
     before, after = weights(tmp_path / "P")["model"], weights(tmp_path / "M")["model"]
-    encoder = "encoder" if kind == "cross" else "context_encoder"
+    encoder = "encoder" if kind in ("uni", "cross") else "context_encoder"
     for name in ("embeddings.word_embeddings.weight", "encoder.layer.1.output.dense.weight"):
         assert torch.allclose(before[f"lm.bert.{name}"], after[f"{encoder}.backbone.{name}"], atol=1e-6)
     assert AutoTokenizer.from_pretrained(folder).mask_token == "[MASK]"
@@ -497,7 +500,7 @@ def test_the_papers_vocabulary(tmp_path):
     pretrain(tmp_path / "P", "--vocabulary", tmp_path / "V", "--max-train-steps", "2")
     agent = make(tmp_path / "P.backbone", datatype="valid")
     (update,) = agent.plan_evaluation([TextPair("hi\nhello", "hi")])[:1]
-    tokens, _, _ = agent.prepared(update.chunks[0], False, torch.Generator())
+    tokens, _, _ = agent.prepared(update.chunks[0], (LABELS,), torch.Generator())
     read = [agent.dict[int(token)] for token in tokens.ids[0]]
     assert read.count("[S]") == 4 and read.count("[NEWLINE]") == 1 and agent.dict.mask_token == "[MASK]"
 

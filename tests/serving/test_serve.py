@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import torch
+from stand import HERE, REPLIES, Stand, echo
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 from web import raw, running
@@ -20,6 +21,7 @@ from polyagents import Match, Ranker
 from polyagents.commands.serve import token_of, write_replies_of_task
 from polyagents.errors import InputError
 from polyagents.human_eval.web.shared_pages import with_headers
+from polyagents.index.engines.engine import EngineError
 from polyagents.serving import limits, patient_protocol, ranking_app
 from polyagents.serving.batching import Batcher, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
@@ -27,8 +29,6 @@ from polyagents.serving.limits import Rate
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
-HERE = "http://127.0.0.1:8008"
-REPLIES = ["hi there", "so you like red", "so you like blue", "i do not know", "tell me more", "bye"]
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -45,25 +45,6 @@ def client(served):
     """A client of its server, without a network between them."""
     with TestClient(create_app(served), HERE) as client:
         yield client
-
-
-class Stand:
-    """In place of a `Served`: a model that is a function."""
-
-    kind, candidates = "bi-encoder", REPLIES
-
-    def __init__(self, rank, model="M", source="replies.txt"):
-        self.rank, self.model, self.source = rank, model, source
-
-    def length_class(self, context):
-        return 0
-
-
-def echo(contexts, candidates, top_k):
-    """The context is the reply; `bad` breaks the model, with all that is ranked at once."""
-    if "bad" in contexts:
-        raise RuntimeError("out of memory")
-    return [([Match(0, context, 1.0)], True) for context in contexts]
 
 
 def found(matches):
@@ -179,7 +160,7 @@ def answers(rank, questions, **limits):
     return asyncio.run(ask())
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
+@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_what_waits_is_ranked_together_as_if_alone(trained, replies, kind):
     served = Served.load(trained(kind), str(replies))
     contexts = ["hi !", "do you like red ?\nyes", "tell me everything about the sea and the mountains", "bye", "hi !"]
@@ -218,6 +199,17 @@ def test_the_oldest_question_is_answered_first():
 
 def test_no_more_are_ranked_together_than_allowed():
     assert [a.together for a in answers(echo, [RankingJob(c, None, 1) for c in "abcde"], together=2)] == [2, 2, 2, 2, 1]
+
+
+def test_an_engine_that_is_away_is_asked_once_for_all_that_are_ranked_together():
+    asked = []
+
+    def away(contexts, candidates, top_k):
+        asked.append(len(contexts))
+        raise EngineError("Milvus is away.")
+
+    found = answers(away, [RankingJob(context, None, 1) for context in "abc"])
+    assert [str(error) for error in found] == ["Milvus is away."] * 3 and asked == [3]
 
 
 def test_an_error_of_the_model_is_only_for_the_request_that_caused_it():
@@ -313,7 +305,7 @@ def test_clients_that_have_gone_are_forgotten(monkeypatch):
 
 def test_too_many_requests_are_told_when_to_come_again(served):
     app = create_app(served, per_minute=2)
-    app.rate.clock = lambda: 0.0  # however busy the machine is
+    app.app.rate.clock = lambda: 0.0  # however busy the machine is
     with TestClient(app, HERE) as client:
         answers = [client.post("/rank", json={"context": "hi"}) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -670,7 +662,7 @@ def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkey
     ("arguments", "said"),
     [
         ((), "serve needs --model-file"),
-        (("--candidates-file", "F", "--index-dir", "I"), "not both"),
+        (("--candidates-file", "F", "--index-dir", "I"), "not two of them"),
         (("--host", "0.0.0.0"), "--host 0.0.0.0 lets other machines in, which needs --token"),
         (("--token", ""), "--token is empty"),
         (("--port", "99999"), "--port 99999 is none"),
@@ -695,7 +687,7 @@ def test_the_command_serves_until_ctrl_c(trained, replies):
     command += ["--candidates-file", str(replies), "--port", "0", "--token", "s"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         line = next(line for line in process.stderr if "http://" in line)
-        url, _, _ = line.partition("http://")[2].partition("/?token=s ")
+        url, _, _ = line.partition("http://")[2].partition("/?token=TOKEN ")  # a pipe is no terminal
         try:
             token = {"Authorization": "Bearer s"}
             answer = httpx2.post(f"http://{url}/rank", json={"context": "hi"}, headers=token, timeout=60)

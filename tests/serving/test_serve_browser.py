@@ -2,6 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
+from stand import Stand
 from web import running
 
 from polyagents import Match
@@ -29,18 +30,14 @@ def url(served):
         yield url
 
 
-class Recorded:
-    """In place of a `Served`: a model that keeps what it is asked, and fails as long as it is broken."""
-
-    kind, candidates, model, source = "bi-encoder", ["yes"], "M", "replies.txt"
+class Recorded(Stand):
+    """A model that keeps what it is asked, and fails as long as it is broken."""
 
     def __init__(self):
+        super().__init__(self.answer)
         self.asked, self.broken = [], False
 
-    def length_class(self, context):
-        return 0
-
-    def rank(self, contexts, candidates, top_k):
+    def answer(self, contexts, candidates, top_k):
         if self.broken:
             raise RuntimeError
         self.asked.extend(contexts)

@@ -6,7 +6,7 @@ from drawing import budget
 from hypothesis import given
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from test_serve import REPLIES, Stand
+from stand import REPLIES, Stand
 from web import running
 
 from polyagents import Match

@@ -14,7 +14,7 @@ import pytest
 from commands import KINDS, evaluate
 from parlai.scripts.eval_model import EvalModel
 from parlai.scripts.train_model import TrainModel
-from test_tasks import label, plain, told
+from teachers import label, plain, told
 
 pytestmark = pytest.mark.data
 SOURCE = Path(os.environ.get("DIALOGUE_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from commands import evaluate, run, train
 from parlai.core.loader import load_world_module
-from parlai.core.params import ParlaiParser
-from parlai.core.teachers import create_task_agent_from_taskname
-from parlai.utils import logging, misc
+from teachers import label, plain, teacher, told
 
 from polyagents import InputError
-from polyagents.tasks import counts
+from polyagents.tasks import counts, one_message
 from polyagents.tasks.dstc7 import agents as dstc7_agents
 from polyagents.tasks.dstc7.dialogues import read_dialogues
 
@@ -25,33 +23,6 @@ TASKS = {DSTC7: ("train", "valid", "test"), UBUNTU: ("train", "valid", "test"), 
 SPLITS = [(task, split) for task, splits in TASKS.items() for split in splits]
 CANDIDATES = {DSTC7: 100, UBUNTU: 10, CONVAI2: 20}
 SHORT = ("--max-train-steps", "2", "--short-final-eval", "true", "--validation-max-exs", "8")
-
-
-def teacher(task, datatype, datapath="/nowhere", **more):
-    """What `-t TASK -dt DATATYPE -dp DATAPATH` finds."""
-    opt = ParlaiParser(True, False).parse_kwargs(task=task, datatype=datatype, datapath=str(datapath), **more)
-    return create_task_agent_from_taskname(opt)[0]
-
-
-def told(task, datatype, datapath="/nowhere"):
-    """All messages of a teacher, once; of a training set in its order."""
-    found, messages = teacher(task, datatype.replace("train", "train:ordered"), datapath), []
-    while not found.epoch_done():
-        messages.append(found.act())
-    assert found.num_examples() == len(messages)
-    return messages
-
-
-def label(message):
-    """The one label, in training as in evaluation."""
-    (text,) = message.get("labels") or message["eval_labels"]
-    return text
-
-
-def plain(message):
-    """What two teachers should agree in."""
-    candidates = message.get("label_candidates")
-    return message["text"], label(message), candidates and list(candidates), message["episode_done"]
 
 
 @pytest.fixture
@@ -67,15 +38,6 @@ def datapath(tmp_path):
     for file in (tmp_path / "ConvAI2").glob("*.txt"):
         file.rename(file.with_name(f"{file.stem}_self_original.txt"))
     return tmp_path
-
-
-@pytest.fixture
-def said(monkeypatch):
-    """The warnings that ParlAI's log gets, as in a process that has just begun."""
-    found = []
-    monkeypatch.setattr(misc, "_seen_logs", set())
-    monkeypatch.setattr(logging, "warning", found.append)
-    return found
 
 
 def rewrite(file, change):
@@ -160,9 +122,9 @@ def test_streams_train(task, datapath):
 
 def test_each_process_evaluates_its_share(monkeypatch):
     every, shares = told(f"{DSTC7}:sample", "valid"), []
-    monkeypatch.setattr(dstc7_agents, "num_workers", lambda: 3)
+    monkeypatch.setattr(one_message, "num_workers", lambda: 3)
     for rank in range(3):
-        monkeypatch.setattr(dstc7_agents, "get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr(one_message, "get_rank", lambda rank=rank: rank)
         shares += told(f"{DSTC7}:sample", "valid")
         assert teacher(f"{DSTC7}:sample", "train").num_examples() == 37
     assert sorted(map(plain, shares)) == sorted(map(plain, every))

@@ -617,6 +617,8 @@ def test_the_sample_and_a_pool_below_the_datapath(data, tmp_path):
         "-mf",
         tmp_path / "M",
         *TINY,
+        "--reduction-type",
+        "first",  # hardly learns, so that ranks beyond the own pool are seen
         "-t",
         f"{TASK}:sample",
         *flags,

@@ -1,4 +1,4 @@
-"""A cross-encoder as teacher: its scores, and students that come nearer to it."""
+"""A trained model as teacher: its scores, and students that come nearer to it."""
 
 import pytest
 import torch
@@ -10,18 +10,20 @@ from polyagents.training.distillation import distillation_loss, teacher_scores
 
 
 @pytest.mark.parametrize(
-    ("kind", "loss"),
+    ("kind", "loss", "teacher"),
     [
-        ("bi", "kl"),
-        ("poly", "margin_mse"),
-        pytest.param("bi", "margin_mse", marks=pytest.mark.slow),
-        pytest.param("poly", "kl", marks=pytest.mark.slow),
+        ("bi", "kl", "cross"),
+        ("poly", "margin_mse", "uni"),
+        ("uni", "kl", "bi"),
+        pytest.param("cross", "margin_mse", "poly", marks=pytest.mark.slow),
+        pytest.param("bi", "margin_mse", "cross", marks=pytest.mark.slow),
+        pytest.param("poly", "kl", "cross", marks=pytest.mark.slow),
     ],
 )
-def test_a_student_comes_nearer_to_its_teacher(kind, loss, trained, tmp_path):
+def test_a_student_comes_nearer_to_its_teacher(kind, loss, teacher, trained, tmp_path):
     task = write_task(tmp_path, colour_dialogues(16))
     flags = ("--candidates", "inline", "--max-train-steps", 30, "-lr", 3e-3, "--chunk-tokens", 200)
-    teacher = trained("cross")
+    teacher = trained(teacher)
     distances = {}
     for name, more in (("alone", ()), ("taught", ("--teacher-model-file", teacher, "--distillation-loss", loss))):
         train(kind, tmp_path / name, *task, *flags, *more)
@@ -34,8 +36,9 @@ def test_a_student_comes_nearer_to_its_teacher(kind, loss, trained, tmp_path):
     assert evaluate(tmp_path / "taught", *task)["exs"] == 16  # which needs no teacher
 
 
-def test_the_teacher_scores_as_it_ranks(trained):
-    ranker = Ranker.load(trained("cross"))
+@pytest.mark.parametrize("kind", ["poly", "uni", "cross"])
+def test_the_teacher_scores_as_it_ranks(kind, trained):
+    ranker = Ranker.load(trained(kind))
     contexts, texts = ["hi", "how are you\nfine"], [["hello", "bye"], ["bye", "good"]]
     scores = teacher_scores(ranker.model, contexts, texts)
     for row, context, own in zip(scores, contexts, texts, strict=True):
@@ -44,7 +47,5 @@ def test_the_teacher_scores_as_it_ranks(trained):
 
 def test_teachers_that_cannot_teach(trained, colours, tmp_path):
     flags = ("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", *colours, "--backbone", "scratch:tiny", "-bs", 4)
-    with pytest.raises(InputError, match="give a trained cross-encoder"):
-        run(*flags, "--teacher-model-file", trained("poly"))
     with pytest.raises(InputError, match="There is no trained model at"):
         run(*flags, "--teacher-model-file", tmp_path / "none")

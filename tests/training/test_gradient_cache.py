@@ -21,8 +21,14 @@ VARIANTS = {
     "poly, last": ("poly", "--polyencoder-type", "n_last", "--share-encoders", "true"),
     "poly, last and first": ("poly", "--polyencoder-type", "n_last_and_first"),
     "poly, sqrt": ("poly", "--poly-attention-type", "sqrt"),
+    "poly, learnt": ("poly", "--poly-attention-type", "learnt", "--codes-mean", "true"),
+    "poly, penalty": ("poly", "--codes-penalty", "0.7", "--codes-init", "unit"),
+    "poly, first, penalty": ("poly", "--polyencoder-type", "n_first", "--poly-n-codes", "8", "--codes-penalty", "0.7"),
     "poly, top layer": ("poly", "--train-layers", "top"),
+    "uni": ("uni",),
+    "uni, dot": ("uni", "--joint-head", "dot"),
     "cross": ("cross",),
+    "cross, cosine": ("cross", "--joint-head", "cosine"),
 }
 PAIRS = [(f"{SENTENCES[i % 6]} {'and ' * (3 * i)}{i}", f"{SENTENCES[(i + 1) % 6]} {i % 5}") for i in range(8)]
 
@@ -65,7 +71,7 @@ def assert_same(ours, expected, tolerance):
     ("variant", "precision"),
     [(variant, "fp32") for variant in VARIANTS]
     + [
-        pytest.param(variant, "bf16", marks=() if variant in ("bi", "poly, codes", "cross") else pytest.mark.slow)
+        pytest.param(variant, "bf16", marks=() if variant in ("bi", "poly, codes", "uni") else pytest.mark.slow)
         for variant in VARIANTS
     ],
 )
@@ -87,7 +93,13 @@ def test_neither_the_chunks_nor_their_size_change_the_gradients(agent_of, varian
         assert_same(gradients(agent_of(variant, "--dropout", "0", "--chunk-tokens", size)), whole, 1e-5)
 
 
-@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "cross"])
+def mean_cosine(context):
+    """Of all pairs of one context's real vectors."""
+    vectors = context.vectors[0][context.mask[0]]
+    return torch.cosine_similarity(vectors.unsqueeze(0), vectors.unsqueeze(1), dim=-1).mean()
+
+
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if not variant.startswith(("uni", "cross"))])
 def test_gradients_are_those_of_the_formula(agent_of, variant):
     """The slow, obvious way: every text for itself, repeated ones too, one softmax over the distinct labels."""
     pairs = [*PAIRS, PAIRS[0], (PAIRS[1][0], PAIRS[2][1])]
@@ -102,10 +114,31 @@ def test_gradients_are_those_of_the_formula(agent_of, variant):
     assert len(distinct) < len(pairs) - 1
     vectors = torch.cat([module.encode_candidates(agent.ranking.tokens([ids])) for ids in distinct])
     contexts = [agent.ranking.tokens([agent.ranking.context_ids(text)]) for text, _ in pairs]
-    scores = [module.score(module.encode_context(context), vectors) for context in contexts]
+    encoded = [module.encode_context(context) for context in contexts]
+    scores = [module.score(one, vectors) for one in encoded]
     columns = torch.tensor([distinct.index(ids) for ids in labels])
     logits = torch.cat(scores) * module.logit_scale
-    ranking_loss(logits, columns, torch.ones_like(logits).bool()).mean().backward()
+    loss = ranking_loss(logits, columns, torch.ones_like(logits).bool()).mean()
+    if "penalty" in variant:
+        loss = loss + 0.7 * torch.stack([mean_cosine(one) for one in encoded]).mean()
+    loss.backward()
+    expected = {name: p.grad for name, p in agent.model.named_parameters() if p.grad is not None}
+    assert_same(ours, expected, 1e-5)
+
+
+@pytest.mark.parametrize("variant", ["uni", "uni, dot", "cross", "cross, cosine"])
+def test_gradients_of_those_that_read_together_are_the_formulas(agent_of, variant):
+    """The slow, obvious way: every candidate alone with its context."""
+    ours = gradients(agent_of(variant, "--dropout", "0"))
+    agent = agent_of(variant, "--dropout", "0")
+    agent.model.train()
+    model = agent.ranking
+    labels = [candidate.ids for candidate in model.candidates([label for _, label in PAIRS])]
+    distinct = list(dict.fromkeys(labels))
+    rows = [[(model.context_ids(text), [ids])] for text, _ in PAIRS for ids in distinct]
+    scores = torch.cat([model.module(model.joint_tokens(row)) for row in rows]).view(len(PAIRS), len(distinct))
+    columns = torch.tensor([distinct.index(ids) for ids in labels])
+    ranking_loss(scores, columns, torch.ones_like(scores).bool()).mean().backward()
     expected = {name: p.grad for name, p in agent.model.named_parameters() if p.grad is not None}
     assert_same(ours, expected, 1e-5)
 

@@ -50,9 +50,9 @@ def poison(monkeypatch, updates):
     step, scores = [0], ranker_agent.training_scores
 
     def poisoned(*arguments):
-        result, sides = scores(*arguments)
+        result = scores(*arguments)
         step[0] += 1
-        return (result * torch.nan if step[0] in updates else result), sides
+        return result._replace(scores=result.scores * torch.nan) if step[0] in updates else result
 
     monkeypatch.setattr(ranker_agent, "training_scores", poisoned)
 

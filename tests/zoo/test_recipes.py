@@ -22,7 +22,7 @@ from polyagents.zoo.recipes.recipe_flags import RECIPES, find
 
 DIALOGUE = ("convai2", "dstc7", "ubuntu")
 PUBLISHED = {"bi": "bi", "poly": "poly-64", "cross": "cross"}  # ParlAI has one command for each
-FROM_REDDIT = [(task, kind) for task in DIALOGUE for kind in KINDS]
+FROM_REDDIT = [(task, kind) for task in DIALOGUE for kind in PUBLISHED]
 
 # ParlAI's commands (projects/polyencoder/README.md), as far as training depends on them; 362: docs/recipes.md.
 ALL = {
@@ -51,7 +51,7 @@ OF_KIND = {
     "bi": TOWERS | {"warmup_updates": 100},
     "poly": TOWERS
     | {"warmup_updates": 100, "polyencoder_type": "codes", "poly_n_codes": 64, "poly_attention_type": "basic"},
-    "cross": {"reduction_type": "first", "warmup_updates": 1000, "candidates": "inline", "cross_negatives": 15},
+    "cross": {"reduction_type": "first", "warmup_updates": 1000, "candidates": "inline"},
 }
 EPOCHS = {"bi": 10, "poly": 8, "cross": 12}
 ALL_OF_VALID = -1
@@ -149,7 +149,7 @@ def test_a_recipe_with_berts_weights_is_the_papers(name, wanted, tmp_path):
     assert {key: opt.get(key) for key in BERT | wanted} == BERT | wanted
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PUBLISHED)
 def test_the_other_weights_of_parlai_are_trained_alike(kind):
     reddit, wikito = (RECIPES[f"ubuntu/{PUBLISHED[kind]}/{weights}"].flags for weights in ("reddit", "wikito"))
     assert wikito == reddit | {"init_model": str(reddit["init_model"]).replace("reddit", "wikito")}
@@ -342,7 +342,7 @@ def reported(tmp_path, monkeypatch, capsys):
         return lambda: polyagents(monkeypatch, capsys, "recipe", "report", tmp_path)
 
     monkeypatch.setattr(report, "TIMED_CANDIDATES", 20)
-    monkeypatch.setattr(report, "MESSAGES", dict.fromkeys(KINDS, 2))
+    monkeypatch.setattr(report, "MESSAGES", dict.fromkeys(PUBLISHED, 2))
     return run()
 
 

@@ -72,12 +72,13 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
     from polyagents.index.manifest import Manifest
     from polyagents.index.texts import read_candidates
+    from polyagents.models.architecture import find, reads_together
     from polyagents.ranker import Candidates, Ranker
 
     replies, path = candidates_file(opt, file, saved), local_path(file)
     ranker = Ranker.load(file, **({"precision": opt["precision"]} if opt["precision"] else {}))
     candidates: Candidates
-    if architecture(saved) == "CrossEncoder" or not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+    if reads_together(find(str(architecture(saved)))) or not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
         candidates = ranker.prepare(read_candidates(replies))
     else:
         folder = f"{path}.{os.path.splitext(os.path.basename(replies))[0]}.index"

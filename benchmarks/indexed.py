@@ -1,0 +1,28 @@
+"""A model, its index and contexts to ask it: what the benchmarks of a search are given."""
+
+import argparse
+import itertools
+
+from polyagents.arguments import CommandParser, positive_int
+from polyagents.files.context_lines import read_contexts
+from polyagents.index.store import CandidateStore
+from polyagents.models.query import Query
+from polyagents.ranker import Ranker
+
+
+def index_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The flags that say what is searched, and for which contexts."""
+    parser = CommandParser(f"python -m polyagents.benchmarks.{name}", description)
+    parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
+    parser.add_argument("--index-dir", required=True, help="its index, with hnsw beside it")
+    parser.add_argument("--contexts-file", required=True, help="contexts, one per line")
+    parser.add_argument("--contexts", type=positive_int, default=50, help="how many contexts are asked")
+    return parser
+
+
+def opened(opt: argparse.Namespace) -> tuple[Ranker, CandidateStore, list[Query]]:
+    """The model, its index, and each context by itself, encoded."""
+    ranker = Ranker.load(opt.model_file)
+    with open(opt.contexts_file, encoding="utf-8") as file:
+        asked = [ranker.query([context]) for context in itertools.islice(read_contexts(file), opt.contexts)]
+    return ranker, ranker.open_index(opt.index_dir), asked

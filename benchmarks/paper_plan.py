@@ -1,0 +1,140 @@
+"""What the plan of docs/scale.md rests on: compressed vectors that are re-scored, and shards that wait for the slowest.
+
+    polyagents build_index -mf M --candidates-file replies.txt --index-dir replies.index --index-type hnsw
+    python -m polyagents.benchmarks.paper_plan -mf M --index-dir replies.index --contexts-file contexts.txt
+
+The first table lets FAISS find candidates by compressed vectors, as an engine does that cannot keep all of them in
+memory, scores them by the full ones, and holds the answer against our exact search. The second measures how long single
+searches of this machine take, and draws from these times what a search over many such shards would take: as long as the
+slowest of them, once without and once with a second question to a replica where the first answer is late.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import faiss
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from polyagents.arguments import positive_int
+from polyagents.benchmarks.indexed import index_parser, opened
+from polyagents.benchmarks.measure import limit_memory, machine
+from polyagents.console import markdown
+from polyagents.errors import InputError
+from polyagents.index.approximate import search_shortlist
+from polyagents.index.exact import search
+from polyagents.index.faiss_index import recall
+from polyagents.index.store import CandidateStore
+from polyagents.models.query import Query
+
+Row = dict[str, Any]
+# FAISS's names of what vectors are compressed to; RaBitQ keeps a bit a number, and RaBitQ4 four (arXiv 2405.12497).
+FORMS = {"fp16": "SQfp16", "int8": "SQ8", "4 bits": "RaBitQ4", "1 bit": "RaBitQ"}
+LISTS = (64, 512, 2_048)  # candidates that each context vector finds
+SHARDS = (1, 8, 64, 512, 4_096)
+LATE = 0.95  # quantile of one shard's times, after which a replica is asked too
+DRAWN, SEARCHES_DRAWN = 16_000_000, 20_000  # times and searches for each number of shards, at most
+
+
+def main() -> None:
+    """Measure, and print two tables."""
+    parser = index_parser("paper_plan", __doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=positive_int, default=100, help="how often each is timed")
+    opt = parser.parse_args()
+    limit_memory()
+    _, store, asked = opened(opt)
+    print(machine(), end="\n\n")
+    print(markdown(compressed(store, asked)), end="\n\n")
+    print(markdown(tails(times_of(store, asked, opt.rounds))))
+
+
+# ---- compressed vectors ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Compressed:
+    """All vectors of a store, compressed, each compared with what asks: a `Shortlist`.
+
+    Attributes:
+        index: FAISS's.
+        length: of a list.
+    """
+
+    index: Any
+    length: int
+
+    def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors [Q, D] -> dot products [Q, count], as far as they are known, and indices."""
+        products, found = self.index.search(vectors.float().cpu().numpy(), min(count, self.index.ntotal))
+        return products, found
+
+
+def compressed(store: CandidateStore, asked: Sequence[Query]) -> list[Row]:
+    """How good the ten best are that compressed vectors find, by form and length of the lists."""
+    exact = np.concatenate([search(query, store, 10).indices for query in asked])
+    vectors = store.rows(range(store.slots)).numpy()
+    rows = []
+    for form, name in tqdm(FORMS.items(), desc="Forms"):
+        index = faiss.index_factory(store.width, name, faiss.METRIC_INNER_PRODUCT)
+        index.train(vectors)
+        index.add(vectors)
+        for length in LISTS:
+            found = [search_shortlist(query, Compressed(index, length), store, 10)[0].indices for query in asked]
+            at_1, at_10 = recall(exact, np.concatenate(found))
+            size = index.sa_code_size()
+            rows.append({"kept as": form, "bytes a vector": size, "list": length, "recall@1": at_1, "recall@10": at_10})
+    return rows
+
+
+# ---- the slowest of many ---------------------------------------------------------------------------------------------
+
+
+def times_of(store: CandidateStore, asked: Sequence[Query], rounds: int) -> np.ndarray:
+    """Milliseconds [B, rounds] of single searches for the ten best, contexts in turn, by the index beside the store.
+
+    Raises:
+        InputError: there is none.
+    """
+    shortlist = store.shortlist
+    if shortlist is None:
+        raise InputError(f"{store.folder} has exact search only; build it with --index-type hnsw.")
+
+    def one(query: Query) -> float:
+        begin = time.perf_counter()
+        search_shortlist(query, shortlist, store, 10)
+        return (time.perf_counter() - begin) * 1e3
+
+    times = []
+    for _ in tqdm(range(rounds), desc="Rounds"):
+        search(asked[0], store, 10)  # reads all vectors: a system takes those from memory that nobody asks for
+        times.append([one(query) for query in asked])
+    return np.array(times).T
+
+
+def tails(times: np.ndarray) -> list[Row]:
+    """Quantiles of a search over many shards, whose times are drawn from those [B, rounds] of the same context.
+
+    What a context costs differs more than one search of it from the next: it asks with few vectors or many, of every
+    shard. The seed is fixed.
+    """
+    late = float(np.quantile(times, LATE))
+    rng = np.random.default_rng(0)
+    contexts, rounds = times.shape
+    rows = []
+    for shards in SHARDS:
+        searches = min(DRAWN // shards, SEARCHES_DRAWN)
+        context = rng.integers(contexts, size=(searches, 1))
+        first, second = (times[context, rng.integers(rounds, size=(searches, shards))] for _ in range(2))
+        hedged = np.where(first > late, np.minimum(first, late + second), first)
+        row: Row = {"shards": shards}
+        for name, drawn in (("", first), (", replica asked too", hedged)):
+            row |= {f"p{q} ms{name}": round(float(np.percentile(drawn.max(1), q)), 1) for q in (50, 95, 99)}
+        rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Whether train_model takes the flags of every row, asked before anything runs."""
+
+import contextlib
+import io
+import os
+from collections.abc import Mapping
+
+from parlai.scripts.train_model import TrainModel
+
+from polyagents.benchmarks.study.plan import Row, Study, command_line
+from polyagents.errors import InputError
+from polyagents.parlai_agents import patches
+from polyagents.parlai_agents.quiet import quiet
+
+
+def check_flags(study: Study, values: Mapping[str, str]) -> None:
+    """Have train_model read the flags of every row that is trained.
+
+    Args:
+        study: whose rows are checked.
+        values: of the placeholders.
+
+    Raises:
+        InputError: a flag is unknown, or has a value that it cannot have.
+    """
+    patches.apply()
+    for row in study.rows:
+        if not row.is_pipeline:
+            check_row(row, study, values)
+
+
+def check_row(row: Row, study: Study, values: Mapping[str, str]) -> None:
+    """Have train_model read the flags of a row, with names of files that need not be there."""
+    nowhere = os.path.join(os.devnull, "M")
+    words = command_line(row, study, values, dict.fromkeys(row.builds_on, nowhere))
+    said, parser = io.StringIO(), TrainModel.setup_args()
+    parser.prog = "polyagents train_model"
+    try:
+        with quiet(), contextlib.redirect_stderr(said):
+            parser.parse_args([*words, "--model-file", nowhere])
+    except SystemExit as end:
+        raise InputError(f"Row {row.name!r}: {said.getvalue().strip()}") from end
+    except InputError as error:
+        raise InputError(f"Row {row.name!r}: {error}") from error

@@ -1,0 +1,61 @@
+"""What the process of one run is told, on its command line."""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+
+from polyagents.benchmarks.study.plan import Mark
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row with a seed.
+
+    Attributes:
+        row: the name of the row.
+        seed: of the run.
+        draws: seed of what the training draws: order of the examples, dropout, negatives.
+        words: flags of train_model, but for the model's file and the seed.
+        marks: when it is measured.
+        num_examples: that are evaluated at each of them.
+        replies: candidates of the timed replies; None where none is timed.
+        folder: for the model, emptied first.
+        results: the file of results.
+        pool: candidates of a larger ranking of the finished model; None where there is none.
+        pool_examples: contexts of that ranking.
+        rerank: of a pipeline, the model files of its two rows and how many candidates are re-ranked; its words are
+            those of its first row, which say what the task is. None where the row is trained.
+        keep: whether another row builds on the model.
+        parent: the process of the study; a run ends when it has gone.
+    """
+
+    row: str
+    seed: int
+    draws: int
+    words: list[str]
+    marks: list[Mark]
+    num_examples: int
+    replies: int | None
+    pool: int | None
+    pool_examples: int
+    rerank: tuple[str, str, int] | None
+    folder: str
+    results: str
+    keep: bool
+    parent: int
+
+    @property
+    def model_file(self) -> str:
+        """Where the model is written, if it is kept."""
+        return os.path.join(self.folder, "M")
+
+    def command(self) -> list[str]:
+        """The command that carries it out."""
+        return [sys.executable, "-m", "polyagents.benchmarks.study.run_row", json.dumps(asdict(self))]
+
+    @classmethod
+    def of_json(cls, text: str) -> "Job":
+        """The job that a command line holds."""
+        fields = json.loads(text)
+        return cls(**fields | {"marks": [Mark(**mark) for mark in fields["marks"]]})

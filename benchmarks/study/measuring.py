@@ -1,0 +1,148 @@
+"""What is measured of a model: the rank of each evaluated example's label, and the time of a reply."""
+
+import contextlib
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
+from parlai.core.opt import Opt
+from parlai.core.worlds import BatchWorld, World, create_task
+
+from polyagents.errors import InputError
+from polyagents.files.hashing import utf8
+from polyagents.parlai_agents.task_reader import TaskReader
+from polyagents.ranker import median_seconds
+
+TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order
+PARLAIS_SEED = 42  # of eval_model, for a task that draws its candidates
+
+# The median reply is of so many contexts, fewer where they would take longer than that: pairs are slow. Chosen here.
+TIMED_CONTEXTS = (3, 50)
+TIMED_SECONDS = 10.0
+
+
+class Example(NamedTuple):
+    """One example as texts: what was said, an utterance a line; all labels; the candidates that came with it."""
+
+    context: str
+    labels: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+
+class Ranks(NamedTuple):
+    """An evaluation.
+
+    Attributes:
+        ranks: of each example's label, from 1, in the order of the task.
+        evaluated: a hash of the examples with their candidates.
+    """
+
+    ranks: list[int]
+    evaluated: str
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leave every state that training draws from as it was."""
+    before = (random.getstate(), np.random.get_state())
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+
+def evaluate(world: World, num_examples: int) -> Ranks:
+    """Evaluate as ParlAI's eval_model does, keeping the rank of each example.
+
+    An evaluation reads the split in its order and draws nothing but from ParlAI's fixed seed: all models with the same
+    batch size meet the same examples in the same order, and the hash says whether they did.
+
+    Args:
+        world: of the task and the agent, for evaluation.
+        num_examples: at least so many, in whole batches; all where there are fewer.
+
+    Raises:
+        InputError: the examples have no labels.
+    """
+    ranks, digest = list[int](), hashlib.sha256()
+    for _, message, reply in exchanges(world, num_examples):
+        rank = (reply.get("metrics") or {}).get("rank")
+        if rank is not None:
+            ranks.append(int(rank.value()))
+            note(message, digest)
+    if not ranks:
+        raise InputError("The task's valid split has no examples with labels; there is nothing to measure.")
+    return Ranks(ranks, digest.hexdigest()[:16])
+
+
+def exchanges(world: World, num_examples: int) -> Iterator[tuple[int, Any, Any]]:
+    """What the task says and what is replied, as eval_model has it said: (place in the batch, message, reply)."""
+    random.seed(PARLAIS_SEED)
+    world.reset()
+    seen = 0
+    while not world.epoch_done() and seen < num_examples:
+        world.parley()
+        given, replies = world.acts if isinstance(world, BatchWorld) else [[act] for act in world.acts]
+        seen += len(replies)
+        for place, (message, reply) in enumerate(zip(given, replies, strict=True)):
+            yield place, message, reply
+
+
+def note(message: Mapping[str, Any], digest: Any) -> None:
+    """Add an example to a hash of all."""
+    texts = [message["text"], *message["eval_labels"], *(message.get("label_candidates") or ())]
+    digest.update(utf8("\n".join(texts) + "\n\n"))
+
+
+def examples_of(opt: Opt, num_examples: int) -> tuple[list[Example], str]:
+    """The examples that `evaluate` meets, as texts, in its order, and its hash of them.
+
+    Args:
+        opt: of a training, with the task that is evaluated and the batch size of its evaluation.
+        num_examples: as `evaluate` has it.
+    """
+    own = Opt(opt | {"task": opt["evaltask"], "datatype": "valid", "batchsize": opt["eval_batchsize"]})
+    found, turns, digest = list[Example](), dict[int, list[str]](), hashlib.sha256()
+    for place, message, _ in exchanges(create_task(own, RepeatLabelAgent(own)), num_examples):
+        said = turns.setdefault(place, [])
+        said += [message["text"]] if message.get("text") else []
+        labels = tuple(message.get("eval_labels") or ())
+        if said and any(labels):
+            found.append(Example("\n".join(said), labels, tuple(message.get("label_candidates") or ())))
+            note(message, digest)
+        turns[place] = [] if message.get("episode_done") else [*said, *labels[:1]]
+    return found, digest.hexdigest()[:16]
+
+
+def distinct_labels(opt: Opt, count: int, first: Iterable[str] = (), splits: Sequence[str] = (TRAIN,)) -> list[str]:
+    """Labels of the task that is evaluated, each once: `count` of them, or all that there are.
+
+    Args:
+        opt: of a training, with that task.
+        count: how many at most.
+        first: these come before those of the splits.
+        splits: read in this order, each in its own, until there are enough.
+    """
+    labels = dict.fromkeys(first)
+    for split in splits:
+        reader = TaskReader(Opt(opt | {"task": opt["evaltask"], "datatype": split}), seed=0)
+        while len(labels) < count and (pairs := reader.read(count)):
+            labels |= dict.fromkeys(pair.label for pair in pairs if pair.label)
+    return list(labels)[:count]
+
+
+def milliseconds_per_reply(reply: Callable[[str], Any], examples: Sequence[Example]) -> float:
+    """The median time of a reply to one context after the other."""
+    begin = time.perf_counter()
+    reply(examples[0].context)  # the first one warms up
+    affordable = int(TIMED_SECONDS / (time.perf_counter() - begin))
+    least, most = TIMED_CONTEXTS
+    timed = examples[: max(least, min(most, affordable))]
+    return 1e3 * median_seconds(reply, [example.context for example in timed])

@@ -1,0 +1,418 @@
+"""A study's file: what it may say, what is refused, and the rows that it describes."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from polyagents.errors import InputError
+from polyagents.files.hashing import fingerprint
+from polyagents.files.json_files import fits
+
+PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
+REFERENCE = re.compile(r"(?<!\$)\{([^{}]+)\}")
+
+RERANK = "rerank"  # the `model` of a row that trains nothing
+PIPELINE_KEYS = {"model": str, "first": str, "then": str, "top": int}
+ROW_KEYS = ("examples", "seconds")  # that a row may have beside its flags
+
+# What decides when a run ends, where its model lies and what it sees: the study's own to say.
+OWN_FLAGS = (
+    *("evaltask", "model-file", "seed", "datatype", "eval-batchsize", "dynamic-batching"),
+    *("num-epochs", "max-train-steps", "max-train-time", "init-opt"),
+)
+ENDING_SCHEDULES = ("linear", "cosine")  # the last mark of a row is where they reach zero
+DEFAULT_FLAGS = {"lr-scheduler": "none", "validation-every-n-epochs": -1, "save-every-n-secs": -1}
+
+EXAMPLES, SECONDS = "examples", "seconds"  # what a mark counts
+FINISHED = "finished"  # the mark of a pipeline, which has no training of its own
+
+Flags = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """When a row is measured: after so many training examples, or training seconds."""
+
+    kind: str
+    at: float
+
+    def reached(self, examples: int, seconds: float) -> bool:
+        """Whether a training that is so far has reached it."""
+        return (examples if self.kind == EXAMPLES else seconds) >= self.at
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How every row is evaluated.
+
+    Attributes:
+        num_examples: of the valid split, rounded up to whole batches, as eval_model does.
+        batchsize: which decides, too, which examples are the first ones.
+    """
+
+    num_examples: int
+    batchsize: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, trained once with each seed; or a pipeline of two others, which trains nothing.
+
+    Attributes:
+        name: as the file has it.
+        flags: of train_model, with those of the study, without dashes in front; of a pipeline, its keys.
+        examples: training examples after which it is measured, increasing.
+        seconds: training seconds after which it is measured as well; None for not.
+        key: tells it from every row with other flags, or evaluated otherwise.
+    """
+
+    name: str
+    flags: Flags
+    examples: tuple[int, ...]
+    seconds: float | None
+    key: str = ""
+
+    @property
+    def builds_on(self) -> tuple[str, ...]:
+        """The names of the rows whose models it takes, each once."""
+        found = [name for value in self.flags.values() for name in REFERENCE.findall(str(value))]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def starts_from(self) -> str | None:
+        """The row whose weights it starts from; None where that is no row."""
+        return next(iter(REFERENCE.findall(str(self.flags.get("init-model", "")))), None)
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """When it is measured; the last of the examples and the seconds end it."""
+        if self.is_pipeline:
+            return (Mark(FINISHED, 0),)
+        last = () if self.seconds is None else (Mark(SECONDS, self.seconds),)
+        return (*(Mark(EXAMPLES, at) for at in self.examples), *last)
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether it re-ranks the best of one row by another."""
+        return bool(self.flags.get("model") == RERANK)
+
+    @property
+    def first(self) -> str:
+        """The row that ranks first, of a pipeline."""
+        return str(self.flags["first"])[1:-1]
+
+    @property
+    def then(self) -> str:
+        """The row that re-ranks, of a pipeline."""
+        return str(self.flags["then"])[1:-1]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's file.
+
+    Attributes:
+        task: what rows are trained on, unless they have a task of their own, and all are evaluated on its valid split.
+        seeds: each of them gives every row one run.
+        examples: the marks of a row that says nothing else.
+        seconds: the mark of a row that says nothing else; None for none.
+        evaluation: the same for all rows.
+        replies: candidates of the timed replies; None where no reply is timed.
+        pool: candidates of a second, larger ranking of the final models; None where there is none.
+        pool_examples: contexts of that ranking.
+        rows: in the order of the file, but for what others build on, which comes before them.
+    """
+
+    task: str
+    seeds: tuple[int, ...]
+    examples: tuple[int, ...]
+    seconds: float | None
+    evaluation: Evaluation
+    replies: int | None
+    pool: int | None
+    pool_examples: int
+    rows: tuple[Row, ...]
+
+    def row(self, name: str) -> Row:
+        """The row of a name."""
+        return next(row for row in self.rows if row.name == name)
+
+    def trainings_before(self, row: Row) -> int:
+        """How many rows have trained the weights that a row starts from."""
+        return 0 if row.starts_from is None else 1 + self.trainings_before(self.row(row.starts_from))
+
+    def all_below(self, row: Row) -> list[Row]:
+        """Every row that a row builds on, directly or through others, each once."""
+        direct = [self.row(name) for name in row.builds_on]
+        found = [*direct, *itertools.chain.from_iterable(self.all_below(one) for one in direct)]
+        return list({one.name: one for one in found}.values())
+
+
+def read(path: str) -> Study:
+    """Read and check a study's file.
+
+    Raises:
+        InputError: it cannot be read, has an unknown key or value, or rows that build on none or on themselves.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = yaml.load(file, UniqueKeys)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', 'it is not UTF-8')}).") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+    try:
+        return study_of(found)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """YAML of plain values, in which a key that stands twice is an error: the second row would replace the first."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """SafeLoader's, for keys that are all different."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands there twice", node.start_mark)
+        return dict(super().construct_mapping(node, deep))
+
+
+# ---- what it may say -------------------------------------------------------------------------------------------------
+
+KEYS: dict[str, tuple[Any, str, Any]] = {  # its type, what it is in words, what it is when missing
+    "task": (str, "a name of --task", ...),
+    "flags": (dict[str, Any], "flags of train_model with values", {}),
+    "seeds": (list[int], "a list of whole numbers", ...),
+    "examples": (list[int], "a list of numbers of training examples, increasing", []),
+    "seconds": (float | None, "a number of training seconds above 0, or null", None),
+    "evaluate": (dict[str, int], "num-examples and batchsize, whole numbers of 1 or more", ...),
+    "replies": (int | None, "a number of candidates above 0, or null", None),
+    "pool": (int | None, "a number of candidates above 1, or null", None),
+    "pool-examples": (int, "a number of contexts of 1 or more", 100),
+    "rows": (dict[str, dict[str, Any]], "names with flags", ...),
+}
+
+
+def study_of(found: Any) -> Study:
+    """A study of what YAML held.
+
+    Raises:
+        ValueError: something in it cannot work.
+    """
+    if not isinstance(found, Mapping):
+        raise ValueError(f"a study has the keys {', '.join(KEYS)}.")
+    refuse_unknown(found, KEYS, "a study")
+    value = {key: checked(key, found) for key in KEYS}
+    refuse_unknown(value["evaluate"], ("num-examples", "batchsize"), "evaluate")
+    if len(value["evaluate"]) < 2 or min(value["evaluate"].values()) < 1:
+        raise ValueError(f"evaluate is {value['evaluate']}; give {KEYS['evaluate'][1]}.")
+    evaluation = Evaluation(value["evaluate"]["num-examples"], value["evaluate"]["batchsize"])
+    if "," in value["task"]:
+        raise ValueError(f"task is {value['task']!r}; give one, on whose valid split all rows are evaluated.")
+    flags = DEFAULT_FLAGS | flags_of(value["flags"], "flags")
+    examples, seconds = marks_of(value["examples"], value["seconds"], "the study")
+    seeds = value["seeds"]
+    if not value["rows"] or not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise ValueError("rows and seeds need one entry or more; seeds are 0 or more, each of them once.")
+    rows = [row_of(str(name), own, flags, examples, seconds) for name, own in value["rows"].items()]
+    given = [value["task"], value["evaluate"], value["replies"], value["pool"], value["pool-examples"]]
+    ordered = with_keys(in_order(rows), given)
+    named = {name: value[name] for name in ("task", "replies", "pool")} | {"pool_examples": value["pool-examples"]}
+    return Study(**named, seeds=tuple(seeds), examples=examples, seconds=seconds, evaluation=evaluation,
+                 rows=tuple(ordered))  # fmt: skip
+
+
+def checked(key: str, found: Mapping[str, Any]) -> Any:
+    """The value of a key of the study, of its type."""
+    kind, words, missing = KEYS[key]
+    if key not in found and missing is ...:
+        raise ValueError(f"{key} is missing; give {words}.")
+    value = found.get(key, missing)
+    least = {"replies": 1, "pool": 2, "pool-examples": 1}.get(key)
+    if not fits(value, kind) or (least is not None and value is not None and value < least):
+        raise ValueError(f"{key} is {value!r}; give {words}.")
+    return value
+
+
+def refuse_unknown(given: Mapping[Any, Any], known: Any, what: str) -> None:
+    """Refuse keys that mean nothing."""
+    for key in given:
+        if key not in known:
+            raise ValueError(f"{key!r} is no key of {what}, which has {', '.join(known)}.")
+
+
+def marks_of(examples: Any, seconds: Any, what: str) -> tuple[tuple[int, ...], float | None]:
+    """When a row is measured.
+
+    Raises:
+        ValueError: never, or in no order.
+    """
+    counts_up = fits(examples, list[int]) and all(a < b for a, b in itertools.pairwise([0, *examples]))
+    if not counts_up or not fits(seconds, float | None) or (seconds is not None and seconds <= 0):
+        raise ValueError(
+            f"{what} has examples {examples!r} and seconds {seconds!r}; give {KEYS['examples'][1]}, and "
+            f"{KEYS['seconds'][1]}."
+        )
+    if not examples and seconds is None:
+        raise ValueError(f"{what} is never measured; give examples, seconds, or both.")
+    return tuple(examples), seconds
+
+
+def flags_of(given: Any, what: str) -> Flags:
+    """Flags under the names that train_model has for them, with hyphens.
+
+    Raises:
+        ValueError: a value is none that a command line could hold, or a flag is the study's own.
+    """
+    flags = {str(name).replace("_", "-"): value for name, value in given.items()}
+    for name, value in flags.items():
+        if not fits(value, str | int | float | bool | None):
+            raise ValueError(
+                f"{what}: {name} is {value!r}; give a text, a number, true, false, or null for not at all; a reference "
+                f'to another row stands in quotes: "{{name}}".'
+            )
+        if name in OWN_FLAGS:
+            raise ValueError(f"{what}: {name} is not for flags; the study itself says it.")
+    return flags
+
+
+def row_of(name: str, own: Mapping[str, Any], flags: Flags, examples: Sequence[int], seconds: float | None) -> Row:
+    """One row, with the study's flags below its own; null takes a flag of the study's away.
+
+    Raises:
+        ValueError: it cannot work.
+    """
+    what = f"row {name!r}"
+    if own.get("model") == RERANK:
+        refuse_unknown(own, PIPELINE_KEYS, f"{what}, which re-ranks")
+        wrong = [key for key, kind in PIPELINE_KEYS.items() if not fits(own.get(key), kind)]
+        if wrong or own["top"] < 1 or any(not REFERENCE.fullmatch(own[key]) for key in ("first", "then")):
+            raise ValueError(f'{what} re-ranks; give first: "{{row}}", then: "{{row}}", and top: 1 or more.')
+        return Row(name, dict(own), (), None)
+    marks = {key: own.get(key, shared) for key, shared in (("examples", list(examples)), ("seconds", seconds))}
+    row_examples, row_seconds = marks_of(marks["examples"], marks["seconds"], what)
+    merged = flags | flags_of({key: value for key, value in own.items() if key not in ROW_KEYS}, what)
+    if not merged.get("model"):
+        raise ValueError(f"{what} has no model; give one, such as model: bi.")
+    given = {key: value for key, value in merged.items() if value is not None}
+    ending = end_of_schedule(given, row_examples, row_seconds, what)
+    return Row(name, given | ending, row_examples, row_seconds)
+
+
+def end_of_schedule(flags: Flags, examples: Sequence[int], seconds: float | None, what: str) -> Flags:
+    """Where the learning rate falls to zero at a known end: the updates until the last mark, as the flag that says so.
+
+    Raises:
+        ValueError: a mark of seconds leaves the end unknown.
+    """
+    if flags.get("lr-scheduler") not in ENDING_SCHEDULES:
+        return {}
+    if not examples or seconds is not None:
+        raise ValueError(
+            f"{what} has lr-scheduler {flags['lr-scheduler']}, which ends at a number of examples; give examples, and "
+            f"seconds: null."
+        )
+    sizes = [flags.get(name, 1) for name in ("batchsize", "update-freq")]
+    if not all(fits(size, int) and size > 0 for size in sizes):  # train_model says what is wrong with it
+        return {}
+    # One more, since ParlAI ends a training within the update that brings the rate to zero, before it is measured.
+    return {"max-train-steps": math.ceil(examples[-1] / math.prod(sizes)) + 1}
+
+
+# ---- rows that build on others ---------------------------------------------------------------------------------------
+
+
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each behind those that it builds on.
+
+    Raises:
+        ValueError: it builds on a row that there is not, on a pipeline, or on itself through others.
+    """
+    by_name, ordered = {row.name: row for row in rows}, dict[str, Row]()
+
+    def place(row: Row, above: tuple[str, ...]) -> None:
+        if row.name in above:
+            raise ValueError(f"rows build on each other in a circle: {' -> '.join([*above, row.name])}.")
+        for name in row.builds_on:
+            if name not in by_name or by_name[name].is_pipeline:
+                raise ValueError(
+                    f"row {row.name!r} builds on {name!r}, which is no row that is trained; there are "
+                    f"{', '.join(other.name for other in rows if not other.is_pipeline)}."
+                )
+            place(by_name[name], (*above, row.name))
+        ordered.setdefault(row.name, row)
+
+    for row in rows:
+        place(row, ())
+    return list(ordered.values())
+
+
+def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
+    """Rows in order -> with their keys: a hash of what decides the figures, with the keys of what they build on.
+
+    Placeholders count as they stand in the file, so that results are found again on another machine.
+    """
+    keys: dict[str, str] = {}
+    for row in rows:
+        named = functools.partial(REFERENCE.sub, lambda found: f"{{{keys[found.group(1)]}}}")
+        flags = {key: named(value) if isinstance(value, str) else value for key, value in row.flags.items()}
+        if row.starts_from is not None:  # results of November 2026 and before had the first row's order of examples
+            flags["order"] = "another"
+        keys[row.name] = fingerprint([json.dumps([shared, flags], sort_keys=True)])[:10]
+    return [dataclasses.replace(row, key=keys[row.name]) for row in rows]
+
+
+# ---- what a machine puts in ------------------------------------------------------------------------------------------
+
+
+def values_of(given: Sequence[str]) -> dict[str, str]:
+    """["NAME=VALUE", ...] as a mapping.
+
+    Raises:
+        InputError: one has no equals sign.
+    """
+    for setting in given:
+        if "=" not in setting:
+            raise InputError(f"--set {setting}: give NAME=VALUE, which stands for ${{NAME}} in the study.")
+    return dict(setting.split("=", 1) for setting in given)
+
+
+def agent_of(model: str) -> str:
+    """`poly` -> `polyagents:PolyEncoder`; any other name stays."""
+    from polyagents.models.architecture import ARCHITECTURES  # imports torch, which --report does without
+
+    full = {kind.short_name: f"polyagents:{name}" for name, kind in ARCHITECTURES.items()}
+    return full.get(model, model)
+
+
+def command_line(row: Row, study: Study, values: Mapping[str, str], files: Mapping[str, str]) -> list[str]:
+    """A trained row as train_model takes it, but for the model's file and the seed.
+
+    Args:
+        row: of the study.
+        study: whose task and evaluation it has.
+        values: of the placeholders.
+        files: the model file of each row that it builds on.
+
+    Raises:
+        InputError: a placeholder has no value.
+    """
+    words = ["--evaltask", study.task, "--eval-batchsize", str(study.evaluation.batchsize)]
+    for name, value in ({"task": study.task} | row.flags).items():
+        text = agent_of(str(value)) if name == "model" else str(value)
+        for missing in PLACEHOLDER.findall(text):
+            if missing not in values:
+                raise InputError(f"Row {row.name!r} has {name}: {text}; give --set {missing}=VALUE.")
+        text = PLACEHOLDER.sub(lambda found: values[found.group(1)], text)
+        words += [f"--{name}", REFERENCE.sub(lambda found: files[found.group(1)], text)]
+    return words

@@ -1,0 +1,121 @@
+"""The report of a study: what its rows reached, how they differ, and the pictures."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from polyagents.benchmarks.study import pictures, tables
+from polyagents.benchmarks.study.plan import FINISHED, Study
+from polyagents.benchmarks.study.statistics import Estimate
+from polyagents.benchmarks.study.tables import ALL_PAIRS, Difference, Reached, Runs
+from polyagents.console import markdown
+from polyagents.errors import InputError
+from polyagents.files.atomic import write_text
+
+INTERVALS = (
+    "In brackets: 95 % intervals, for other examples of the task and, with two seeds or more, for other seeds; with "
+    "one seed they say nothing of others. Training seconds are those spent in batches; “with what it builds on” adds "
+    "all training seconds of the rows whose models a row takes."
+)
+TESTS = (
+    "R@1 of the row less that of the column, over the same examples and the same seeds: its 95 % interval, and the "
+    "two-sided p of no difference, not adjusted for the number of pairs. **Bold**: p below .05."
+)
+
+
+def write(name: str, study: Study, folder: str) -> str:
+    """Write report.md, curves.png and cost.png beside the results; returns what report.md says.
+
+    Raises:
+        InputError: there are no results, or some are damaged or not comparable.
+    """
+    runs = tables.read_runs(study, folder)
+    by_examples, by_seconds = tables.at_last_examples(study, runs), tables.at_seconds(study, runs)
+    if not by_examples and not by_seconds:
+        raise InputError(f"{folder} has no results of {name} yet; run the study without --report.")
+    sections = [*section("Equal examples", study, by_examples), *section("Equal seconds", study, by_seconds)]
+    finished = tables.finished(study, runs)
+    pipelines = [row for row in finished if row.row.is_pipeline]
+    if study.pool is not None or pipelines:
+        sections += section("Finished models", study, finished)
+    shown = ["![R@1 during training](curves.png)", "![quality against cost](cost.png)"]
+    text = "\n\n".join([*heading(name, study, runs), *sections, *shown])
+    write_text(os.path.join(folder, "report.md"), f"{text}\n")
+    pictures.curves(study, runs, os.path.join(folder, "curves.png"))
+    pictures.cost(study, by_examples, by_seconds, pipelines, os.path.join(folder, "cost.png"))
+    return text
+
+
+def heading(name: str, study: Study, runs: Runs) -> list[str]:
+    """What was measured on what."""
+    evaluated = {len(one.ranks) for run in runs.values() for one in run.measurements}
+    machines = sorted({run.end.machine for run in runs.values() if run.end is not None})
+    replies = sorted({run.end.replies for run in runs.values() if run.end is not None and run.end.milliseconds})
+    lines = [
+        f"# {name}",
+        f"Task {study.task}: {', '.join(f'{count:,}' for count in evaluated)} examples of its valid split, the same "
+        f"for all rows; seeds {', '.join(map(str, study.seeds))}. {INTERVALS}",
+    ]
+    if replies:
+        lines.append(f"A reply is one of {', '.join(f'{count:,}' for count in replies)}, for one context at a time, "
+                     f"vectors ready where a model has some: the median.")  # fmt: skip
+    pools = sorted({run.end.pool for run in runs.values() if run.end is not None and run.end.pool_ranks})
+    if pools:
+        lines.append(
+            f"Pool: the label among {', '.join(f'{count:,}' for count in pools)} labels of the task, for the first "
+            f"{study.pool_examples:,} examples; not for rows that read pairs of all of them."
+        )
+    unfinished = [f"{row.name} (seed {seed})" for row in study.rows for seed in study.seeds
+                  if not runs[row.name, seed].has_all(row)]  # fmt: skip
+    lines += [f"Measured on: {machine}." for machine in machines]
+    return lines + ([f"**Not finished: {', '.join(unfinished)}.**"] if unfinished else [])
+
+
+def section(title: str, study: Study, rows: Sequence[Reached]) -> list[str]:
+    """A table of rows at their marks, and the tests between them."""
+    if not rows:
+        return []
+    return [f"## {title}", markdown([line(row) for row in rows]), *tests(study, rows, tables.differences(rows))]
+
+
+def line(row: Reached) -> dict[str, Any]:
+    """A row of the table."""
+    cells: dict[str, Any] = {"row": row.row.name, "seeds": len(row.found), "examples": f"{row.examples:,.0f}"}
+    cells |= {metric: with_interval(found) for metric, found in row.metrics.items()}
+    cells |= {"training s": f"{row.seconds:,.1f}"}
+    cells |= {"with what it builds on, s": "?" if row.total is None else f"{row.total:,.1f}"}
+    if row.mark.kind == FINISHED:
+        cells |= {f"{metric}, pool": with_interval(found) for metric, found in row.pool.items()}
+    return cells | {"ms per reply": "" if row.milliseconds is None else f"{row.milliseconds:,.2f}"}
+
+
+def with_interval(found: Estimate) -> str:
+    """A share with its interval."""
+    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def tests(study: Study, rows: Sequence[Reached], found: Sequence[Difference]) -> list[str]:
+    """The tests: a triangle of all pairs, or a line for each row beside the first."""
+    if not found:
+        return []
+    by_pair = {(one.row.row.name, one.other.row.name): one for one in found}
+    columns = rows[:-1] if len(rows) <= ALL_PAIRS else rows[:1]
+    lines = []
+    for row in rows[1:]:
+        cells = {named(study, column): by_pair.get((row.row.name, column.row.name)) for column in columns}
+        lines.append({"": named(study, row)} | {name: one and difference(one) for name, one in cells.items()})
+    return [TESTS, markdown(lines)]
+
+
+def named(study: Study, row: Reached) -> str:
+    """A row's name, with its mark where that is not the study's: such rows are not compared at equal cost."""
+    usual = row.mark.kind == FINISHED or row.mark.at in (study.seconds, *study.examples[-1:])
+    return row.row.name if usual else f"{row.row.name} (at {row.mark.at:,g} {row.mark.kind})"
+
+
+def difference(one: Difference) -> str:
+    """A test."""
+    found = one.estimate
+    p = f"p {found.p:.3f}" if found.p >= 0.001 else "p < 0.001"
+    mean = f"**{found.mean:+.3f}**" if found.p < 0.05 else f"{found.mean:+.3f}"
+    return f"{mean} [{found.low:+.3f}, {found.high:+.3f}] {p}"

@@ -1,0 +1,209 @@
+"""One row with one seed, trained and measured, in a process of its own that schedule.py starts.
+
+Training is ParlAI's loop with the row's flags. Its batches are timed one by one, so that a training second is one that
+was spent in them: loading, evaluating and saving do not count.
+"""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from parlai.core.opt import Opt
+from parlai.scripts.train_model import TrainLoop, TrainModel, load_eval_worlds, set_seed
+
+from polyagents.benchmarks import measure
+from polyagents.benchmarks.study import measuring, records, text_ranking
+from polyagents.benchmarks.study.job import Job
+from polyagents.benchmarks.study.plan import Mark
+from polyagents.benchmarks.study.records import End, Measurement, Run
+from polyagents.benchmarks.study.text_ranking import Pipeline
+from polyagents.errors import InputError
+from polyagents.parlai_agents import patches
+from polyagents.parlai_agents.quiet import quiet
+from polyagents.ranker import Ranker
+
+
+class AllMarksReached(Exception):
+    """Ends ParlAI's loop without what it does at its end: saving a checkpoint and loading the model again."""
+
+
+class TimedBatches:
+    """A world's `parley`, with what is measured between two updates.
+
+    Attributes:
+        seconds: that were spent in it.
+
+    Args:
+        parley: trains on one batch.
+        batchsize: its examples.
+        update_freq: batches that make an update.
+        marks: what is to be measured.
+        measure: is told the marks that have been reached, and examples, updates and seconds until now.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        parley: Callable[[], Any],
+        batchsize: int,
+        update_freq: int,
+        marks: Sequence[Mark],
+        measure: Callable[[Sequence[Mark], int, int, float], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self.parley, self.batchsize, self.update_freq = parley, batchsize, update_freq
+        self.ahead, self.measure, self.clock = list(marks), measure, clock
+        self.batches, self.seconds = 0, 0.0
+
+    def __call__(self) -> None:
+        """Train on a batch; measure where that has reached a mark.
+
+        Raises:
+            AllMarksReached: there are no more.
+        """
+        begin = self.clock()
+        self.parley()
+        self.seconds += self.clock() - begin
+        self.batches += 1
+        if self.batches % self.update_freq:
+            return
+        examples = self.batches * self.batchsize
+        due = [mark for mark in self.ahead if mark.reached(examples, self.seconds)]
+        if due:
+            self.measure(due, examples, self.batches // self.update_freq, self.seconds)
+            self.ahead = [mark for mark in self.ahead if mark not in due]
+        if not self.ahead:
+            raise AllMarksReached
+
+
+class MeasuredTraining:
+    """ParlAI's loop over one row, and what was measured until now.
+
+    Args:
+        job: what the process was told.
+        loop: with the row's flags.
+    """
+
+    def __init__(self, job: Job, loop: TrainLoop):
+        self.job, self.loop = job, loop
+        self.run = Run(job.row, job.seed)
+        self.valid_world: Any = None
+        self.parley = loop.world.parley
+        self.batches = TimedBatches(
+            self.parley_for_the_study, loop.opt["batchsize"], loop.update_freq, job.marks, self.measure
+        )
+        loop.world.parley = self.batches
+
+    def parley_for_the_study(self) -> None:
+        """Train on one batch, unless nobody waits for the run any more.
+
+        Raises:
+            InputError: the study was killed.
+        """
+        if os.getppid() != self.job.parent:
+            raise InputError("The study that this run belongs to has gone.")
+        self.parley()
+
+    def train(self) -> None:
+        """Train until all marks are reached.
+
+        Raises:
+            InputError: the training ended before.
+        """
+        try:
+            for _ in self.loop.train_steps():
+                pass
+        except AllMarksReached:
+            return
+        raise InputError(f"The training ended after {self.batches.batches} batches, before its marks.")
+
+    def measure(self, due: Sequence[Mark], examples: int, updates: int, seconds: float) -> None:
+        """Evaluate the model as it is, once for all marks that it has reached, and write the results down."""
+        with measuring.undisturbed():
+            if self.valid_world is None:
+                # A clone's: where both batches are 1, an evaluation would end the dialogue that is trained on.
+                opt = Opt(self.loop.opt | {"validation_share_agent": True})
+                (self.valid_world,) = load_eval_worlds(self.loop.agent, opt, "valid")
+            found = measuring.evaluate(self.valid_world, self.job.num_examples)
+        for mark in due:
+            one = Measurement(mark.kind, mark.at, examples, updates, round(seconds, 3), *found)
+            self.run = replace(self.run, measurements=(*self.run.measurements, one))
+        records.write(self.job.results, self.run)
+
+
+def finish(job: Job, opt: Opt, run: Run, pipeline: Pipeline, seconds: float) -> None:
+    """Measure what a finished model is measured on besides, and write down that the run has ended."""
+    milliseconds, candidates = None, list[str]()
+    if job.replies is not None:
+        candidates = measuring.distinct_labels(opt, job.replies)
+        prepared = pipeline.first.prepare(candidates)
+        examples, _ = measuring.examples_of(opt, measuring.TIMED_CONTEXTS[1])
+        milliseconds = measuring.milliseconds_per_reply(lambda text: pipeline.reply(text, prepared), examples)
+    ranks, pool = None, list[str]()
+    if job.pool is not None and pipeline.searches():
+        examples = measuring.examples_of(opt, job.pool_examples)[0][: job.pool_examples]
+        pool = text_ranking.pool_of(opt, examples, job.pool)
+        ranks = text_ranking.ranks_in_pool(pipeline, examples, pool)
+    end = End(round(seconds, 3), milliseconds, len(candidates), machine(), ranks, len(pool))
+    records.write(job.results, replace(run, end=end))
+
+
+def machine() -> str:
+    """What the times were measured on."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else measure.machine()
+
+
+def carry_out(job: Job) -> None:
+    """Train a row, or put a pipeline together, and write down what is measured of it.
+
+    A run that was killed begins anew: one that goes on from a checkpoint would meet other examples.
+
+    Raises:
+        InputError: the training ended before its marks.
+    """
+    patches.apply()
+    given = ["--model-file", job.model_file, "--seed", str(job.draws)]
+    opt = TrainModel.setup_args().parse_args([*job.words, *given])
+    with quiet():
+        if job.rerank is None:
+            carry_out_training(job, opt)
+        else:
+            carry_out_pipeline(job, opt, *job.rerank)
+
+
+def carry_out_training(job: Job, opt: Opt) -> None:
+    """Train, measure, and keep the model where another row builds on it.
+
+    Raises:
+        InputError: the training ended before its marks.
+    """
+    shutil.rmtree(job.folder, ignore_errors=True)
+    os.makedirs(job.folder)
+    training = MeasuredTraining(job, TrainLoop(opt))
+    set_seed(job.draws)  # as train_model does
+    training.train()
+    if job.keep:
+        training.loop.agent.save(job.model_file)
+    pipeline = Pipeline(Ranker(training.loop.agent.ranking))
+    finish(job, training.loop.opt, training.run, pipeline, training.batches.seconds)
+    if not job.keep:
+        shutil.rmtree(job.folder)
+
+
+def carry_out_pipeline(job: Job, opt: Opt, first: str, then: str, top: int) -> None:
+    """Measure how one finished model's best candidates are re-ranked by another."""
+    pipeline = Pipeline(Ranker.load(first), Ranker.load(then), top)
+    examples, evaluated = measuring.examples_of(opt, job.num_examples)
+    ranks = text_ranking.ranks_in_own_lists(pipeline, examples)
+    (mark,) = job.marks
+    run = Run(job.row, job.seed, (Measurement(mark.kind, mark.at, 0, 0, 0.0, ranks, evaluated),))
+    finish(job, opt, run, pipeline, 0.0)
+
+
+if __name__ == "__main__":
+    carry_out(Job.of_json(sys.argv[1]))

@@ -1,0 +1,133 @@
+"""Which run is next, and running it: one process at a time, a seed of all rows before the next seed."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from polyagents.benchmarks.study import records
+from polyagents.benchmarks.study.job import Job
+from polyagents.benchmarks.study.plan import Row, Study, command_line
+from polyagents.console import say
+from polyagents.files.locks import exclusive_folder
+
+OTHER_DRAWS = 1_000  # between the seeds of a row and of the one that starts from its weights
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a study's files are.
+
+    Attributes:
+        results: the folder of results.
+        work: the folder of logs, and of the models that other rows build on.
+    """
+
+    results: str
+    work: str
+
+    def model_folder(self, row: Row, seed: int) -> str:
+        """The folder of a run's model."""
+        return os.path.join(self.work, records.file_name(row, seed))
+
+    def model_file(self, row: Row, seed: int) -> str:
+        """The model of a run."""
+        return os.path.join(self.model_folder(row, seed), "M")
+
+    def log(self, row: Row, seed: int) -> str:
+        """What the process of a run has said."""
+        return f"{self.model_folder(row, seed)}.log"
+
+
+def missing(study: Study, places: Places, seed: int) -> list[Row]:
+    """The rows that are to be run with a seed, each behind those that it builds on.
+
+    Those are run again, too, where their model is not in the work folder: results and model then belong together.
+    """
+    wanted = set[str]()
+    for row in reversed(study.rows):
+        run = records.read(records.path_of(places.results, row, seed), row, seed)
+        gone = not os.path.exists(places.model_file(row, seed))
+        needed = any(row.name in other.builds_on for other in study.rows if other.name in wanted)
+        if not run.has_all(row) or (needed and gone):
+            wanted.add(row.name)
+    return [row for row in study.rows if row.name in wanted]
+
+
+def carry_out(study: Study, places: Places, values: Mapping[str, str]) -> list[str]:
+    """Run what is missing.
+
+    Args:
+        study: all of its rows with all of its seeds.
+        places: for its files.
+        values: of the placeholders.
+
+    Returns:
+        A sentence for each run that failed; what builds on it was left out.
+    """
+    with exclusive_folder(places.work, "--work"):
+        planned = [(seed, row) for seed in study.seeds for row in missing(study, places, seed)]
+        failed: dict[tuple[int, str], str] = {}
+        for number, (seed, row) in enumerate(planned, 1):
+            say(f"[{number}/{len(planned)}] {row.name}, seed {seed}")
+            if any((seed, name) in failed for name in row.builds_on):
+                failed[seed, row.name] = f"{row.name}, seed {seed}: left out, as what it builds on failed."
+            elif sentence := run(study, row, seed, places, values):
+                failed[seed, row.name] = sentence
+        return list(failed.values())
+
+
+def run(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, str]) -> str | None:
+    """Carry out one run in a process of its own.
+
+    Returns:
+        What went wrong; None where nothing did.
+    """
+    job = job_of(study, row, seed, places, values)
+    with open(places.log(row, seed), "w", encoding="utf-8") as log:
+        done = subprocess.run(job.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        shutil.rmtree(job.folder, ignore_errors=True)
+        return f"{row.name}, seed {seed}: failed with exit code {done.returncode}; {last_line(log.name)} ({log.name})"
+    for one in records.read(job.results, row, seed).measurements:
+        recall = records.recall(one.ranks).mean()
+        say(f"    R@1 {recall:.3f} after {one.examples:,} examples, {one.seconds:,.1f} s of training")
+    return None
+
+
+def job_of(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, str]) -> Job:
+    """What the process of a run is told."""
+    read = study.row(row.first) if row.is_pipeline else row
+    files = {below.name: places.model_file(below, seed) for below in study.all_below(row)}
+    rerank = (files[row.first], files[row.then], row.flags["top"]) if row.is_pipeline else None
+    return Job(
+        row=row.name,
+        seed=seed,
+        draws=seed + OTHER_DRAWS * study.trainings_before(row),
+        words=command_line(read, study, values, files),
+        marks=list(row.marks),
+        num_examples=study.evaluation.num_examples,
+        replies=study.replies,
+        pool=study.pool,
+        pool_examples=study.pool_examples,
+        rerank=rerank,
+        folder=places.model_folder(row, seed),
+        results=records.path_of(places.results, row, seed),
+        keep=any(row.name in other.builds_on for other in study.rows),
+        parent=os.getpid(),
+    )
+
+
+def last_line(path: str) -> str:
+    """The last thing that a log says."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = [line.strip() for line in file if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+def others_in(folder: str, study: Study) -> Sequence[str]:
+    """Results of runs that the study does not have any more."""
+    known = {os.path.basename(records.path_of(folder, row, seed)) for row in study.rows for seed in study.seeds}
+    there = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted(name for name in there if name.endswith(".jsonl") and name not in known)

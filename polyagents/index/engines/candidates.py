@@ -1,0 +1,262 @@
+"""The candidates of an engine, as what a model ranks: searched, added to, removed from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from polyagents.errors import InputError
+from polyagents.index.approximate import Neighbours, search_one
+from polyagents.index.builder import ALONE, BLOCK, Cluster, Encode, Part, Worker, other_model
+from polyagents.index.engines.engine import (
+    INDEX_TYPES,
+    LONG_LIST,
+    SHORT_LIST,
+    Collection,
+    EngineError,
+    VectorEngine,
+    Version,
+    candidate_ids,
+)
+from polyagents.index.shard import SHARD
+from polyagents.index.texts import ListedTexts, Texts
+from polyagents.models.query import Query
+from polyagents.ranking.two_tower_model import TwoTowerModel
+
+
+class EngineCandidates:
+    """What one model encoded into an engine.
+
+    Attributes:
+        engine: where they are.
+        model: the fingerprint of the model.
+        collection: the engine's, of this model.
+    """
+
+    def __init__(self, engine: VectorEngine, model: str, collection: Collection):
+        self.engine, self.model, self.collection = engine, model, collection
+
+    @classmethod
+    def open(cls, engine: VectorEngine, model: str) -> "EngineCandidates":
+        """The candidates that an engine's name stands for.
+
+        Raises:
+            EngineError: there are none, or another model encoded them.
+        """
+        versions = engine.versions()
+        current = next((version for version in versions if version.is_current), None)
+        if current is None:
+            begun = ", only a build that has not ended" if versions else ""
+            raise EngineError(
+                f"{engine.where} has no candidates named {engine.name}{begun}; build them with polyagents build_index "
+                f"--index-url."
+            )
+        if current.model != model:
+            raise EngineError(
+                f"{engine.name} at {engine.where} was encoded by another model; give that one, or build the candidates "
+                f"of this model with polyagents build_index --index-url, which puts them in their place at its end."
+            )
+        return cls(engine, model, engine.collection(current))
+
+    @classmethod
+    def build(
+        cls,
+        engine: VectorEngine,
+        model: str,
+        width: int,
+        texts: Texts,
+        encode: Encode,
+        index_type: str = "hnsw",
+        worker: Worker = ALONE,
+        cluster: Cluster | None = None,
+    ) -> "EngineCandidates":
+        """Encode texts into a model's collection, and let the engine's name stand for it.
+
+        Texts that are there already are not encoded again, so that a build that was killed is resumed; candidates that
+        are there and not among the texts stay.
+
+        Args:
+            engine: where to.
+            model: fingerprint of what encodes.
+            width: of its vectors.
+            texts: distinct.
+            encode: texts -> vectors.
+            index_type: hnsw, or exact where the engine is to compare with every vector.
+            worker: which part of the work is ours, where several processes build together.
+            cluster: machines that encode, in place of this one; they reach the engine by its URL.
+
+        Raises:
+            InputError: the engine refuses, or does not answer.
+        """
+        if index_type not in INDEX_TYPES:
+            raise InputError(f"--index-type {index_type!r}: an engine has {' and '.join(INDEX_TYPES)}.")
+        if cluster is not None and not engine.is_shared:
+            raise InputError(f"{engine.where} is open in one process at a time; give a cluster the URL of a server.")
+        if worker.rank > 0:
+            worker.wait()  # until the first one has made it
+        made = cls(engine, model, engine.create(model, width))
+        if worker.rank == 0:
+            worker.wait()
+        if cluster is None:
+            made.add(texts, encode, worker)
+        else:
+            made._add_by(cluster, texts, EngineWork(engine, model, width))
+        worker.wait()
+        if worker.rank == 0:
+            made.collection.build_index(index_type)
+            engine.switch(model)
+        worker.wait()
+        return made
+
+    def __len__(self) -> int:
+        return self.collection.count()
+
+    def add(self, texts: Texts, encode: Encode, worker: Worker = ALONE) -> None:
+        """Add candidates where they are not there yet; searches find them at once."""
+        parts = range(worker.rank * BLOCK, len(texts), worker.world * BLOCK)
+        size = sum(min(BLOCK, len(texts) - start) for start in parts)
+        with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
+            for start in parts:
+                part = texts.part(start, start + BLOCK)
+                ids = candidate_ids(part)
+                missing = np.flatnonzero(~self.collection.there(ids))
+                if len(missing):
+                    wanted = [part[place] for place in missing]
+                    self.collection.upsert(ids[missing], wanted, encode(wanted))
+                bar.update(len(part))
+
+    def _add_by(self, cluster: Cluster, texts: Texts, work: "EngineWork") -> None:
+        """Have the machines of a cluster add candidates."""
+        parts = [Part(start, min(start + SHARD, len(texts))) for start in range(0, len(texts), SHARD)]
+        size = len(texts)
+        with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
+            for part in cluster.map(work, texts, parts):
+                bar.update(part.stop - part.start)
+
+    def search(self, query: Query, k: int) -> tuple[list["BestCandidates"], list[bool]]:
+        """The k best candidates of every context, fewer where there are fewer, by their fp32 scores.
+
+        Returns:
+            What was found for each context, and whether the stop rule of approximate.py held.
+
+        Raises:
+            InputError: the engine gives no lists that long.
+        """
+        if k > self.collection.longest:
+            raise InputError(
+                f"{self.engine.where} finds {self.collection.longest:,} candidates at most, and top_k is {k:,}."
+            )
+        found = [self._search_one(query.one(example), k) for example in range(len(query))]
+        return [best for best, _ in found], [complete for _, complete in found]
+
+    def _search_one(self, query: Query, k: int) -> tuple["BestCandidates", bool]:
+        """Search with short lists, and with long ones where the stop rule does not hold."""
+        lists = Lists(self.collection, SHORT_LIST, of_one=2 * k)
+        best, complete = search_one(query, lists, k)
+        if not complete:
+            lists = Lists(self.collection, LONG_LIST, of_one=LONG_LIST)
+            best, complete = search_one(query, lists, k)
+        return BestCandidates(best.indices, best.scores, lists.texts(best.indices.tolist())), complete
+
+
+class BestCandidates(NamedTuple):
+    """The best candidates of one context, the best first.
+
+    Attributes:
+        indices: [n] ids.
+        scores: [n] fp32.
+        texts: n; an empty one where a candidate was removed in the meantime.
+    """
+
+    indices: np.ndarray
+    scores: np.ndarray
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class EngineWork:
+    """Adds a part of a build to an engine: the work of a `Cluster`.
+
+    Attributes:
+        engine: where to; it connects again on the machine that it is sent to.
+        model: fingerprint of what has to encode.
+        width: of its vectors.
+    """
+
+    engine: VectorEngine
+    model: str
+    width: int
+
+    def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
+        """Add what is not there yet.
+
+        Raises:
+            InputError: the machine has another model; the engine refuses, or does not answer.
+        """
+        if model.fingerprint() != self.model:
+            raise other_model()
+        # Not `create`, which would build an index where the first machine is just exchanging one.
+        collection = self.engine.collection(Version(self.model, self.width, "", is_current=False))
+        candidates = EngineCandidates(self.engine, self.model, collection)
+        candidates.add(ListedTexts(texts.part(part.start, part.stop)), model.encode_texts)
+
+
+class Lists:
+    """A collection that is asked for lists of one length, or such that are long enough for the best k candidates.
+
+    One search has one of its own, which keeps the texts that came along.
+    """
+
+    def __init__(self, collection: Collection, length: int, of_one: int):
+        """Choose the lengths.
+
+        Args:
+            collection: what is asked.
+            length: of a list where several vectors of a context ask.
+            of_one: where one does, so that its list holds the answer, in order.
+        """
+        self.collection, self.length, self.of_one = collection, length, of_one
+        self.came_along: Mapping[int, str] | None = None
+
+    def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
+        """What vectors [q, D] find."""
+        wanted = self.of_one if len(vectors) == 1 else self.length
+        count = min(max(wanted, 2 * k), self.collection.longest)
+        depth = min(max(LONG_LIST, count), self.collection.longest)
+        found = self.collection.nearest(vectors, count, depth)
+        self.came_along = found.texts
+        lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
+        short = lists.shape[1] < count or bool((lists < 0).any())
+        members = found.members
+        are_all = short and len(members) >= self.collection.count()
+        return Neighbours(found.products, lists, members, found.vectors, np.ones(len(members), bool), are_all)
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """The texts of candidates that were found, in the order asked for."""
+        if self.came_along is None:
+            return self.collection.texts(ids)
+        return [self.came_along[number] for number in ids]
+
+
+def remove(engine: VectorEngine, texts: Sequence[str]) -> None:
+    """Remove candidates: no later search finds them, whichever model's collection it asks.
+
+    Raises:
+        EngineError: nothing has been built under the engine's name; or they could not be removed from a collection,
+            which is named, and were from all others.
+    """
+    versions = sorted(engine.versions(), key=lambda version: not version.is_current)
+    if not versions:
+        raise EngineError(f"{engine.where} has no candidates named {engine.name}.")
+    ids, left = np.unique(candidate_ids(texts)), []
+    for version in versions:
+        try:
+            engine.collection(version).delete(ids)
+        except EngineError as error:
+            kind = "the current collection" if version.is_current else "one that is not searched"
+            left.append(f"{kind}, of the model {version.model[:16]} ({error})")
+    if left:
+        raise EngineError(f"They are left in {' and in '.join(left)}; run the command again.")

@@ -1,0 +1,169 @@
+"""What we ask of a vector database, and nothing more, so that a further one is a file of its own.
+
+A user names a set of candidates, say `replies`. An engine keeps a collection for each model that encoded them, and the
+name stands for one of these, the current one. A new model's collection is filled beside it, and becomes the current
+one in one step. A candidate's id follows from its text, so that adding it twice changes nothing, and a build that was
+killed asks which ids are there already.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from polyagents.errors import InputError
+from polyagents.files.hashing import text_key, utf8
+from polyagents.index.faiss_index import HNSW_LIST
+from polyagents.index.texts import key_columns
+
+INDEX_TYPES = ("hnsw", "exact")
+# Candidates in the list of one vector: short at first, since each costs its vector's way over the network, and long
+# where the stop rule asks for more.
+SHORT_LIST, LONG_LIST = 64, HNSW_LIST
+SENT_AT_ONCE = 32_000_000  # bytes; Milvus takes 64 million in a message
+
+
+class EngineError(InputError):
+    """An engine does not answer, or refuses: said in one sentence, with its address and without passwords."""
+
+
+def candidate_ids(texts: Sequence[str]) -> np.ndarray:
+    """Texts -> int64 [C], 0 or more: 63 bits of a hash.
+
+    Two of n texts have the same id with a chance of n^2 / 2^64: one in 200,000 for ten million, one in 2,000 for a
+    hundred million. Of two such texts only the one that was added first is kept.
+    """
+    keys = key_columns(b"".join(text_key(utf8(text)) for text in texts))
+    ids: np.ndarray = keys[:, 0] & np.int64(2**63 - 1)
+    return ids
+
+
+class Found(NamedTuple):
+    """What q vectors found.
+
+    Attributes:
+        products: [q, n] dot products, as the engine says them, descending.
+        lists: [q, n] ids; -1 where a list is shorter.
+        members: [r] ids, ascending: all that are in the lists, each once, as far as they are still there.
+        vectors: [r, D] fp32, those of the members.
+        texts: those of the members, by id, where they came along; else `Collection.texts` is asked for a few of them.
+    """
+
+    products: np.ndarray
+    lists: np.ndarray
+    members: np.ndarray
+    vectors: Tensor
+    texts: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """The candidates of one name that one model encoded.
+
+    Attributes:
+        model: its fingerprint.
+        width: D.
+        index_type: hnsw or exact.
+        is_current: whether the name stands for it.
+    """
+
+    model: str
+    width: int
+    index_type: str
+    is_current: bool
+
+
+class Collection(Protocol):
+    """Candidates with their vectors, all of one model.
+
+    Attributes:
+        longest: list that can be asked for.
+    """
+
+    longest: int
+
+    def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
+        """Add candidates [C], or replace those of the same id; they are found at once."""
+        ...
+
+    def delete(self, ids: np.ndarray) -> None:
+        """Remove candidates; ids that are not there are no error."""
+        ...
+
+    def count(self) -> int:
+        """How many candidates there are."""
+        ...
+
+    def there(self, ids: np.ndarray) -> np.ndarray:
+        """Which of the ids [C] are there, [C] boolean."""
+        ...
+
+    def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
+        """The `count` candidates with the largest dot products for each of the vectors [q, D].
+
+        Args:
+            vectors: what asks.
+            count: candidates in a list.
+            depth: how many a graph looks at, `count` or more: short lists of a deep search lack as little as long ones.
+        """
+        ...
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+        ...
+
+    def build_index(self, index_type: str) -> None:
+        """Build what is searched, over all that is there; where it has been built, it is left as it is."""
+        ...
+
+
+class VectorEngine(Protocol):
+    """A connection, for one name. Pickled, it is an address and what it takes to get in, and connects anew.
+
+    Attributes:
+        name: of the set of candidates.
+        where: the address, for sentences; it holds no password.
+    """
+
+    name: str
+    where: str
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can be connected at the same time."""
+        ...
+
+    def versions(self) -> list[Version]:
+        """What there is of the name."""
+        ...
+
+    def collection(self, version: Version) -> Collection:
+        """The candidates of a version."""
+        ...
+
+    def create(self, model: str, width: int) -> Collection:
+        """An empty collection for a model's vectors, or the one that is there already."""
+        ...
+
+    def switch(self, model: str) -> None:
+        """Let the name stand for the collection of this model, in one step."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+def in_messages(texts: Sequence[str], width: int) -> Iterator[slice]:
+    """Candidates in parts that an engine takes in one message."""
+    start = size = 0
+    for place, text in enumerate(texts):
+        own = len(utf8(text)) + 4 * width + 16
+        if size + own > SENT_AT_ONCE and place > start:
+            yield slice(start, place)
+            start, size = place, 0
+        size += own
+    if start < len(texts):
+        yield slice(start, len(texts))

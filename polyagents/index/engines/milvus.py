@@ -1,0 +1,294 @@
+"""Milvus: a server or a cluster by its URL, or a folder of this machine (Milvus Lite), with the same code.
+
+Measured of Milvus Lite 3.2 (docs/scale.md): an index is used only where it was made after the candidates, a list has at
+most 16,384 entries, and a search sends all fields back unless one asks for ids. So candidates go in under a flat index,
+which any server needs before it reads at all, and the graph takes its place at the end; a search asks for ids first,
+and for the vectors of each candidate once.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyagents.errors import first_line
+from polyagents.files.hashing import utf8
+from polyagents.index.engines.engine import (
+    SENT_AT_ONCE,
+    EngineError,
+    Found,
+    Version,
+    in_messages,
+)
+from polyagents.index.faiss_index import HNSW_BUILD, HNSW_LINKS
+
+LONGEST_LIST = 16_384  # Milvus's own limit, also for queries at once
+LONGEST_TEXT = 65_535  # bytes, of Milvus's VARCHAR
+SECONDS = 30.0  # that a call may take; an index may take a day
+INDEX_SECONDS = 86_400.0
+# A server that is back is found within a second; gRPC's own waits grow to two minutes.
+RECONNECT = {
+    f"grpc.{bound}_reconnect_backoff_ms": wait for bound, wait in (("initial", 100), ("min", 100), ("max", 1_000))
+}
+MODEL, INDEX = "polyagents.model", "polyagents.index"  # keys of a collection's properties
+
+
+class Milvus:
+    """A connection to Milvus, for one name.
+
+    Attributes:
+        name: of the set of candidates.
+        where: the address, without a token.
+    """
+
+    def __init__(self, uri: str, token: str, name: str):
+        """Connect.
+
+        Raises:
+            EngineError: nobody answers, or we may not.
+        """
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it tells of every process that we start
+        from pymilvus import MilvusClient  # which takes a second, and is an extra
+
+        for library in ("pymilvus", "milvus_lite"):  # they print tracebacks of what we say in a sentence
+            logging.getLogger(library).setLevel(logging.CRITICAL)
+        self.name, self.where, self.token = name, uri, token
+        with self.sentences("cannot be opened"):
+            self.client = MilvusClient(uri, token=token, timeout=SECONDS, grpc_options=RECONNECT)
+
+    def __reduce__(self) -> tuple[type["Milvus"], tuple[str, str, str]]:
+        return Milvus, (self.where, self.token, self.name)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is a server, and no folder."""
+        return self.where.startswith("http")
+
+    def versions(self) -> list[Version]:
+        """What there is of the name."""
+        with self.sentences("cannot be read"):
+            current = self._current()
+            found = []
+            for table in sorted(self.client.list_collections(timeout=SECONDS)):
+                if table.startswith(f"{self.name}_"):
+                    described = self.client.describe_collection(table, timeout=SECONDS)
+                    properties = described.get("properties") or {}
+                    if MODEL in properties and table == self._table(properties[MODEL]):
+                        width = next(
+                            field["params"]["dim"] for field in described["fields"] if field["name"] == "vector"
+                        )
+                        found.append(
+                            Version(properties[MODEL], int(width), properties.get(INDEX, ""), table == current)
+                        )
+            return found
+
+    def collection(self, version: Version) -> "MilvusCollection":
+        """The candidates of a version."""
+        return MilvusCollection(self, self._table(version.model), version.width)
+
+    def create(self, model: str, width: int) -> "MilvusCollection":
+        """An empty collection for a model's vectors, or the one that is there already."""
+        from pymilvus import DataType
+
+        table = self._table(model)
+        with self.sentences("cannot make a collection"):
+            if self.name in self.client.list_collections(timeout=SECONDS):
+                raise EngineError(f"Milvus at {self.where} has another collection {self.name}; give another name.")
+            if not self.client.has_collection(table, timeout=SECONDS):
+                schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False)
+                schema.add_field("id", DataType.INT64, is_primary=True)
+                schema.add_field("vector", DataType.FLOAT_VECTOR, dim=width)
+                schema.add_field("text", DataType.VARCHAR, max_length=LONGEST_TEXT)
+                self.client.create_collection(
+                    table,
+                    schema=schema,
+                    consistency_level="Strong",  # what was added or deleted is seen by the next search
+                    properties={MODEL: model, INDEX: "exact"},
+                    index_params=self._index("FLAT"),
+                    timeout=SECONDS,
+                )
+            if not self.client.list_indexes(table):  # a build was killed while it made another one
+                self.client.create_index(table, self._index("FLAT"), timeout=INDEX_SECONDS)
+            self.client.load_collection(table, timeout=INDEX_SECONDS)
+        return MilvusCollection(self, table, width)
+
+    def switch(self, model: str) -> None:
+        """Let the name stand for the collection of this model."""
+        table = self._table(model)
+        with self.sentences(f"cannot switch {self.name}"):
+            if self._current() is None:
+                self.client.create_alias(table, self.name, timeout=SECONDS)
+            else:
+                self.client.alter_alias(table, self.name, timeout=SECONDS)
+
+    def close(self) -> None:
+        """End the connection."""
+        self.client.close()
+
+    def _table(self, model: str) -> str:
+        return f"{self.name}_{model[:16]}"
+
+    def _current(self) -> str | None:
+        """The collection that the name stands for."""
+        from pymilvus import MilvusException
+
+        try:
+            return str(self.client.describe_alias(self.name, timeout=SECONDS)["collection_name"])
+        except MilvusException as error:
+            if "not found" in str(error) or "not exist" in str(error):
+                return None
+            raise
+
+    def _index(self, kind: str) -> Any:
+        params = self.client.prepare_index_params()
+        own = {"M": HNSW_LINKS, "efConstruction": HNSW_BUILD} if kind == "HNSW" else {}
+        params.add_index("vector", index_type=kind, index_name="vector", metric_type="IP", params=own)
+        return params
+
+    @contextlib.contextmanager
+    def sentences(self, what: str) -> Iterator[None]:
+        """Say what went wrong in one sentence.
+
+        Raises:
+            EngineError: something did.
+        """
+        import grpc
+        from pymilvus import MilvusException
+
+        try:
+            yield
+        except grpc.RpcError as error:  # a grpc.Call as well
+            raise EngineError(f"Milvus at {self.where} {what}: {error.details() or error.code().name}.") from error
+        except MilvusException as error:
+            reason = first_line(ValueError(error.message))
+            if reason == "Open local milvus failed":
+                reason = "another process may have it open; several can ask a server, milvus-lite server --data-dir"
+            raise EngineError(f"Milvus at {self.where} {what}: {reason}.") from error
+        except OSError as error:
+            raise EngineError(f"Milvus at {self.where} {what}: {first_line(error)}.") from error
+
+
+class MilvusCollection:
+    """A collection of Milvus.
+
+    Attributes:
+        longest: list that can be asked for.
+    """
+
+    longest = LONGEST_LIST
+
+    def __init__(self, engine: Milvus, table: str, width: int):
+        self.engine, self.client, self.table, self.width = engine, engine.client, table, width
+
+    def _ask(self, what: str, question: Callable[..., Any], **arguments: Any) -> Any:
+        """Ask something of this collection; a server that was restarted has to load it first.
+
+        Raises:
+            EngineError: Milvus refuses, or does not answer.
+        """
+        from pymilvus import MilvusException
+
+        with self.engine.sentences(what):
+            try:
+                return question(self.table, timeout=SECONDS, **arguments)
+            except MilvusException as error:
+                if "load" not in str(error.message):
+                    raise
+            self.client.load_collection(self.table, timeout=SECONDS)
+            return question(self.table, timeout=SECONDS, **arguments)
+
+    def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
+        """Add candidates [C], or replace those of the same id.
+
+        Raises:
+            EngineError: Milvus refuses, or a text is too long for it.
+        """
+        rows = [
+            {"id": int(number), "vector": vector, "text": utf8(text).decode()}
+            for number, text, vector in zip(ids, texts, vectors.numpy(), strict=True)
+        ]
+        longest = max(texts, key=lambda text: len(utf8(text)), default="")
+        if len(utf8(longest)) > LONGEST_TEXT:
+            raise EngineError(
+                f"Milvus keeps texts of up to {LONGEST_TEXT:,} bytes, and a candidate has {len(utf8(longest)):,}; it "
+                f"begins with {longest[:40]!r}."
+            )
+        for part in in_messages(texts, self.width):
+            self._ask("did not take candidates", self.client.upsert, data=rows[part])
+
+    def delete(self, ids: np.ndarray) -> None:
+        """Remove candidates."""
+        for start in range(0, len(ids), LONGEST_LIST):
+            part = ids[start : start + LONGEST_LIST].tolist()
+            self._ask("did not remove candidates", self.client.delete, ids=part)
+
+    def count(self) -> int:
+        """How many candidates there are."""
+        (row,) = self._ask("did not count candidates", self.client.query, filter="", output_fields=["count(*)"])
+        return int(row["count(*)"])
+
+    def there(self, ids: np.ndarray) -> np.ndarray:
+        """Which of the ids are there."""
+        return np.isin(ids, [row["id"] for row in self._get(ids, "id", 8)])
+
+    def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
+        """The `count` candidates with the largest dot products for each of the vectors [q, D]."""
+        alone = len(vectors) == 1 and count * (4 * self.width + LONGEST_TEXT) <= SENT_AT_ONCE
+        answers = self._ask(
+            "did not answer",
+            self.client.search,
+            data=vectors.float().cpu().numpy(),
+            limit=count,
+            anns_field="vector",
+            search_params={"metric_type": "IP", "params": {"ef": depth}},  # a flat index takes no notice of ef
+            output_fields=["id", "vector", "text"] if alone else ["id"],
+        )
+        longest = max((len(answer) for answer in answers), default=0)
+        lists, products = np.full((len(answers), longest), -1, np.int64), np.zeros((len(answers), longest), np.float32)
+        for row, answer in enumerate(answers):
+            lists[row, : len(answer)] = [one["id"] for one in answer]
+            products[row, : len(answer)] = [one["distance"] for one in answer]
+        # The list of one vector has each candidate once; those of several share many, so each is asked for once.
+        if alone and all({"vector", "text"} <= one["entity"].keys() for one in answers[0]):  # not of every index
+            rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
+            texts = {one["id"]: one["entity"]["text"] for one in answers[0]}
+        else:
+            rows, texts = self._get(np.unique(lists[lists >= 0]), "vector", 4 * self.width), None
+        members = np.array([row["id"] for row in rows], np.int64)
+        order = members.argsort()
+        found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
+        return Found(products, lists, members[order], torch.from_numpy(found[order]), texts)
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+        found = {row["id"]: row["text"] for row in self._get(np.asarray(ids), "text", LONGEST_TEXT)}
+        return [found.get(int(one), "") for one in ids]
+
+    def build_index(self, index_type: str) -> None:
+        """Build what is searched; where it is there already, it is left as it is."""
+        with self.engine.sentences("did not build an index"):
+            described = self.client.describe_collection(self.table, timeout=SECONDS)
+            if described["properties"].get(INDEX) == index_type:
+                return
+            self.client.flush(self.table, timeout=INDEX_SECONDS)
+            self.client.release_collection(self.table, timeout=SECONDS)
+            self.client.drop_index(self.table, "vector", timeout=SECONDS)
+            kind = "HNSW" if index_type == "hnsw" else "FLAT"
+            self.client.create_index(self.table, self.engine._index(kind), timeout=INDEX_SECONDS)
+            self.client.load_collection(self.table, timeout=INDEX_SECONDS)
+            properties = {**described["properties"], INDEX: index_type}
+            self.client.alter_collection_properties(self.table, properties, timeout=SECONDS)
+
+    def _get(self, ids: np.ndarray, field: str, size: int) -> list[dict[str, Any]]:
+        """A field of some candidates, of about so many bytes each; those that are there, in no order."""
+        at_once = max(min(SENT_AT_ONCE // size, LONGEST_LIST), 1)
+        rows: list[dict[str, Any]] = []
+        for start in range(0, len(ids), at_once):
+            part = ids[start : start + at_once].tolist()
+            rows += self._ask("did not answer", self.client.get, ids=part, output_fields=["id", field])
+        return rows

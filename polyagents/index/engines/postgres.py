@@ -1,0 +1,338 @@
+"""PostgreSQL with pgvector, for those who have it: a table for each model's vectors, and one that lists these tables.
+
+A search is one SQL statement: every vector asks the index, and each candidate that was found is sent once, with its
+vector.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyagents.errors import first_line
+from polyagents.files.hashing import utf8
+from polyagents.index.engines.engine import EngineError, Found, Version, in_messages
+from polyagents.index.faiss_index import HNSW_BUILD, HNSW_LINKS
+
+LONGEST_LIST = 1_000  # pgvector's own limit of hnsw.ef_search, beyond which a graph's lists are cut short
+WIDEST = 2_000  # numbers in a vector that pgvector indexes, and that fit on a page
+REMOVED_AT_ONCE = 10_000  # candidates, in a statement
+PASSED_OVER = 1_000_000  # entries of a graph that a search looks at before it is content with fewer candidates
+SECONDS = 30  # that a statement may take; building an index may take as long as it likes
+LISTED = "polyagents_collections"
+
+MAKE_LIST = f"""
+CREATE TABLE IF NOT EXISTS {LISTED} (
+    name text, model text, width integer NOT NULL, index_type text NOT NULL, is_current boolean NOT NULL,
+    PRIMARY KEY (name, model))
+"""
+# The graph is asked once for each vector (LATERAL), and what several of them found is joined to its vector once.
+SEARCH = """
+WITH asked AS MATERIALIZED (
+    SELECT place, near.id, near.product
+    FROM unnest(%(vectors)s::vector[]) WITH ORDINALITY AS context (vector, place)
+    CROSS JOIN LATERAL (
+        SELECT id, - (candidate.vector <#> context.vector) AS product
+        FROM {table} AS candidate ORDER BY candidate.vector <#> context.vector LIMIT %(count)s) AS near),
+found AS (SELECT id, array_agg(place) AS places, array_agg(product) AS products FROM asked GROUP BY id)
+SELECT id, places, products, vector FROM found JOIN {table} USING (id) ORDER BY id
+"""
+
+
+class Postgres:
+    """A connection to PostgreSQL, for one name.
+
+    Attributes:
+        name: of the set of candidates.
+        where: the address, without a password.
+    """
+
+    def __init__(self, url: str, where: str, name: str):
+        """Connect, and make pgvector's type known.
+
+        Raises:
+            EngineError: nobody answers, we may not, or the database lacks pgvector.
+        """
+        self.name, self.where, self.url = name, where, url
+        self.lock = threading.RLock()  # a probe's question may come within another thread's transaction
+        self.opened = self._connect()
+
+    def __reduce__(self) -> tuple[type["Postgres"], tuple[str, str, str]]:
+        from psycopg.conninfo import make_conninfo
+
+        # The user, the password and the like may be of this machine's environment and files, which others lack.
+        found = self.connection.info
+        return Postgres, (
+            make_conninfo(self.url, **found.get_parameters(), password=found.password or None),
+            self.where,
+            self.name,
+        )
+
+    is_shared = True
+
+    @property
+    def connection(self) -> Any:
+        """The connection, made anew where the server was restarted.
+
+        Raises:
+            EngineError: nobody answers.
+        """
+        if self.opened.closed:
+            self.opened = self._connect()
+        return self.opened
+
+    def _connect(self) -> Any:
+        import psycopg  # an extra
+        from pgvector.psycopg import register_vector
+
+        with self.sentences("cannot be opened"):
+            try:
+                connection = psycopg.connect(self.url, connect_timeout=10, autocommit=True)
+            except psycopg.ProgrammingError as error:  # its message repeats the URL, password and all
+                raise EngineError(f"PostgreSQL at {self.where}: the URL has a part that libpq cannot read.") from error
+            with contextlib.suppress(psycopg.Error):  # it may be there without our help; without it the next step fails
+                connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            connection.execute(f"SET statement_timeout = '{SECONDS}s'")
+        try:
+            register_vector(connection)
+        except psycopg.ProgrammingError as error:
+            connection.close()
+            raise EngineError(
+                f"PostgreSQL at {self.where} lacks pgvector; install it, and run CREATE EXTENSION vector in the "
+                f"database."
+            ) from error
+        return connection
+
+    def versions(self) -> list[Version]:
+        """What there is of the name."""
+        with self.sentences("cannot be read"):
+            if self._one("SELECT to_regclass(%s)", LISTED) is None:
+                return []
+            rows = self.connection.execute(
+                f"SELECT model, width, index_type, is_current FROM {LISTED} WHERE name = %s ORDER BY model",
+                (self.name,),
+            ).fetchall()
+            found = [Version(*row) for row in rows]
+            return [one for one in found if self.collection(one).exists()]  # others were dropped by hand
+
+    def collection(self, version: Version) -> "PostgresCollection":
+        """The candidates of a version."""
+        return PostgresCollection(self, version.model, version.width)
+
+    def create(self, model: str, width: int) -> "PostgresCollection":
+        """An empty collection for a model's vectors, or the one that is there already.
+
+        Raises:
+            EngineError: PostgreSQL refuses.
+        """
+        if width > WIDEST:
+            raise EngineError(f"pgvector keeps vectors of up to {WIDEST:,} numbers for us, and these have {width:,}.")
+        made = PostgresCollection(self, model, width)
+        with self.sentences("cannot make a collection"), self.connection.transaction():
+            if made.exists():  # and may be in use: what follows would wait for whoever reads it
+                return made
+            self.connection.execute(MAKE_LIST)
+            self.connection.execute(
+                made.sql(
+                    "CREATE TABLE {table} (id bigint PRIMARY KEY, vector vector({width}) NOT NULL, text text NOT NULL)"
+                )
+            )
+            # Vectors are read by the thousand: out of line they would be looked up one by one.
+            self.connection.execute(made.sql("ALTER TABLE {table} ALTER COLUMN vector SET STORAGE PLAIN"))
+            self.connection.execute(
+                f"INSERT INTO {LISTED} VALUES (%s, %s, %s, 'exact', false) ON CONFLICT (name, model) "
+                "DO UPDATE SET width = excluded.width, index_type = 'exact', is_current = false",
+                (self.name, model, width),
+            )
+        return made
+
+    def switch(self, model: str) -> None:
+        """Let the name stand for the collection of this model."""
+        with self.sentences(f"cannot switch {self.name}"):
+            self.connection.execute(
+                f"UPDATE {LISTED} SET is_current = (model = %s) WHERE name = %s", (model, self.name)
+            )
+
+    def close(self) -> None:
+        """End the connection."""
+        self.opened.close()
+
+    def _one(self, statement: str, *values: Any) -> Any:
+        row = self.connection.execute(statement, values).fetchone()
+        return None if row is None else row[0]
+
+    @contextlib.contextmanager
+    def sentences(self, what: str, seconds: float | None = SECONDS + 5) -> Iterator[None]:
+        """Say what went wrong in one sentence.
+
+        Args:
+            what: the sentence's verb.
+            seconds: after which a server that says nothing, not even that a statement took too long, is given up.
+
+        Raises:
+            EngineError: something did.
+        """
+        import psycopg
+
+        try:
+            with self.lock, given_up_after(seconds, getattr(self, "opened", None)):
+                yield
+        except psycopg.Error as error:
+            raise EngineError(f"PostgreSQL at {self.where} {what}: {first_line(error)}.") from error
+
+
+class PostgresCollection:
+    """A table of candidates.
+
+    Attributes:
+        longest: list that can be asked for.
+    """
+
+    longest = LONGEST_LIST
+
+    def __init__(self, engine: Postgres, model: str, width: int):
+        self.engine, self.model, self.width = engine, model, width
+        self.table = f"{engine.name}_{model[:16]}"
+
+    def sql(self, statement: str) -> Any:
+        """A statement with this table and its width in it."""
+        from psycopg.sql import SQL, Identifier, Literal
+
+        return SQL(statement).format(
+            table=Identifier(self.table), width=Literal(self.width), index=Identifier(f"{self.table}_hnsw")
+        )
+
+    def exists(self) -> bool:
+        """Whether there is such a table."""
+        return self.engine._one("SELECT to_regclass(%s)", f'"{self.table}"') is not None
+
+    def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
+        """Add candidates [C], or replace those of the same id: each message is there as a whole or not at all.
+
+        Raises:
+            EngineError: PostgreSQL refuses.
+        """
+        raw, connection = [utf8(text).decode() for text in texts], self.engine.connection
+        if zero := next((text for text in raw if "\0" in text), None):
+            raise EngineError(f"PostgreSQL keeps no text with a zero byte; remove it from {zero[:40]!r}.")
+        with self.engine.sentences("did not take candidates", None):  # a graph that is there grows one by one
+            for part in in_messages(raw, self.width):
+                with connection.transaction(), connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL statement_timeout = 0")
+                    cursor.execute(self.sql("CREATE TEMPORARY TABLE sent (LIKE {table}) ON COMMIT DROP"))
+                    with cursor.copy("COPY sent FROM STDIN WITH (FORMAT BINARY)") as copy:
+                        copy.set_types(["int8", "vector", "text"])
+                        for row in zip(ids[part].tolist(), vectors[part].numpy(), raw[part], strict=True):
+                            copy.write_row(row)
+                    cursor.execute(
+                        self.sql(
+                            "INSERT INTO {table} SELECT DISTINCT ON (id) * FROM sent "
+                            "ON CONFLICT (id) DO UPDATE SET vector = excluded.vector, text = excluded.text"
+                        )
+                    )
+
+    def delete(self, ids: np.ndarray) -> None:
+        """Remove candidates."""
+        for start in range(0, len(ids), REMOVED_AT_ONCE):
+            part = ids[start : start + REMOVED_AT_ONCE].tolist()
+            with self.engine.sentences("did not remove candidates"):
+                self.engine.connection.execute(self.sql("DELETE FROM {table} WHERE id = ANY(%s)"), (part,))
+
+    def count(self) -> int:
+        """How many candidates there are."""
+        with self.engine.sentences("did not count candidates"):
+            return int(self.engine.connection.execute(self.sql("SELECT count(*) FROM {table}")).fetchone()[0])
+
+    def there(self, ids: np.ndarray) -> np.ndarray:
+        """Which of the ids are there."""
+        with self.engine.sentences("did not answer"):
+            rows = self.engine.connection.execute(
+                self.sql("SELECT id FROM {table} WHERE id = ANY(%s)"), (ids.tolist(),)
+            ).fetchall()
+        return np.isin(ids, [row[0] for row in rows])
+
+    def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
+        """The `count` candidates with the largest dot products for each of the vectors [q, D]."""
+        asked = list(vectors.float().cpu().numpy())
+        with self.engine.sentences("did not answer"), self.engine.connection.transaction():
+            self.engine.connection.execute(f"SET LOCAL hnsw.ef_search = {int(depth)}")
+            # What was removed or replaced stays in the graph until VACUUM: it is passed over, not counted.
+            self.engine.connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+            self.engine.connection.execute(f"SET LOCAL hnsw.max_scan_tuples = {PASSED_OVER}")
+            with self.engine.connection.cursor(binary=True) as cursor:
+                rows = cursor.execute(self.sql(SEARCH), {"vectors": asked, "count": count}).fetchall()
+        members = np.array([row[0] for row in rows], np.int64)
+        found = np.array([row[3].to_numpy() for row in rows], np.float32).reshape(len(rows), self.width)
+        return Found(*lists_of(rows, len(asked)), members, torch.from_numpy(found))
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+        wanted = [int(one) for one in ids]
+        with self.engine.sentences("did not answer"):
+            statement = self.sql("SELECT id, text FROM {table} WHERE id = ANY(%s)")
+            found = dict(self.engine.connection.execute(statement, (wanted,)).fetchall())
+        return [found.get(one, "") for one in wanted]
+
+    def build_index(self, index_type: str) -> None:
+        """Build what is searched; where it is there already, it is left as it is.
+
+        Raises:
+            EngineError: PostgreSQL refuses.
+        """
+        connection = self.engine.connection
+        make = (
+            "CREATE INDEX IF NOT EXISTS {index} ON {table} USING hnsw (vector vector_ip_ops) "
+            f"WITH (m = {HNSW_LINKS}, ef_construction = {HNSW_BUILD})"
+        )
+        with self.engine.sentences("did not build an index", None), connection.transaction():
+            connection.execute("SET LOCAL statement_timeout = 0")
+            connection.execute(self.sql(make if index_type == "hnsw" else "DROP INDEX IF EXISTS {index}"))
+            connection.execute(
+                f"UPDATE {LISTED} SET index_type = %s WHERE name = %s AND model = %s",
+                (index_type, self.engine.name, self.model),
+            )
+
+
+@contextlib.contextmanager
+def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
+    """End a connection whose server is silent for so long, so that whoever waits for it gets an error.
+
+    libpq has no limit for an answer, and a stopped process keeps its socket open.
+    """
+    if seconds is None or connection is None or connection.closed:
+        yield
+        return
+    watch = threading.Timer(seconds, shut_down, [connection.fileno()])
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def shut_down(descriptor: int) -> None:
+    """Shut down a socket that belongs to somebody else, who will close it."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as own:
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def lists_of(rows: Sequence[tuple[Any, ...]], asked: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (id, places from 1, products, ...) -> products and ids of each list [q, n], descending, -1 at their ends."""
+    ids = np.repeat([row[0] for row in rows], [len(row[1]) for row in rows]).astype(np.int64)
+    places = np.concatenate([np.asarray(row[1], np.int64) for row in rows] or [np.empty(0, np.int64)]) - 1
+    values = np.concatenate([np.asarray(row[2], np.float32) for row in rows] or [np.empty(0, np.float32)])
+    order = np.lexsort((ids, -values, places))
+    ids, places, values = ids[order], places[order], values[order]
+    starts = np.searchsorted(places, np.arange(asked + 1))
+    rank = np.arange(len(ids)) - starts[places]
+    longest = int(np.diff(starts).max(initial=0))
+    products, lists = np.zeros((asked, longest), np.float32), np.full((asked, longest), -1, np.int64)
+    products[places, rank], lists[places, rank] = values, ids
+    return products, lists

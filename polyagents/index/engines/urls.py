@@ -1,0 +1,96 @@
+"""`--index-url`: which engine, where, and the name of the candidates in it."""
+
+import os
+import re
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from polyagents.errors import InputError
+from polyagents.index.engines.engine import VectorEngine
+
+TOKEN = "POLYAGENTS_INDEX_TOKEN"
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}")  # what Milvus and PostgreSQL both take, without quotes, as part of a name
+EXAMPLES = (
+    "milvus:candidates.db/replies (a folder of this machine), milvus://host:19530/replies, "
+    "milvus+https://host/replies or postgresql://user@host/database/replies"
+)
+
+
+def open_engine(url: str, make: bool = False) -> VectorEngine:
+    """Connect to the engine of a URL, whose last part is the candidates' name.
+
+    A password is better not in the URL, where whoever lists processes can read it: Milvus's token may stand in the
+    environment as POLYAGENTS_INDEX_TOKEN, and PostgreSQL reads PGPASSWORD and ~/.pgpass.
+
+    Args:
+        url: see EXAMPLES.
+        make: whether a folder of Milvus Lite is made where there is none.
+
+    Raises:
+        InputError: it is no such URL, its extra is not installed, or nobody answers there.
+    """
+    parts = parsed(url)
+    place, _, name = parts.path.rpartition("/")
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"--index-url {shown(url)}: the last part must name the candidates, in small letters, digits and "
+            f"underscores; give something like {EXAMPLES}."
+        )
+    try:
+        if parts.scheme == "postgresql" and place.strip("/"):
+            from polyagents.index.engines.postgres import Postgres
+
+            return Postgres(f"postgresql://{parts.netloc}{place}?{parts.query}".rstrip("?"), shown(url), name)
+        if parts.scheme in ("milvus", "milvus+https") and not parts.query:
+            from polyagents.index.engines.milvus import Milvus
+
+            address, token = milvus_address(parts, place)
+            if not parts.netloc and not make and not os.path.exists(address):
+                raise InputError(f"There is no folder {address}; build the candidates with polyagents build_index.")
+            return Milvus(address, token, name)
+    except ModuleNotFoundError as error:
+        extra = "postgres" if parts.scheme == "postgresql" else "milvus"
+        raise InputError(
+            f"--index-url {shown(url)} needs {error.name}; run pip install 'polyagents[{extra}]'."
+        ) from error
+    raise InputError(f"--index-url {shown(url)}: give something like {EXAMPLES}.")
+
+
+def parsed(url: str) -> SplitResult:
+    """The parts of a URL.
+
+    Raises:
+        InputError: it has none; it is not repeated, as it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError where it is no number, or none of a port
+        unquote(parts.netloc, errors="strict")
+    except ValueError as error:  # a UnicodeDecodeError is one
+        raise InputError(f"--index-url is no URL; give something like {EXAMPLES}.") from error
+    return parts
+
+
+def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
+    """What Milvus's client takes, and the token.
+
+    Raises:
+        InputError: it names neither a server nor a folder.
+    """
+    token = os.environ.get(TOKEN, "")
+    if parts.netloc:
+        user, _, host = parts.netloc.rpartition("@")
+        return f"{'https' if parts.scheme == 'milvus+https' else 'http'}://{host}{place}", unquote(user) or token
+    if parts.scheme == "milvus+https" or not place.endswith(".db") or "@" in place:
+        raise InputError(
+            f"--index-url {parts.scheme}:...: a folder of Milvus Lite ends in .db, and a server stands behind //; give "
+            f"something like {EXAMPLES}."
+        )
+    return place, token
+
+
+def shown(url: str) -> str:
+    """The URL as anybody may read it: scheme, host, port and path, without users, passwords and parameters."""
+    parts = parsed(url)
+    host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", [])[:1])
+    path = parts.path.rpartition("@")[2]  # of a // that was forgotten
+    return f"{parts.scheme}://{host}{path}" if host or parts.scheme == "postgresql" else f"{parts.scheme}:{path}"

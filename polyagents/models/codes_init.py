@@ -1,0 +1,57 @@
+"""Where the codes of a poly-encoder start: drawn, or as the centres of what they will attend to."""
+
+import torch
+from torch import Tensor, nn
+
+from polyagents.errors import InputError
+
+# Contexts whose states are clustered, some 20,000 tokens of dialogue: what 64 codes have use for. FAISS draws 256
+# states for each code at most, and wants 39 at least (its Clustering.h).
+CONTEXTS = 256
+STATES_OF_A_CODE = 256
+
+
+def drawn(init: str, m: int, width: int) -> Tensor:
+    """Random codes, [m, D].
+
+    Args:
+        init: "normal", N(0, 0.02); "uniform", U(0, 1); "unit", N(1/sqrt(D), 1), which is what chijames/Poly-Encoder
+            draws; "kmeans" as "normal", until whoever has texts puts `centres` in its place.
+        m: how many.
+        width: D.
+    """
+    codes = torch.empty(m, width)
+    if init == "uniform":
+        return nn.init.uniform_(codes)
+    if init == "unit":
+        return nn.init.normal_(codes, mean=width**-0.5, std=1.0)
+    return nn.init.normal_(codes, std=0.02)
+
+
+def centres(states: Tensor, m: int) -> Tensor:
+    """The k-means centres of states, the same for the same states on the same machine.
+
+    Args:
+        states: [N, D], of the tokens of some contexts.
+        m: how many centres.
+
+    Returns:
+        [m, D] fp32 on the CPU.
+
+    Raises:
+        InputError: there are fewer states than centres, or states that are no numbers.
+    """
+    import faiss  # takes 0.14 s, and few models want it
+
+    if len(states) < m:
+        raise InputError(
+            f"--codes-init kmeans finds {len(states)} tokens in the contexts that it looks at, too few for "
+            f"--poly-n-codes {m}; lower that, or give another --codes-init."
+        )
+    if not torch.isfinite(states).all():
+        raise InputError("--codes-init kmeans: the encoder's outputs are no numbers; give another --backbone.")
+    clusters = faiss.Kmeans(
+        states.size(1), m, seed=0, min_points_per_centroid=1, max_points_per_centroid=STATES_OF_A_CODE
+    )
+    clusters.train(states.float().cpu().contiguous().numpy())
+    return torch.from_numpy(clusters.centroids)

@@ -1,0 +1,74 @@
+"""Context and candidates in one encoder: what cross- and uni-encoder share."""
+
+import abc
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from polyagents.errors import InputError
+from polyagents.models.encoder import Encoder, in_chunks, lists_in_order
+from polyagents.models.model_options import JointOptions, RankingOptions
+from polyagents.models.reduction import COSINE_SCALE, reduce_places
+from polyagents.models.tokens import JointTokens, Tokens
+
+
+class Joint(nn.Module, abc.ABC):
+    """One encoder over contexts with their candidates, and a head. Nothing can be kept between replies.
+
+    Attributes:
+        options_type: the class of its options; its fields are the flags of its agent.
+        candidate_tokens: how many tokens of candidates may stand behind a context in one row; 0: one candidate.
+        linear: from a vector to a score; beside a similarity it begins at 0.
+        logit_scale: what the training loss multiplies the scores by.
+    """
+
+    options_type: ClassVar[type[RankingOptions]] = JointOptions
+    label: ClassVar[str]
+    candidate_tokens: ClassVar[int] = 0
+
+    def __init__(self, encoder: Encoder, options: JointOptions):
+        super().__init__()
+        self.encoder = encoder
+        self.kind, self.m, self.head = options.reduction_type, options.poly_n_codes, options.joint_head
+        self.linear = nn.Linear(encoder.width, 1)
+        if self.head != "linear":
+            nn.init.zeros_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
+        self.logit_scale = 1.0
+
+    def similarity(self, chunk: JointTokens) -> Tensor:
+        """What a bi-encoder makes of each context and its candidates, every text read alone: [r, T] -> [r, K]."""
+        self.check_backbone()
+        causal = self.encoder.causal
+        alone = Tokens(chunk.ids, chunk.mask)  # without segments: those of single texts
+        states = self.encoder(alone, chunk.own(causal), chunk.own_positions)
+        vectors = reduce_places(states, chunk.places, self.kind, self.m, causal)
+        if self.head == "cosine":
+            vectors = functional.normalize(vectors, dim=-1) * COSINE_SCALE**0.5
+        return (vectors[:, :1] * vectors[:, 1:]).sum(-1)
+
+    def check_backbone(self) -> None:
+        """Refuse a backbone that texts cannot be kept apart in.
+
+        Raises:
+            InputError: it cannot be told which tokens look at which.
+        """
+        if not self.encoder.keeps_apart:
+            kind = self.encoder.backbone.config.model_type
+            raise InputError(
+                f"A {self.label} reads texts side by side, and this backbone ({kind}) cannot be told which tokens look "
+                f"at which; use one such as BERT, RoBERTa or ModernBERT."
+            )
+
+    @abc.abstractmethod
+    def chunk_scores(self, chunk: JointTokens) -> Tensor:
+        """Score a chunk of rows: [r, T] -> [r, K], each with its K candidates; 0 where it has fewer."""
+
+    def joint_scores(self, rows: JointTokens) -> Tensor:
+        """Score rows [R, T], chunk by chunk: [R, K] fp32."""
+        return in_chunks(self.encoder, self.chunk_scores, lists_in_order, rows)
+
+    def forward(self, rows: JointTokens) -> Tensor:
+        """The same as `joint_scores`."""
+        return self.joint_scores(rows)

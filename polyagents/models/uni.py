@@ -1,0 +1,34 @@
+"""The uni-encoder (Song et al. 2023, arXiv 2106.01263): one pass over a context and all of its candidates.
+
+A candidate sees the context and itself, and the context sees no candidate. So each candidate is read with the context,
+as by a cross-encoder, and the context is read once; a score does not depend on what else is ranked.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from polyagents.models.joint import Joint
+from polyagents.models.model_options import RankingOptions, UniOptions
+from polyagents.models.reduction import reduce_places
+from polyagents.models.tokens import JointTokens
+
+
+class UniEncoder(Joint):
+    """One encoder over a context and its candidates, and a linear layer from red() of a candidate's outputs."""
+
+    short_name: ClassVar[str] = "uni"
+    label: ClassVar[str] = "uni-encoder"
+    options_type: ClassVar[type[RankingOptions]] = UniOptions
+    candidate_tokens: ClassVar[int] = 512
+
+    def chunk_scores(self, chunk: JointTokens) -> Tensor:
+        """Score a chunk of rows: [r, T] -> [r, K], each with its K candidates; 0 where it has fewer."""
+        self.check_backbone()
+        causal = self.encoder.causal
+        states = self.encoder(chunk, chunk.together(causal), chunk.positions)
+        vectors = reduce_places(states, chunk.places, self.kind, self.m, causal)
+        scores: Tensor = self.linear(vectors[:, 1:])[..., 0]
+        if self.head != "linear":
+            scores = scores + self.similarity(chunk)
+        return scores.masked_fill(~chunk.there, 0.0)

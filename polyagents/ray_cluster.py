@@ -1,0 +1,216 @@
+"""A Ray cluster that encodes candidates: Ray Data hands out the parts of a build, and hands them out again.
+
+Its actors each load the model once and have a GPU where the cluster has any at the start, else a core. As many of them
+run as there is room for; the pool grows and shrinks with the cluster. A part whose actor or machine is lost is given to
+another one, which leaves it as it is where it was finished.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from polyagents.console import say
+from polyagents.errors import InputError, first_line
+from polyagents.faults import users_fault
+from polyagents.index.builder import Part
+from polyagents.index.texts import Texts
+from polyagents.ranker import Ranker
+from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.zoo.resolve import zoo_file
+
+Work = Callable[[TwoTowerModel, Texts, Part], None]
+# Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only from two on.
+IN_FLIGHT = 2
+RETRIES = 3  # of a part whose actor died; Ray's own default is to try for ever
+CONNECTING, WAITING = 10.0, 60.0  # seconds
+TOKEN = Path.home() / ".ray" / "auth_token"
+
+
+class RayCluster:
+    """A connection to a Ray cluster, whose machines have polyagents and see the model's file where this one does.
+
+    >>> with RayCluster("auto", "runs/poly") as cluster:
+    ...     ranker.index("replies.txt", "replies.index", cluster=cluster)
+    """
+
+    def __init__(self, address: str, model_file: str, overrides: Mapping[str, Any] | None = None):
+        """Connect.
+
+        Args:
+            address: "auto" for the cluster that this machine is part of, "HOST:PORT" of its head, or "local" for one of
+                this machine's own cores that ends with us.
+            model_file: what encodes.
+            overrides: its options that are other than in training, as `Ranker.load` takes them.
+
+        Raises:
+            InputError: there is no cluster, or it does not let us in.
+        """
+        require_head(address)
+        # Read when ray is imported. The second one hides what Ray says of each actor that may be started again.
+        for name, value in (("RAY_USAGE_STATS_ENABLED", "0"), ("RAY_BACKEND_LOG_LEVEL", "fatal")):
+            os.environ.setdefault(name, value)
+        if ":" in address and TOKEN.exists():  # as Ray itself does for "auto": heads that find this file want it
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+        import ray
+        import ray.data
+
+        self.model_file, self.overrides = os.path.abspath(zoo_file(model_file)), dict(overrides or {})
+        own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
+        except (OSError, RuntimeError, ValueError) as error:  # a ConnectionError is an OSError
+            raise InputError(f"--ray {address} cannot be used: {' '.join(str(error).split())[:300]}") from error
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what goes wrong we say ourselves
+        ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def __enter__(self) -> "RayCluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import ray
+
+        ray.shutdown()
+
+    def map(self, work: Work, texts: Texts, parts: Sequence[Part]) -> Iterator[Part]:
+        """Have work done with each of the parts, on whichever machine.
+
+        Returns:
+            The parts, each as soon as it is done.
+
+        Raises:
+            InputError: one cannot be done; what has been done stays.
+        """
+        import ray
+        import ray.data
+        from ray.exceptions import RayError
+        from ray.util.annotations import RayDeprecationWarning
+
+        if not parts:
+            return
+        everything = ray.put((work, texts))  # kept here for actors that are started later
+        rows = ray.data.from_items([{"place": place} for place in range(len(parts))], override_num_blocks=len(parts))
+        kind = "GPU" if ray.cluster_resources().get("GPU") else "CPU"
+        pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(parts), max_tasks_in_flight_per_actor=IN_FLIGHT)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RayDeprecationWarning)  # of max_task_retries; setup.py ends before 2.64
+            done = rows.map(
+                Actor,  # type: ignore[arg-type]  # Ray makes one for each of its processes, and calls that
+                fn_constructor_args=([everything], list(parts), self.model_file, self.overrides),
+                compute=pool,
+                num_cpus=1,
+                num_gpus=1 if kind == "GPU" else 0,
+                max_task_retries=RETRIES,
+            )
+        answers = iter(done.iter_rows())
+        try:
+            with told_of_waiting(kind):
+                row = next_of(answers)
+            while row is not None:
+                if row["fault"]:
+                    raise InputError(row["fault"])
+                yield parts[row["place"]]
+                row = next_of(answers)
+        except RayError as error:
+            raise InputError(
+                f"The Ray cluster gave up: {last_line(error)} A process that dies {RETRIES + 1} times over one part "
+                f"may have too little memory: each holds the model. What was finished is kept."
+            ) from error
+
+
+def next_of(rows: Iterator[dict[str, Any]]) -> Any:
+    """The next row, or None behind the last one; what Ray prints meanwhile, of actors that died, goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return next(rows, None)
+
+
+@contextlib.contextmanager
+def told_of_waiting(kind: str) -> Iterator[None]:
+    """Say that a cluster has nothing free where that takes long; Ray itself waits without a word.
+
+    Args:
+        kind: what is waited for, CPU or GPU.
+    """
+    import ray
+
+    def tell() -> None:
+        if ray.available_resources().get(kind, 0.0) < 1.0:
+            say(f"Waiting for a free {kind} of the Ray cluster, or for what those that it has are loading.")
+
+    timer = threading.Timer(WAITING, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Actor:
+    """What runs on a machine of the cluster; all that may fail is read with the first part, so that it can be said."""
+
+    def __init__(self, everything: list[Any], parts: Sequence[Part], model_file: str, overrides: dict[str, Any]):
+        self.everything, self.parts, self.model_file, self.overrides = everything, parts, model_file, overrides
+
+    @functools.cached_property
+    def work_and_texts(self) -> tuple[Work, Texts]:
+        """What is to be done, and with what."""
+        import ray
+
+        work, texts = ray.get(self.everything[0])
+        return work, texts
+
+    @functools.cached_property
+    def model(self) -> TwoTowerModel:
+        """The model that encodes, in this process."""
+        return Ranker.load(self.model_file, **self.overrides)._two_towers()
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Do the work with one part; an error comes back as a sentence, since Ray keeps no types of errors."""
+        fault = ""
+        try:
+            work, texts = self.work_and_texts
+            work(self.model, texts, self.parts[row["place"]])
+        except Exception as error:
+            said = users_fault(error) or f"{type(error).__name__}: {first_line(error)}"
+            fault = f"On {socket.gethostname()}: {said}"
+        return {"place": row["place"], "fault": fault}
+
+
+def require_head(address: str) -> None:
+    """Find out whether anybody listens at HOST:PORT; Ray itself would try again for minutes.
+
+    Raises:
+        InputError: nobody does, or Ray Data cannot work through such an address.
+    """
+    if address.startswith("ray://"):
+        raise InputError(
+            f"--ray {address}: Ray Data does not run through Ray's client; run this on a machine of the cluster, with "
+            f"--ray auto (ray job submit does that from outside)."
+        )
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return  # a word, which Ray knows or not
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECTING).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"No Ray cluster at {address} ({first_line(error)}); start one with ray start --head, or give --ray local "
+            f"for this machine's cores."
+        ) from error
+
+
+def last_line(error: Exception) -> str:
+    """The last line of Ray's message that says something: the error itself, below the traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,135 @@
+"""What others watch the server by: probes for a proxy, figures for Prometheus."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
+PATHS = ("/", "/rank", "/chat", "/docs", "/openapi.json", HEALTH, READY, METRICS)  # others count together
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+TOGETHER = (1, 2, 4, 8, 16, 32)
+STALE = 1.0  # seconds for which a probe is answered as the one before
+
+
+class Figures:
+    """What has happened since the server was started, as Prometheus reads it."""
+
+    def __init__(self, waiting: Callable[[], int]):
+        """Begin to count.
+
+        Args:
+            waiting: how many requests wait for the model now.
+        """
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "polyagents_requests", "Requests that were answered", ["path", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "polyagents_request_seconds",
+            "From a request's headers to the end of its answer",
+            ["path"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.together = Histogram(
+            "polyagents_batch_size",
+            "Requests that one call of the model ranked",
+            buckets=TOGETHER,
+            registry=self.registry,
+        )
+        self.model_seconds = Histogram(
+            "polyagents_batch_seconds",
+            "One call of the model, with its search",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        Gauge("polyagents_waiting", "Requests that wait for the model", registry=self.registry).set_function(waiting)
+
+    def ranked(self, jobs: int, seconds: float) -> None:
+        """Count a call of the model."""
+        self.together.observe(jobs)
+        self.model_seconds.observe(seconds)
+
+
+class Counted:
+    """An ASGI application whose answers are counted.
+
+    Args:
+        app: what answers.
+        figures: where they are counted.
+    """
+
+    def __init__(self, app: ASGIApp, figures: Figures):
+        self.app, self.figures = app, figures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and count its answer."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begin, status = time.perf_counter(), "none"  # of a client that has gone
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            path = scope["path"] if scope["path"] in PATHS else "other"  # a stranger's paths are no labels
+            self.figures.requests.labels(path, status).inc()
+            self.figures.seconds.labels(path).observe(time.perf_counter() - begin)
+
+
+class Readiness:
+    """Whether requests can be answered, asked at most once in STALE seconds. Why not is for the log, not for strangers.
+
+    Args:
+        check: raises an error where they cannot.
+    """
+
+    def __init__(self, check: Callable[[], None]):
+        self.check, self.checked = check, -STALE
+        self.lock = asyncio.Lock()
+        self.is_ready = True
+
+    async def asked(self) -> bool:
+        """Whether they can."""
+        async with self.lock:
+            if time.monotonic() - self.checked >= STALE:
+                try:
+                    await asyncio.to_thread(self.check)  # other pages are answered meanwhile
+                    self.is_ready = True
+                except Exception as error:
+                    if self.is_ready:
+                        logging.getLogger("uvicorn.error").error("The candidates cannot be searched: %s", error)
+                    self.is_ready = False
+                self.checked = time.monotonic()
+            return self.is_ready
+
+
+def add_probes(app: FastAPI, figures: Figures, check: Callable[[], None]) -> None:
+    """Add /healthz, /readyz and /metrics."""
+    readiness = Readiness(check)
+
+    @app.get(HEALTH, include_in_schema=False)
+    async def health() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @app.get(READY, include_in_schema=False)
+    async def ready() -> Response:
+        if await readiness.asked():
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"error": "The candidates cannot be searched; the server's log says why."}, 503)
+
+    @app.get(METRICS, include_in_schema=False)
+    async def metrics() -> Response:
+        return PlainTextResponse(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)

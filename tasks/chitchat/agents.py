@@ -1,0 +1,75 @@
+"""Chit-Chat as a ParlAI teacher."""
+
+import random
+from typing import Any, NamedTuple
+
+from parlai.core.opt import Opt
+
+from polyagents.tasks.counts import check_count
+from polyagents.text.normalize import normalized
+
+from ..one_message import OneMessageTeacher
+from .conversations import Conversation, read_conversations
+
+CANDIDATES = 20  # as ConvAI2
+
+
+class Target(NamedTuple):
+    """A turn that is to be found: which one, of which conversation."""
+
+    conversation: int
+    place: int
+
+
+class DefaultTeacher(OneMessageTeacher):
+    """Every turn after the first as a target; 20 candidates in valid and test, none in training."""
+
+    def read(self, opt: Opt, split: str) -> "Targets":
+        """OneMessageTeacher: all of a split."""
+        targets = Targets(read_conversations(split), split != "train")
+        check_count(opt, "Chit-Chat", split, len(targets), "examples", "chitchat-dataset")
+        return targets
+
+    def fields(self, example: dict[str, Any]) -> dict[str, Any]:
+        """OneMessageTeacher: an example as it is."""
+        return example
+
+
+class Targets:
+    """Every turn after the first of each conversation, after those before it."""
+
+    def __init__(self, conversations: list[Conversation], with_candidates: bool):
+        self.conversations = conversations
+        self.with_candidates = with_candidates
+        self.every = [
+            Target(number, place)
+            for number, conversation in enumerate(conversations)
+            for place in range(1, len(conversation.turns))
+        ]
+
+    def __len__(self) -> int:
+        return len(self.every)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        target = self.every[index]
+        turns = self.conversations[target.conversation].turns
+        fields: dict[str, Any] = {"text": "\n".join(turns[: target.place]), "labels": [turns[target.place]]}
+        if self.with_candidates:
+            fields["label_candidates"] = self.candidates(target)
+        return fields
+
+    def candidates(self, target: Target) -> list[str]:
+        """The label and turns of other conversations, all of which read differently.
+
+        They follow from the conversation's id and the place in it, so that they are the same in every run.
+        """
+        conversation = self.conversations[target.conversation]
+        draw = random.Random(f"{conversation.id} {target.place}")
+        label = conversation.turns[target.place]
+        found = {normalized(label): label}
+        while len(found) < CANDIDATES:
+            other = self.every[draw.randrange(len(self.every))]
+            if other.conversation != target.conversation:
+                text = self.conversations[other.conversation].turns[other.place]
+                found.setdefault(normalized(text), text)
+        return draw.sample(list(found.values()), CANDIDATES)

@@ -1,0 +1,50 @@
+"""The conversations of the package chitchat-dataset, and which split each is in.
+
+    {"messages": [[{"text": "hi", "sender": "2cbc...", "timestamp": "..."}, {"text": "anyone here", ...}],
+                  [{"text": "hey whats up", "sender": "3126...", ...}]], "prompt": "...", ...}
+
+An inner list is what one of the two said before the other did: a turn.
+"""
+
+import hashlib
+from typing import Any, NamedTuple
+
+SHARE = 20  # one conversation in so many is in valid, and one in test
+
+
+class Conversation(NamedTuple):
+    """Who speaks alternates.
+
+    Attributes:
+        id: its name in the data.
+        turns: what was said, each turn in one line.
+    """
+
+    id: str
+    turns: list[str]
+
+
+def read_conversations(split: str) -> list[Conversation]:
+    """Those of a split in which somebody answers, in the order of the data.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+    """
+    import chitchat_dataset  # here, so that the task can be named where it is not installed
+
+    every = (
+        Conversation(id, turns_of(held)) for id, held in chitchat_dataset.Dataset().items() if split_of(id) == split
+    )
+    return [conversation for conversation in every if len(conversation.turns) > 1]
+
+
+def turns_of(held: dict[str, Any]) -> list[str]:
+    """The turns that hold a text. A line is what a candidates file has room for; there is no markup in the texts."""
+    turns = (" ".join(" ".join(message["text"] for message in turn).split()) for turn in held["messages"])
+    return [turn for turn in turns if turn]
+
+
+def split_of(id: str) -> str:
+    """train, valid or test, whatever other conversations there are."""
+    place = int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") % SHARE
+    return {0: "valid", 1: "test"}.get(place, "train")

@@ -1,0 +1,103 @@
+"""The files of Ubuntu Corpus V1 and of Douban: a line for each reply, divided by tabs.
+
+1<tab>my sound is gone since the upgrade<tab>is it muted<tab>it was thanks
+0<tab>my sound is gone since the upgrade<tab>is it muted<tab>sudo apt-get install ruby __number__
+
+1 is a right reply. In valid and test the candidates of one context come one after the other, in groups of one size.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from polyagents.errors import InputError
+
+LABELS = {b"1": True, b"0": False}
+
+
+class Reply(NamedTuple):
+    """A line of a file.
+
+    Attributes:
+        context: what was said before, an utterance a line; empty utterances, which the files have, are left out.
+        text: the reply.
+        is_right: whether it was given (or judged) to be one.
+    """
+
+    context: str
+    text: str
+    is_right: bool
+
+
+class Question(NamedTuple):
+    """A context of valid or test.
+
+    Attributes:
+        context: what was said before, an utterance a line.
+        candidates: the replies in the order of the file.
+        right: those of them that are right, which may be none or all.
+    """
+
+    context: str
+    candidates: list[str]
+    right: list[str]
+
+
+def read_replies(path: str, how: str) -> Iterator[Reply]:
+    """The lines of a file.
+
+    Args:
+        path: of the file.
+        how: where a file that cannot be read is to be had.
+
+    Raises:
+        InputError: the file is missing or empty, or one of its lines is of another format.
+    """
+    number = 0
+    try:
+        with open(path, "rb") as file:  # in text mode other characters would end a line, too
+            for number, line in enumerate(file, 1):
+                yield reply_of(line, f"{path}, line {number}")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); {how}.") from error
+    if not number:
+        raise InputError(f"{path} is empty; {how}.")
+
+
+def reply_of(line: bytes, where: str) -> Reply:
+    """A line, divided."""
+    label, *texts = line.rstrip(b"\r\n").split(b"\t")
+    if label not in LABELS or len(texts) < 2:
+        raise InputError(f"{where}: not a label (1 or 0), a context and a reply, divided by tabs.")
+    try:
+        *context, reply = (" ".join(text.decode("utf-8").split()) for text in texts)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not in UTF-8 ({error.reason}).") from error
+    return Reply("\n".join(filter(None, context)), reply, LABELS[label])
+
+
+def read_questions(path: str, size: int, how: str) -> Iterator[Question]:
+    """The contexts of valid or test, with their candidates.
+
+    Args:
+        path: of the file.
+        size: candidates of each context.
+        how: where a file that cannot be read is to be had.
+
+    Raises:
+        InputError: as `read_replies`; or the lines are no groups of `size` with one context.
+    """
+    group: list[Reply] = []
+    for number, reply in enumerate(read_replies(path, how), 1):
+        if group and reply.context != group[0].context:
+            raise InputError(
+                f"{path}, line {number}: another context than in the line before, where {size} lines in a row have "
+                f"one; the file is damaged, or of another release."
+            )
+        group.append(reply)
+        if len(group) == size:
+            yield Question(
+                group[0].context, [reply.text for reply in group], [reply.text for reply in group if reply.is_right]
+            )
+            group = []
+    if group:
+        raise InputError(f"{path} ends within a context: {len(group)} of {size} lines; the file is cut short.")

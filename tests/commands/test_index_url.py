@@ -1,0 +1,201 @@
+"""`--index-url`: candidates in a vector database, from the shell, and a server over one that comes and goes."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import engines
+import postgres
+import pytest
+from commands import SAMPLE, own
+from starlette.testclient import TestClient
+
+from polyagents import Ranker
+from polyagents.errors import InputError
+from polyagents.index.engines.urls import open_engine
+from polyagents.serving.ranking_app import create_app
+from polyagents.serving.served import Served
+
+REPLIES = [
+    f"i like {colour} {thing}" for colour in ("red", "blue", "green") for thing in ("cars", "hats", "tea", "fish")
+]
+HERE = "http://127.0.0.1:8008"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "replies.txt"
+    path.write_text("\n".join(REPLIES))
+    return path
+
+
+@pytest.fixture(scope="module", params=["milvus-lite", "pgvector"])
+def address(request, tmp_path_factory):
+    if request.param == "pgvector" and (why := postgres.missing()):
+        pytest.skip(why)
+    with engines.running(request.param, tmp_path_factory.mktemp("engine")) as url:
+        yield url
+
+
+@pytest.fixture
+def lines(capsys):
+    """Run a command; the JSON lines that it prints."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        own(*arguments)
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly"])
+def test_build_rank_add_remove_and_status(kind, address, lines, file, trained, tmp_path, monkeypatch):
+    where = ("--index-url", address.format(name=f"of_{kind}"))
+    model = ("-mf", trained(kind))
+    assert lines("build_index", *model, "--candidates-file", file, *where) == [
+        {"candidates": len(REPLIES), "index_type": "hnsw"}]  # fmt: skip
+    ranker = Ranker.load(trained(kind))
+
+    def rank(top_k):
+        monkeypatch.setattr("sys.stdin", io.StringIO("i would like tea\n"))
+        (line,) = lines("rank", *model, *where, "--top-k", top_k)
+        assert line["complete"] is True
+        return [(match["text"], match["score"]) for match in line["candidates"]]
+
+    def expected(texts, top_k):
+        return [
+            (match.text, pytest.approx(match.score, abs=1e-3))
+            for match in ranker.rank("i would like tea", texts, top_k)
+        ]
+
+    assert rank(3) == expected(REPLIES, 3)
+    more = tmp_path / "more.txt"
+    more.write_text(f"{REPLIES[0]}\ni would like tea\n")
+    (line,) = lines("index", "add", *model, "--candidates-file", more, *where)
+    assert line["candidates"] == 13
+    assert rank(20) == expected([*REPLIES, "i would like tea"], 20)
+    more.write_text(f"{REPLIES[5]}\nnever there\n")
+    (line,) = lines("index", "remove", "--candidates-file", more, *where)
+    assert line["candidates"] == 12
+    assert rank(20) == expected([*REPLIES[:5], *REPLIES[6:], "i would like tea"], 20)
+    (status,) = lines("index", "status", *where)
+    assert status == {
+        "model": ranker.model.fingerprint(), "candidates": 12, "width": 128, "index_type": "hnsw", "current": True
+    }  # fmt: skip
+
+
+def test_a_chat_over_an_engine_is_that_over_its_file(address, trained, chat, file, tmp_path, ends_with_2):
+    url = address.format(name="chat")
+    Ranker.load(trained("poly")).index_in_engine(REPLIES, url)
+    said = ["i would like tea", "and what else ?", "red ones ?"]
+    over_file = chat(trained("poly"), said, "--fixed-candidates-path", file)
+    assert chat(trained("poly"), said, "--index-url", url) == over_file
+    for flags, sentence in (
+        (("--fixed-candidates-path", file), "is for a chat, without --fixed-candidates-path"),
+        (("--interactive-candidates", "inline"), "is for a chat"),
+    ):
+        assert sentence in ends_with_2("interactive", "-mf", trained("poly"), "--index-url", url, *flags)[-1]
+    said = ends_with_2("interactive", "-mf", trained("cross"), "--index-url", url)
+    assert "--index-url holds vectors, and a cross-encoder has none" in said[-1]
+    said = ends_with_2("eval_model", "-mf", trained("poly"), "-t", SAMPLE, "--eval-candidates", "fixed",
+                       "--index-url", url)  # fmt: skip
+    assert "evaluate with --fixed-candidates-path" in said[-1]
+
+
+def test_a_strangers_model_file_does_not_decide_whom_we_ask(model, chat, file):
+    copy = model("bi")
+    saved = Path(f"{copy}.opt")
+    saved.write_text(json.dumps(json.loads(saved.read_text()) | {"index_url": "milvus://127.0.0.1:1/theirs"}))
+    assert len(chat(copy, ["tea"], "--fixed-candidates-path", file)) == 1
+
+
+def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
+    url = address.format(name="refused")
+    build = ("build_index", "-mf", trained("bi"), "--candidates-file", file, "--index-url", url)
+    if url.startswith("milvus:"):
+        (said,) = ends_with_2("rank", "-mf", trained("bi"), "--index-url", f"milvus:{tmp_path}/none.db/refused")
+        assert "There is no folder" in said and not (tmp_path / "none.db").exists()
+        open_engine(url, make=True).close()
+    assert "has no candidates; build them" in ends_with_2("index", "status", "--index-url", url)[-1]
+    assert "--exact is for --index-dir" in ends_with_2("rank", "-mf", trained("bi"), "--index-url", url, "--exact")[-1]
+    (said,) = ends_with_2("rank", "-mf", trained("bi"), "--index-url", url)
+    assert "has no candidates named refused; build them with polyagents build_index --index-url" in said
+    assert "--append is for --index-dir; polyagents index add and remove" in ends_with_2(*build, "--append")[-1]
+    assert "an engine has hnsw and exact" in ends_with_2(*build, "--index-type", "ivfpq")[-1]
+    assert "Give one of: polyagents index add, with" in ends_with_2("index", "add", "--index-url", url)[-1]
+    own(*build)
+    (said,) = ends_with_2("rank", "-mf", trained("poly"), "--index-url", url)
+    assert "was encoded by another model" in said
+    said = ends_with_2("rank", "-mf", trained("cross"), "--index-url", url)[-1]
+    assert "cannot encode candidates ahead of the context" in said
+    with pytest.raises(InputError, match="candidates at most, and top_k is 99,999"):
+        Ranker.load(trained("bi")).rank("hi", Ranker.load(trained("bi")).open_engine(url), 99_999)
+
+
+def test_a_killed_build_is_resumed(trained, tmp_path):
+    """A process is killed while it sends candidates; the same command again encodes only what is missing."""
+    if why := postgres.missing():
+        pytest.skip(why)
+    many = tmp_path / "many.txt"
+    many.write_text("\n".join(f"reply number {place}" for place in range(5_000)))
+    flags = ("-mf", trained("bi"), "--candidates-file", str(many))
+    kill = f"""
+import os, sys
+from polyagents.index.engines.postgres import PostgresCollection
+real, calls = PostgresCollection.upsert, []
+def upsert(*arguments):
+    real(*arguments)
+    calls.append(1)
+    if len(calls) == 2:
+        os.kill(os.getpid(), {int(signal.SIGKILL)})
+PostgresCollection.upsert = upsert
+from polyagents.__main__ import main
+main()
+"""
+    with engines.running("pgvector", tmp_path) as address:
+        url = address.format(name="killed")
+        command = [sys.executable, "-c", kill, "build_index", *flags, "--index-url", url]
+        ended = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
+        assert ended.returncode == -signal.SIGKILL
+        ranker = Ranker.load(trained("bi"))
+        with pytest.raises(InputError, match="only a build that has not ended"):
+            ranker.open_engine(url)
+        encoded = []
+        encode = ranker.model.encode_texts
+        ranker.model.encode_texts = lambda texts: encoded.extend(texts) or encode(texts)
+        made = ranker.index_in_engine(many.read_text().splitlines(), url)
+        assert len(made) == 5_000 and len(encoded) == 5_000 - 2 * 2_048 + 1  # one more tells the width
+
+
+def test_a_server_says_that_its_engine_is_away_and_goes_on_when_it_is_back(trained, file, tmp_path):
+    ranker = Ranker.load(trained("bi"))
+    port, data = engines.free_port(), tmp_path / "data"
+    url = f"milvus://127.0.0.1:{port}/replies"
+    with engines.milvus_server(data, port):
+        ranker.index_in_engine(REPLIES, url)
+        served = Served.load(trained("bi"), index_url=url)
+        client = TestClient(create_app(served), HERE)
+        client.__enter__()
+        first = client.post("/rank", json={"context": "tea", "top_k": 2}).json()
+        assert first["matches"][0]["text"] == ranker.rank("tea", REPLIES, 1)[0].text
+        assert first["candidates"] == {"name": "replies", "size": len(REPLIES)}
+        assert str(port) not in client.get("/openapi.json").text + client.get("/").text
+    gone = client.post("/rank", json={"context": "tea", "top_k": 2})
+    assert gone.status_code == 503 and gone.json()["error"].startswith("The engine of the candidates does not ans")
+    assert str(port) not in gone.text  # where it is, is for the log
+    with engines.milvus_server(data, port):
+        deadline = time.monotonic() + 30
+        while (again := client.post("/rank", json={"context": "tea", "top_k": 2})).status_code == 503:
+            assert time.monotonic() < deadline  # gRPC looks for a server that has gone once a second
+        assert again.json()["matches"] == first["matches"]
+        own("index", "remove", "--candidates-file", file, "--index-url", url)
+        none = client.post("/chat", json={"history": ["tea"]})
+        assert none.status_code == 503 and "there is nothing to reply" in none.json()["error"]
+        assert client.post("/rank", json={"context": "tea"}).json()["matches"] == []
+    client.__exit__(None, None, None)

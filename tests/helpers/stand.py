@@ -1,0 +1,28 @@
+"""In place of a model and its candidates: what the servers' tests serve where no model is needed."""
+
+from polyagents import Match
+
+HERE = "http://127.0.0.1:8008"
+REPLIES = ["hi there", "so you like red", "so you like blue", "i do not know", "tell me more", "bye"]
+
+
+class Stand:
+    """In place of a `Served`: a model that is a function."""
+
+    kind, candidates, size = "bi-encoder", REPLIES, len(REPLIES)
+
+    def __init__(self, rank, model="M", source="replies.txt"):
+        self.rank, self.model, self.source = rank, model, source
+
+    def length_class(self, context):
+        return 0
+
+    def check(self):
+        pass
+
+
+def echo(contexts, candidates, top_k):
+    """The context is the reply; `bad` breaks the model, with all that is ranked at once."""
+    if "bad" in contexts:
+        raise RuntimeError("out of memory")
+    return [([Match(0, context, 1.0)], True) for context in contexts]

@@ -1,0 +1,377 @@
+"""Every engine, as it is: what goes in is found, what is searched is what an exact search of our own finds."""
+
+import functools
+import itertools
+import re
+import socket
+
+import engines
+import numpy as np
+import postgres
+import pytest
+import torch
+from queries import drawn_query, poly_query
+
+from polyagents.errors import InputError
+from polyagents.index.builder import BLOCK, Worker
+from polyagents.index.engines import candidates, milvus
+from polyagents.index.engines.candidates import EngineCandidates
+from polyagents.index.engines.engine import EngineError, candidate_ids
+from polyagents.index.engines.postgres import given_up_after
+from polyagents.index.engines.urls import open_engine, shown
+from polyagents.index.exact import search
+from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.texts import ListedTexts
+
+COUNT, WIDTH, MODEL = 1_200, 16, "a" * 64
+NUMBER = itertools.count()
+
+
+def encode(texts):
+    generator = torch.Generator().manual_seed(0)
+    every = torch.randn(2 * COUNT, WIDTH, generator=generator)
+    return every[[int(text) for text in texts]]
+
+
+@pytest.fixture(
+    scope="module", params=["milvus-lite", pytest.param("milvus-server", marks=pytest.mark.slow), "pgvector"]
+)
+def address(request, tmp_path_factory):
+    if request.param == "pgvector" and (why := postgres.missing()):
+        pytest.skip(why)
+    with engines.running(request.param, tmp_path_factory.mktemp("engine")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def kept_open(address):
+    """Milvus Lite lets one process write, and takes a second to open: one connection for all tests."""
+    engine = open_engine(address.format(name="first"), make=True)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def engine(kept_open):
+    """The engine with a name of the test's own."""
+    kept_open.name = f"test_{next(NUMBER)}"
+    return kept_open
+
+
+@pytest.fixture
+def built(engine):
+    texts = ListedTexts([str(place) for place in range(COUNT)])
+    return EngineCandidates.build(engine, MODEL, WIDTH, texts, encode)
+
+
+query = functools.partial(drawn_query, WIDTH)
+
+
+def found_texts(candidates, query, k):
+    best, complete = candidates.search(query, k)
+    return [one.texts for one in best], [one.scores for one in best], complete
+
+
+def exact_texts(texts, query, k):
+    found = search(query, InMemoryCandidates(texts, encode(texts)), k)
+    return [[texts[place] for place in row] for row in found.indices], found.scores
+
+
+def test_candidates_come_back_as_they_went_in(engine):
+    collection = engine.create(MODEL, WIDTH)
+    texts = ["1", "ein Satz — mit \u2028 und 'Zeichen' \\ \"%s\" {id}", "3" * 9_000, "4"]
+    ids, vectors = candidate_ids(texts), torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(2))
+    collection.upsert(ids, texts, vectors)
+    assert collection.count() == 4 and collection.there(np.append(ids, 7)).tolist() == [True] * 4 + [False]
+    assert collection.texts([ids[2], 7, ids[1]]) == [texts[2], "", texts[1]]
+    found = collection.nearest(vectors, 3, 64)
+    assert found.members.tolist() == sorted(ids.tolist())
+    assert torch.equal(found.vectors, vectors[np.argsort(ids)])  # to the last bit
+    products = (vectors @ vectors.T).topk(3)
+    assert (found.lists == ids[products.indices.numpy()]).all()
+    np.testing.assert_allclose(found.products, products.values, rtol=1e-5)
+    collection.upsert(ids[:1], texts[:1], vectors[1:2])  # replaced
+    collection.delete(np.array([ids[3], 7]))
+    assert collection.count() == 3 and collection.there(ids).tolist() == [True, True, True, False]
+    assert torch.equal(collection.nearest(vectors[1:2], 2, 64).vectors, torch.stack([vectors[1], vectors[1]]))
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "exact"])
+def test_a_search_finds_what_our_own_exact_search_finds(engine, index_type):
+    every = [str(place) for place in range(COUNT)]
+    built = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(every), encode, index_type)
+    assert len(built) == COUNT and engine.versions()[0].index_type == index_type
+    texts, scores, complete = found_texts(built, query(), 10)
+    expected, exact = exact_texts(every, query(), 10)
+    assert texts == expected and all(complete)
+    np.testing.assert_allclose(scores, exact, rtol=1e-5)
+
+
+def test_the_stop_rule_says_when_longer_lists_could_change_the_answer(built, monkeypatch):
+    monkeypatch.setattr(candidates, "SHORT_LIST", 10)
+    monkeypatch.setattr(candidates, "LONG_LIST", 20)
+    asked = query(9, examples=20, spread=0.5)
+    asked = poly_query(asked.context.vectors, asked.context.mask, 0.1)
+    texts, _, complete = found_texts(built, asked, 3)
+    expected, _ = exact_texts([str(place) for place in range(COUNT)], asked, 3)
+    assert 0 < sum(complete) < 20
+    assert all(ours == best for ours, best, done in zip(texts, expected, complete, strict=True) if done)
+
+
+def test_the_list_of_one_vector_brings_its_texts_along_where_that_saves_a_question(built, monkeypatch):
+    one = query(1, examples=1)
+    found = built.collection.nearest(one.context.vectors[0], 20, 64)
+    if isinstance(built.engine, milvus.Milvus):
+        assert found.texts == dict(
+            zip(found.members.tolist(), built.collection.texts(found.members.tolist()), strict=True)
+        )
+        monkeypatch.setattr(built.collection, "texts", None)
+        monkeypatch.setattr(built.collection, "_get", None)
+    else:
+        assert found.texts is None  # all is in one statement, and of the texts only k are wanted
+    texts, scores, complete = found_texts(built, one, 10)
+    expected, exact = exact_texts([str(place) for place in range(COUNT)], one, 10)
+    assert texts == expected and complete == [True]
+    np.testing.assert_allclose(scores, exact, rtol=1e-5)
+
+
+def test_added_and_removed_candidates_are_seen_by_the_next_search(built):
+    (best,), _, _ = found_texts(built, query(examples=1), 3)
+    candidates.remove(built.engine, [best[0], "no candidate"])
+    assert len(built) == COUNT - 1
+    assert found_texts(built, query(examples=1), 2)[0] == [best[1:]]
+    built.add(ListedTexts(best[:2]), encode)
+    assert len(built) == COUNT
+    assert found_texts(built, query(examples=1), 3)[0] == [best]
+
+
+def test_fewer_candidates_than_asked_for_are_all_of_them(engine):
+    few = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(["5", "6"]), encode)
+    texts, _, complete = found_texts(few, query(), 10)
+    assert [sorted(row) for row in texts] == [["5", "6"]] * 6 and all(complete)
+    candidates.remove(engine, ["5", "6"])
+    assert found_texts(few, query(), 10)[0] == [[]] * 6
+    with pytest.raises(InputError, match=f"finds {few.collection.longest:,} candidates at most, and top_k is 99,999"):
+        few.search(query(), 99_999)
+
+
+def test_a_killed_build_is_resumed_and_never_seen_before_its_end(engine, monkeypatch):
+    monkeypatch.setattr(candidates, "BLOCK", 500)
+    encoded = []
+
+    def dying(texts):
+        if len(encoded) >= 500:
+            raise KeyboardInterrupt
+        encoded.extend(texts)
+        return encode(texts)
+
+    texts = ListedTexts([str(place) for place in range(COUNT)])
+    with pytest.raises(KeyboardInterrupt):
+        EngineCandidates.build(engine, MODEL, WIDTH, texts, dying)
+    with pytest.raises(
+        EngineError, match=r"has no candidates named test_.*, only a build that has not ended; build th"
+    ):
+        EngineCandidates.open(engine, MODEL)
+
+    def going_on(texts):
+        encoded.extend(texts)
+        return encode(texts)
+
+    EngineCandidates.build(engine, MODEL, WIDTH, texts, going_on)
+    assert encoded == texts.texts and len(EngineCandidates.open(engine, MODEL)) == COUNT
+
+
+def test_a_new_models_candidates_take_the_place_of_the_old_ones_at_their_end(built, engine):
+    other = "b" * 64
+    with pytest.raises(
+        EngineError, match=r"was encoded by another model; give that one, or build the candidates of th"
+    ):
+        EngineCandidates.open(engine, other)
+    new = EngineCandidates.build(engine, other, WIDTH, ListedTexts(["1", "2"]), encode)
+    with pytest.raises(EngineError, match=r"was encoded by another model"):
+        EngineCandidates.open(engine, MODEL)
+    assert len(EngineCandidates.open(engine, other)) == len(new) == 2
+    assert len(built) == COUNT and found_texts(built, query(), 1)[0]  # a server that holds the old ones keeps them
+    candidates.remove(engine, ["1"])
+    assert len(new) == 1 and len(built) == COUNT - 1  # what is withdrawn is withdrawn from all
+    assert [(one.model, one.is_current) for one in engine.versions()] == [(MODEL, False), (other, True)]
+
+
+def test_names_do_not_meet(engine):
+    name = engine.name
+    EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(["1"]), encode)
+    engine.name = f"{name}_more"
+    assert engine.versions() == []
+    with pytest.raises(EngineError, match=r"has no candidates named test_\d+_more"):
+        candidates.remove(engine, ["1"])
+    EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(["2", "3"]), encode)
+    engine.name = name
+    assert [engine.collection(one).count() for one in engine.versions()] == [1]
+
+
+def test_several_processes_build_together(engine, monkeypatch):
+    monkeypatch.setattr(candidates, "BLOCK", 100)
+    texts = ListedTexts([str(place) for place in range(COUNT)])
+    encoded, waited = [[], []], []
+
+    def of(rank):
+        def own(texts):
+            encoded[rank].extend(texts)
+            return encode(texts)
+
+        return own
+
+    def other_first():
+        """The first barrier of the first process, at which the second one does all of its work."""
+        waited.append(True)
+        if len(waited) == 1:
+            EngineCandidates.build(engine, MODEL, WIDTH, texts, of(1), worker=Worker(1, 2))
+            with pytest.raises(EngineError, match="only a build that has not ended"):
+                EngineCandidates.open(engine, MODEL)
+
+    EngineCandidates.build(engine, MODEL, WIDTH, texts, of(0), worker=Worker(0, 2, other_first))
+    assert sorted(map(int, encoded[0] + encoded[1])) == list(range(COUNT)) and len(encoded[0]) == COUNT / 2
+    assert len(EngineCandidates.open(engine, MODEL)) == COUNT
+
+
+def test_vectors_of_another_width_are_refused_in_a_sentence(built, engine):
+    with pytest.raises(EngineError, match=r"(Milvus|PostgreSQL) at .* did not take candidates: .*\.$"):
+        built.collection.upsert(np.array([1]), ["1"], torch.zeros(1, WIDTH + 1))
+    with pytest.raises(EngineError, match=r"(Milvus|PostgreSQL) at .* did not answer: .*\.$"):
+        built.collection.nearest(torch.zeros(1, WIDTH + 1), 3, 64)
+    assert len(built) == COUNT and BLOCK > COUNT
+
+
+def test_ids_are_of_the_text_alone_and_no_number_below_zero():
+    ids = candidate_ids([str(place) for place in range(20_000)])
+    assert (ids >= 0).all() and len(set(ids.tolist())) == 20_000
+    assert candidate_ids(["17"]) == ids[17]
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("replies", "give something like milvus:candidates.db/replies"),
+        ("milvus:candidates.db", "the last part must name the candidates"),
+        ("milvus:folder/replies", "a folder of Milvus Lite ends in .db, and a server stands behind //"),
+        ("milvus:me:secret@host/replies", "a folder of Milvus Lite ends in .db, and a server stands behind //"),
+        ("milvus:nowhere.db/replies", "There is no folder nowhere.db; build the candidates"),
+        ("milvus://host:1/Replies", "the last part must name the candidates, in small letters"),
+        ("milvus://host:1/a;drop", "the last part must name the candidates"),
+        ("milvus://host:1/a?secret", "milvus://host:1/a: give something like"),
+        ("milvus://secret@127.0.0.1:1/replies", "Milvus at http://127.0.0.1:1 cannot be opened"),
+        ("http://host/replies", "give something like"),
+        ("postgresql://me:secret@host/replies", "give something like"),
+        (
+            "postgresql://me:100%secret@127.0.0.1:1/db/replies",
+            "PostgreSQL at postgresql://127.0.0.1:1/db/replies: the U",
+        ),
+        (
+            "postgresql://127.0.0.1:1/db/replies?password=secret",
+            "PostgreSQL at postgresql://127.0.0.1:1/db/replies can",
+        ),
+        ("postgresql://me:se[cret@h/db/n", "--index-url is no URL; give something like"),
+        ("milvus://secret@h:99999/n", "--index-url is no URL"),
+        ("milvus://h:secret/n", "--index-url is no URL"),
+    ],
+)
+def test_a_wrong_url_is_refused_in_one_sentence_without_its_password(url, sentence, monkeypatch):
+    monkeypatch.setattr(milvus, "SECONDS", 2.0)
+    with pytest.raises(InputError, match=re.escape(sentence)) as raised:
+        open_engine(url)
+    assert "secret" not in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_url_is_shown_without_users_passwords_and_parameters():
+    assert shown("postgresql://me:se:cret@h:5/d/n?sslpassword=x") == "postgresql://h:5/d/n"
+    assert shown("postgresql:///d/n?host=/run/pg&password=x") == "postgresql:///run/pg/d/n"
+    assert shown("milvus://KEY@h/n") == "milvus://h/n" and shown("milvus:a.db/n") == "milvus:a.db/n"
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "exact"])
+def test_the_nearest_removed_leave_the_next_ones(engine, index_type):
+    """pgvector's graph keeps what was removed until VACUUM, and looks at no more than it was told to."""
+    every = [str(place) for place in range(COUNT)]
+    built = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(every), encode, index_type)
+    (nearest,), _ = exact_texts(every, query(1, examples=1), 600)
+    candidates.remove(engine, nearest)
+    left = [text for text in every if text not in set(nearest)]
+    texts, _, complete = found_texts(built, query(1, examples=1), 10)
+    assert texts == exact_texts(left, query(1, examples=1), 10)[0] and all(complete)
+
+
+def test_a_removal_goes_on_where_one_collection_refuses(built, engine, monkeypatch):
+    new = EngineCandidates.build(engine, "b" * 64, WIDTH, ListedTexts(["1", "2"]), encode)
+    current = type(new.collection)
+    refusing, real = new.collection.table, current.delete
+
+    def delete(self, ids):
+        if self.table == refusing:
+            raise EngineError("It is locked.")
+        real(self, ids)
+
+    monkeypatch.setattr(current, "delete", delete)
+    with pytest.raises(
+        EngineError, match=r"left in the current collection, of the model b+ \(It is locked.\); run the c"
+    ):
+        candidates.remove(engine, ["1"])
+    assert len(built) == COUNT - 1
+
+
+def test_a_collection_that_was_dropped_by_hand_is_not_there(built, engine):
+    if isinstance(engine, milvus.Milvus):
+        engine.client.drop_alias(engine.name)
+        engine.client.drop_collection(built.collection.table)
+    else:
+        engine.connection.execute(f"DROP TABLE {built.collection.table}")
+    assert engine.versions() == []
+    begun = engine.create(MODEL, WIDTH)
+    assert begun.count() == 0 and [one.is_current for one in engine.versions()] == [False]
+
+
+def test_a_name_that_is_a_collection_of_somebody_else_is_refused_before_anything_is_encoded(engine):
+    if not isinstance(engine, milvus.Milvus):
+        pytest.skip("names of PostgreSQL's tables are ours")
+    engine.client.create_collection(engine.name, dimension=4)
+    with pytest.raises(EngineError, match=r"has another collection test_\d+; give another name"):
+        EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(["1"]), None)
+
+
+def test_a_server_that_says_nothing_is_given_up():
+    """What waits for its answer, as libpq does, is told that the connection has ended."""
+    here, there = socket.socketpair()
+    with here, there, given_up_after(0.05, Connection(here)):
+        here.settimeout(30)
+        assert here.recv(1) == b""
+
+
+class Connection:
+    """As much of psycopg's as is asked."""
+
+    def __init__(self, own):
+        self.own, self.closed = own, False
+
+    def fileno(self):
+        return self.own.fileno()
+
+
+def test_who_may_only_read_searches_and_is_refused_the_rest():
+    if why := postgres.missing():
+        pytest.skip(why)
+    with postgres.server() as place:
+        url = postgres.new_database(place, "reading").replace("?", "/some?", 1)
+        made = EngineCandidates.build(open_engine(url), MODEL, WIDTH, ListedTexts(["1", "2"]), encode)
+        made.engine.connection.execute(
+            "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
+        )
+        reader = url.replace("postgres@", "reader@")
+        reading = EngineCandidates.open(open_engine(reader), MODEL)
+        assert sorted(found_texts(reading, query(examples=1), 2)[0][0]) == ["1", "2"] and len(reading) == 2
+        for change in (
+            lambda: reading.add(ListedTexts(["3"]), encode),
+            lambda: candidates.remove(reading.engine, ["1"]),
+            lambda: EngineCandidates.build(open_engine(reader), "n" * 64, WIDTH, ListedTexts(["3"]), encode),
+        ):
+            with pytest.raises(EngineError, match=r"permission denied for (table|schema)"):
+                change()
+        assert len(made) == 2 and len(made.engine.versions()) == 1

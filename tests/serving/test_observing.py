@@ -1,0 +1,128 @@
+"""Probes and figures: what a proxy and Prometheus see of a server."""
+
+import threading
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from stand import HERE, Stand, echo
+from starlette.testclient import TestClient
+
+from polyagents.errors import InputError
+from polyagents.serving import observing
+from polyagents.serving.http_server import address, listening, server_of
+from polyagents.serving.ranking_app import create_app
+
+
+def figures(client, **headers):
+    """Every sample of /metrics: (name, labels) -> value."""
+    answer = client.get("/metrics", headers=headers)
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain")
+    samples = (sample for family in text_string_to_metric_families(answer.text) for sample in family.samples)
+    return {(one.name, *sorted(one.labels.items())): one.value for one in samples}
+
+
+def test_probes_need_no_token_and_tell_nothing_while_figures_do():
+    with TestClient(create_app(Stand(echo), "a-secret"), "http://proxy.example") as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/readyz").json() == {"status": "ready"}
+        assert client.get("/metrics").status_code == client.get("/").status_code == 401
+        assert client.post("/readyz", json={}).status_code == 401
+        assert figures(client, Authorization="Bearer a-secret")
+    with TestClient(create_app(Stand(echo)), "http://proxy.example") as client:
+        assert client.get("/healthz").status_code == 200 and client.get("/metrics").status_code == 403
+
+
+def test_probes_are_not_counted_among_a_clients_requests():
+    with TestClient(create_app(Stand(echo), per_minute=1), HERE) as client:
+        assert {client.get("/readyz").status_code for _ in range(5)} == {200}
+        assert [client.get("/").status_code for _ in range(2)] == [200, 429]
+
+
+def test_a_server_whose_candidates_are_away_is_not_ready_but_healthy(monkeypatch, caplog):
+    monkeypatch.setattr(observing, "STALE", 0)
+    stand = Stand(echo)
+    with TestClient(create_app(stand), HERE) as client:
+        for error in (InputError("Milvus at 10.0.0.1 is away."), RuntimeError("password=x")):
+            stand.check = raising(error)
+            app = create_app(stand)
+            with TestClient(app, HERE) as other:
+                answer = other.get("/readyz")
+                assert answer.status_code == 503
+                assert answer.json() == {"error": "The candidates cannot be searched; the server's log says why."}
+                assert str(error) in caplog.text
+                assert other.get("/healthz").status_code == 200
+        assert client.get("/readyz").status_code == 200
+
+
+def raising(error):
+    def check():
+        raise error
+
+    return check
+
+
+def test_many_probes_ask_the_candidates_once():
+    asked = []
+    stand = Stand(echo)
+    stand.check = lambda: asked.append(threading.current_thread())
+    with TestClient(create_app(stand), HERE) as client:
+        for _ in range(5):
+            assert client.get("/readyz").status_code == 200
+    assert len(asked) == 1
+
+
+def test_answers_are_counted_by_path_and_status_and_strangers_paths_together():
+    with TestClient(create_app(Stand(echo)), HERE) as client:
+        for _ in range(3):
+            client.post("/rank", json={"context": "hi"})
+        client.post("/rank", json={})
+        for path in ("/a", "/b", "/static/none"):
+            client.get(path)
+        seen = figures(client)
+    counted = {key[1:]: value for key, value in seen.items() if key[0] == "polyagents_requests_total"}
+    assert counted == {
+        (("path", "/rank"), ("status", "200")): 3,
+        (("path", "/rank"), ("status", "422")): 1,
+        (("path", "other"), ("status", "404")): 3,
+    }
+    assert seen["polyagents_request_seconds_count", ("path", "/rank")] == 4
+    assert seen[("polyagents_batch_size_count",)] == 3 and seen[("polyagents_batch_size_sum",)] == 3
+    assert seen[("polyagents_batch_seconds_count",)] == 3 and seen[("polyagents_waiting",)] == 0
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_no_page_of_them_is_for_other_sites(path):
+    with TestClient(create_app(Stand(echo)), HERE) as client:
+        headers = client.get(path).headers
+    assert headers["cross-origin-resource-policy"] == "same-origin" and headers["cache-control"] == "no-store"
+
+
+def test_what_is_under_way_is_answered_before_a_server_ends():
+    """SIGTERM sets should_exit: no new connection is taken, and those that wait are not cut off."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(contexts, candidates, top_k):
+        begun.set()
+        assert go_on.wait(30)
+        return echo(contexts, candidates, top_k)
+
+    statuses = []
+    with listening("127.0.0.1", 0) as opened:
+        opened.listen()
+        server = server_of(create_app(Stand(slow)))
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
+        serving.start()
+        url = f"{address(opened)}/rank"
+        asking = threading.Thread(
+            target=lambda: statuses.append(httpx2.post(url, json={"context": "hi"}, timeout=60).status_code)
+        )
+        asking.start()
+        assert begun.wait(30)
+        server.should_exit = True
+        go_on.set()
+        asking.join()
+        serving.join()
+    assert statuses == [200]
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.post(url, json={"context": "hi"}, timeout=60)

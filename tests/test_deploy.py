@@ -1,0 +1,209 @@
+"""deploy/: that its files agree with what `polyagents serve` takes and answers, and with each other."""
+
+import os
+import re
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from stand import Stand, echo
+from starlette.testclient import TestClient
+
+from polyagents.benchmarks import replicas
+from polyagents.commands import build_index, serve
+from polyagents.errors import InputError
+from polyagents.index.engines.urls import parsed, shown
+from polyagents.serving.guard import is_loopback
+from polyagents.serving.limits import WAITING
+from polyagents.serving.ranking_app import create_app
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+GIVEN = {"MODEL_NAME": "M", "MODEL_FOLDER": "/models", "CANDIDATES_FILE": "/replies.txt", "TORCH_INDEX_URL": ""}
+SECRETS = {"POLYAGENTS_TOKEN": "a-secret", "POSTGRES_PASSWORD": "another"}
+
+
+@pytest.fixture(scope="module")
+def services():
+    """The services of compose.yaml, with everything given that it asks for."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    asked = set(re.findall(r"\$\{(\w+)", text))
+    assert asked == GIVEN.keys() | SECRETS.keys()
+    assert all(f"#   {name}=" in text for name in asked)  # the comment says what each is
+    return yaml.safe_load(re.sub(r"\$\{(\w+)[^}]*\}", lambda found: (GIVEN | SECRETS)[found[1]], text))["services"]
+
+
+@pytest.fixture(scope="module")
+def proxy():
+    """The lines of haproxy.cfg, without comments and what is around them."""
+    lines = (line.strip() for line in (DEPLOY / "haproxy.cfg").read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def image():
+    """The Dockerfile's instructions, those on several lines put together."""
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def options(module, arguments):
+    """What a command makes of its arguments."""
+    return vars(module.parser().parse_args(arguments))
+
+
+def value(lines, start):
+    """The rest of the only line that begins so."""
+    (found,) = [line.removeprefix(start).strip() for line in lines if line.startswith(start)]
+    return found
+
+
+def test_replicas_serve_all_addresses_with_a_token_from_the_environment(services, monkeypatch):
+    replicas = {name: service for name, service in services.items() if name.startswith("replica")}
+    assert len(replicas) == 2
+    for replica in replicas.values():
+        opt = options(serve, replica["command"])
+        assert not is_loopback(opt["host"]) and opt["token"] is None and opt["token_file"] is None
+        for name, text in replica["environment"].items():
+            monkeypatch.setenv(name, text)
+        assert serve.token_of(opt) == "a-secret"
+        assert opt["requests_per_minute"] > 1_000  # the proxy is one client
+        assert replica["volumes"] == ["/models:/model:ro"] and opt["model_file"] == "/model/M"
+
+
+def test_no_secret_is_in_a_file_or_on_a_command_line(services):
+    for service in services.values():
+        said = [service.get(part, "") for part in ("command", "entrypoint", "volumes", "build", "healthcheck")]
+        assert not any(secret in str(said) for secret in SECRETS.values())
+    for name in ("Dockerfile", "compose.yaml", "haproxy.cfg"):  # and not .env, which may lie beside them
+        assert not re.search(r"(TOKEN|PASSWORD)[:=] *[\w-]{8,}", (DEPLOY / name).read_text()), name
+
+
+def test_replicas_search_what_build_index_builds_in_the_engine(services):
+    built = options(build_index, services["build_index"]["command"])
+    urls = {options(serve, services[name]["command"])["index_url"] for name in ("replica-1", "replica-2")}
+    assert urls == {built["index_url"]}
+    engine, (url,) = services["engine"]["environment"], urls
+    assert shown(url) == f"postgresql://engine/{engine['POSTGRES_DB']}/replies"
+    assert parsed(url).username == engine["POSTGRES_USER"] and parsed(url).password is None
+    for name in ("build_index", "replica-1", "replica-2"):
+        assert services[name]["environment"]["PGPASSWORD"] == engine["POSTGRES_PASSWORD"]
+        assert services[name]["depends_on"] == {"engine": {"condition": "service_healthy"}}
+    files = [volume.split(":")[1] for volume in services["build_index"]["volumes"]]
+    assert built["candidates_file"] in files and str(Path(built["model_file"]).parent) in files
+    assert services["build_index"]["entrypoint"] == ["polyagents", "build_index"]
+
+
+def test_the_proxy_knows_the_replicas_by_their_names_and_ports(services, proxy):
+    for name in ("replica-1", "replica-2"):
+        port = options(serve, services[name]["command"])["port"]
+        assert value(proxy, f"presetenv {name.replace('-', '_').upper()} ") == f"{name}:{port}"
+        assert value(proxy, f"server {name} ") == f'"${name.replace("-", "_").upper()}" cookie {name}'
+    (mounted,) = services["proxy"]["volumes"]
+    assert mounted.startswith("./haproxy.cfg:") and mounted.endswith(":ro")
+    (published,) = services["proxy"]["ports"]
+    host, _, inside = published.split(":")
+    assert is_loopback(host) and value(proxy, "presetenv LISTEN ") == f":{inside}"
+    assert set(services["proxy"]["depends_on"]) == {"replica-1", "replica-2"}
+
+
+def test_what_the_proxy_checks_is_answered_without_the_token(proxy):
+    method, path = re.fullmatch(r"meth (\w+) uri (\S+)", value(proxy, "http-check send ")).groups()
+    status = int(value(proxy, "http-check expect status "))
+    stand = Stand(echo)
+    with TestClient(create_app(stand, "a-secret"), "http://replica-1:8008") as client:
+        assert client.request(method, path).status_code == status
+
+    def away():
+        raise RuntimeError("the engine is away")
+
+    stand.check = away
+    with TestClient(create_app(stand, "a-secret"), "http://replica-1:8008") as client:
+        assert client.request(method, path).status_code != status
+    most = re.search(r" maxconn (\d+) ", value(proxy, "default-server ")).group(1)
+    assert int(most) < WAITING  # so that requests wait in the proxy, for either replica, and are not refused
+
+
+def test_the_page_gets_the_cookie_that_the_proxy_looks_for(proxy):
+    (cookie,) = {name for line in proxy for name in re.findall(r"res\.cook\((\w+)\)", line)}
+    with TestClient(create_app(Stand(echo), "a-secret"), "http://proxy:8000") as client:
+        assert cookie in client.get("/", params={"token": "a-secret"}).cookies
+        answer = client.post("/rank", json={"context": "hi"}, headers={"Authorization": "Bearer a-secret"})
+        assert "set-cookie" not in answer.headers
+    assert value(proxy, "cookie ") == "replica"
+    assert any(line.startswith('http-response add-header Set-Cookie "replica=%[srv_name];') for line in proxy)
+
+
+def test_the_image_installs_extras_that_there_are(image):
+    (extras,) = {found for line in image for found in re.findall(r"'\.\[([\w,-]+)\]'", line)}
+    assert set(extras.split(",")) == {"serve", "milvus", "postgres"}
+    assert set(extras.split(",")) <= set(metadata.metadata("polyagents").get_all("Provides-Extra"))
+
+
+def test_the_image_serves_where_its_probe_looks_and_its_user_is_not_root(image):
+    assert value(image, "ENTRYPOINT ") == '["polyagents", "serve"]'
+    port = serve.parser().get_default("port")
+    assert value(image, "EXPOSE ") == str(port)
+    assert value(image, "USER ").split(":")[0] not in ("0", "root")
+    (path,) = re.findall(rf"http://127\.0\.0\.1:{port}(/\w+)", value(image, "HEALTHCHECK "))
+    with TestClient(create_app(Stand(echo), "a-secret"), f"http://127.0.0.1:{port}") as client:
+        assert client.get(path).status_code == 200
+
+
+def test_what_the_image_is_built_from_is_not_left_out():
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = [line[1:] for line in ignored if line.startswith("!")]
+    assert ignored[1] == "*" and all((ROOT / name).exists() for name in kept)
+    setup = (ROOT / "setup.py").read_text()
+    inside = re.search(r"^INSIDE = \((.*)\)$", setup, re.M).group(1)
+    assert {"setup.py", "pyproject.toml", "constraints.txt", "polyagents"} <= set(kept)
+    assert {name.strip('" ') for name in inside.split(",")} <= set(kept)
+
+
+def test_haproxy_takes_its_file():
+    program = shutil.which("haproxy")
+    if program is None:
+        pytest.skip("no haproxy is installed here")
+    addresses = {"REPLICA_1": "127.0.0.1:8008", "REPLICA_2": "127.0.0.1:8009"}  # the names are compose's
+    checked = subprocess.run(
+        [program, "-c", "-f", DEPLOY / "haproxy.cfg"], env={**os.environ, **addresses}, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_load_test_counts_a_request_in_the_phase_in_which_it_ended():
+    phases = [replicas.Phase("both", 0, 10.0), replicas.Phase("one gone", 1, 20.0), replicas.Phase("", 5, 40.0)]
+    asked = [
+        replicas.Asked(12.0, 100.0, 200, True),
+        replicas.Asked(21.0, 300.0, 200, False),
+        replicas.Asked(22.0, 10.0, 503, False),
+        replicas.Asked(22.0, 10.0, "RemoteDisconnected", False),
+        replicas.Asked(41.0, 100.0, 200, True),  # after the end: it was under way
+    ]
+    both, gone = replicas.rows_of(phases, asked)
+    assert both == {"phase": "both", "s": 10.0, "answers/s": 0.1, "p50 ms": 100.0, "p95 ms": 100.0, "p99 ms": 100.0,
+                    "sent": 1, "answered": 1, "lost": 0, "wrong": 0, "sent again by the proxy": 1}  # fmt: skip
+    assert gone == {"phase": "one gone", "s": 20.0, "answers/s": 0.1, "p50 ms": 200.0, "p95 ms": 290.0,
+                    "p99 ms": 298.0, "sent": 4, "answered": 2, "lost": 2, "wrong": 1,
+                    "sent again by the proxy": 4}  # fmt: skip
+    assert replicas.figures([], 1.0)["p50 ms"] is None
+
+
+@pytest.mark.parametrize(
+    "text, said", [(None, "none.txt cannot be read (No such file or directory)"), ("\n", "has no context; give one")]
+)
+def test_the_load_test_says_what_is_wrong_with_its_contexts(text, said, tmp_path):
+    path = tmp_path / "none.txt"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(said)):
+        replicas.requests_of(str(path))
+
+
+def test_the_load_test_without_haproxy_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="There is no haproxy on PATH; install HAProxy"):
+        replicas.haproxy()
