@@ -79,13 +79,15 @@ def add_precision_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def positive_int(text: str) -> int:
-    """Parse a number of things: 1 or more."""
+    """Parse a number of things: 1 or more, and no more than a machine word holds."""
     try:
         value = int(text)
     except ValueError:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+    if value > sys.maxsize:  # which deque, numpy and Rust's libraries do not take
+        raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large: at most {sys.maxsize}")
     return value
 
 

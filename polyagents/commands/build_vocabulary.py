@@ -39,6 +39,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if bool(files) == bool(opt["task"]):
         raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
     from polyagents.text.vocabulary import (  # imports what a wrong flag need not wait for
+        LARGEST,
         SMALLEST,
         SPECIAL,
         learnt,
@@ -49,6 +50,8 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(
             f"--vocabulary-size {size} is too small: {SMALLEST} entries are the 256 bytes and {' '.join(SPECIAL)}."
         )
+    if size > LARGEST:
+        raise InputError(f"--vocabulary-size {size} is too large: a vocabulary has at most {LARGEST:,} entries.")
     check_folder(folder)
     tokenizer = learnt(lines_of(files) if files else texts_of(opt), size)
     found = tokenizer.get_vocab_size()

@@ -55,7 +55,13 @@ def is_running(process: int) -> bool:
 
 @contextlib.contextmanager
 def atomic_write(path: str):  # type: ignore[no-untyped-def]
-    """A temporary name to write to, that becomes `path` once all of it is on the disk."""
+    """A temporary name to write to, that becomes `path` once all of it is on the disk.
+
+    Raises:
+        InputError: the disk is full, the place is not ours to write to, or `path` is no file.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # renaming over /dev/null would take it from everybody
+        raise InputError(f"{path} is no file that could be replaced (a folder, device or pipe); give another name.")
     temporary = temporary_name(path)
     try:
         clear_leftovers(path)

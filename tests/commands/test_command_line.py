@@ -156,6 +156,10 @@ def test_underscores_in_flags_are_hyphens_and_values_stay(given, parser):
     [
         (["--top-k", "3"], "the following arguments are required: -mf/--model-file"),
         (["-mf", "M", "--top-k", "0"], "argument --top-k: '0' is no whole number of 1 or more"),
+        (
+            ["-mf", "M", "--top-k", "9" * 400],
+            f"argument --top-k: a number of 400 digits is too large: at most {2**63 - 1}",
+        ),
         (["-mf", "M", "--topk", "3"], "unrecognized arguments: --topk 3 (did you mean --top-k?)"),
         (["-mf", "M", "--top", "3"], "unrecognized arguments: --top 3 (did you mean --top-k?)"),  # not abbreviated
         (["-mf", "M", "--wrong"], "unrecognized arguments: --wrong"),

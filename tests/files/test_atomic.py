@@ -88,3 +88,13 @@ def test_the_names_of_unfinished_files_are_known():
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         write_text(str(tmp_path / "none" / "it"), "a")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_replaced(make, tmp_path):
+    """As root, a rename over /dev/null takes the device from every program of the machine."""
+    path = tmp_path / "it"
+    make(path)
+    with pytest.raises(InputError, match="is no file that could be replaced"):
+        write_text(str(path), "a")
+    assert not path.is_file() and os.listdir(tmp_path) == ["it"]
