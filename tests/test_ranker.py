@@ -129,6 +129,7 @@ CAUSES = {
     "weights": other_weight,
     "tokenizer": lambda model: model.tokenizer.add_tokens(["canada"]),
     "truncation": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, label_truncate=5)),
+    "prompt": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, candidate_prompt="the ")),
     "reduction": other_option(reduction_type="mean"),
     "similarity": other_option(similarity="cosine"),
     "scaling": other_scaling,
@@ -143,9 +144,18 @@ def test_a_fingerprint_changes_with_all_that_decides_a_vector(trained, cause):
     assert model.fingerprint() != before
 
 
+def test_a_prompt_stands_before_every_text(ranker, trained):
+    model_file = trained(ranker.model.settings.saved["model"].split(":")[1].removesuffix("Encoder").lower())
+    prompted = Ranker.load(model_file, context_prompt="i am here\n", candidate_prompt="canada is ")
+    written = ranker.score([f"i am here\n{text}" for text in CONTEXTS], [f"canada is {text}" for text in REPLIES])
+    np.testing.assert_array_equal(prompted.score(CONTEXTS, REPLIES), written)
+    assert (written != ranker.score(CONTEXTS, REPLIES)).all()
+
+
 def test_a_fingerprint_changes_with_nothing_else(trained):
     before = Ranker.load(trained("poly")).model.fingerprint()
-    assert Ranker.load(trained("poly"), precision="bf16", text_truncate=100).model.fingerprint() == before
+    others = {"precision": "bf16", "text_truncate": 100, "context_prompt": "the "}
+    assert Ranker.load(trained("poly"), **others).model.fingerprint() == before
     model = Ranker.load(trained("poly")).model
     with torch.no_grad():
         model.module.codes += 1  # a context's business

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 DECIDED = (
     *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
     *("polyencoder_type", "poly_n_codes", "poly_attention_type", "codes_mean", "joint_head"),
+    *("context_prompt", "candidate_prompt"),
 )
 
 ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the parts of all architectures that are one

@@ -34,12 +34,13 @@ class ObservingAgent(TorchRankerAgent):
         ids = history.get_history_vec()
         if obs.get("text") is None or ids is None:
             return obs
-        context = self.dict.ready.context(ids, truncate)
+        tokenizer = self.dict.ready
+        context, length = tokenizer.context(ids, truncate), tokenizer.full_context(ids)
         obs.force_set("full_text", history.get_history_str())
         obs.force_set("text_vec", torch.tensor(context))
-        obs.force_set("context_original_length", len(ids) + 2)
-        obs.force_set("context_truncate_rate", len(ids) + 2 > len(context))
-        obs.force_set("context_truncated_length", len(ids) + 2 - len(context))
+        obs.force_set("context_original_length", length)
+        obs.force_set("context_truncate_rate", length > len(context))
+        obs.force_set("context_truncated_length", length - len(context))
         return obs
 
     def _vectorize_text_with_truncate_stats(
@@ -51,9 +52,9 @@ class ObservingAgent(TorchRankerAgent):
         truncate_left: bool = True,
     ) -> tuple[Tensor, int, bool]:
         """TorchAgent's way to a label's ids. Every candidate is between its [S], whatever the caller says."""
-        ids = self.dict.txt2vec(text)
-        candidate = self.dict.ready.candidate(ids, truncate)
-        return torch.tensor(candidate), len(ids) + 2, len(ids) + 2 > len(candidate)
+        ids, tokenizer = self.dict.txt2vec(text), self.dict.ready
+        candidate, length = tokenizer.candidate(ids, truncate), tokenizer.full_candidate(ids)
+        return torch.tensor(candidate), length, length > len(candidate)
 
     def _set_label_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> None:
         """TorchAgent's, which fails on an empty list of labels, and takes an empty label for one."""

@@ -31,6 +31,8 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
         find(architecture).options_type.read(values),
         limit(texts.text_truncate),
         limit(texts.label_truncate),
+        texts.context_prompt,
+        texts.candidate_prompt,
         values,
     )
 
@@ -52,7 +54,13 @@ def build_encoder(
     config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Encoder:
-    """The encoder of a model; the arguments are those of `load_backbone`."""
+    """The encoder of a model, whose tokenizer is told the prompts; the other arguments are those of `load_backbone`.
+
+    Raises:
+        InputError: there is no such backbone, or a prompt leaves no room for texts.
+    """
+    tokenizer.set_prompts(settings.context_prompt, settings.candidate_prompt)
+    check_prompts(tokenizer, settings)
     backbone = load_backbone(settings.encoder, vocabulary_of(tokenizer), training, config, weights)
     return Encoder(backbone, settings.encoder, settings.ranking.scale)
 
@@ -98,3 +106,20 @@ def check_lengths(encoder: Encoder, backbone: str, texts: int | None, labels: in
             f"--text-truncate {text} and --label-truncate {label} let texts grow longer than the {encoder.max_tokens} "
             f"tokens that {backbone} has positions for; lower them."
         )
+
+
+def check_prompts(tokenizer: RankingTokenizer, settings: Settings) -> None:
+    """Refuse prompts that leave no token for a text.
+
+    Raises:
+        InputError: one is that long.
+    """
+    for what, prompt, flag, limit in (
+        ("context", tokenizer.context_prompt, "--text-truncate", settings.text_truncate),
+        ("candidate", tokenizer.candidate_prompt, "--label-truncate", settings.label_truncate),
+    ):
+        if limit is not None and len(prompt) + 3 > limit:
+            raise InputError(
+                f"--{what}-prompt has {len(prompt)} tokens, which leaves none of the {limit} of {flag} for a {what}; "
+                f"give a shorter prompt, or {flag} {len(prompt) + 3} or more."
+            )

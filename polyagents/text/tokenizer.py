@@ -58,7 +58,12 @@ class RankingTokenizer:
         start_id: the paper's [S] before a text.
         end_id: the paper's [S] after a text.
         newline_ids: what stands for a line end, between utterances.
+        context_prompt: token ids before every context.
+        candidate_prompt: token ids before every candidate.
     """
+
+    context_prompt: Sequence[int] = ()
+    candidate_prompt: Sequence[int] = ()
 
     def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
         """Put a tokenizer to use.
@@ -148,16 +153,29 @@ class RankingTokenizer:
             ids += line
         return ids
 
+    def set_prompts(self, context: str, candidate: str) -> None:
+        """Say what stands before every context and before every candidate."""
+        self.context_prompt, self.candidate_prompt = self.encode([context, candidate])
+
+    def full_context(self, ids: Sequence[int]) -> int:
+        """How many tokens a context has before it is truncated, with all that surrounds it."""
+        return len(self.context_prompt) + len(ids) + 2
+
+    def full_candidate(self, ids: Sequence[int]) -> int:
+        """How many tokens a candidate has before it is truncated, with all that surrounds it."""
+        return len(self.candidate_prompt) + len(ids) + 2
+
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
         """[S] context [S], at most `limit` tokens in all; what is nearest to the reply stays (paper v1 5.1)."""
-        kept = ids if limit is None else ids[max(len(ids) - (limit - 2), 0) :]
-        return [self.start_id, *kept, self.end_id]
+        beyond = 0 if limit is None else max(self.full_context(ids) - limit, 0)
+        return [self.start_id, *self.context_prompt, *ids[beyond:], self.end_id]
 
     def candidate(self, ids: Sequence[int], limit: int | None) -> list[int]:
         """[S] candidate [S], at most `limit` tokens in all; its beginning stays.
 
         ParlAI cuts the last [S] off with the rest, and its weights expect that.
         """
+        ids = [*self.candidate_prompt, *ids]
         if limit is None or len(ids) + 2 <= limit:
             return [self.start_id, *ids, self.end_id]
         return [self.start_id, *ids[: limit - 1]] if self.parlai else [self.start_id, *ids[: limit - 2], self.end_id]
