@@ -71,6 +71,11 @@ MILVUS = [
     "milvus-lite>=3.2.2",  # the folder; earlier ones search without the index
 ]
 
+# Only for those who train adapters instead of a backbone's own weights (--lora-rank).
+LORA = [
+    "peft>=0.21",  # the adapters, for every kind of layer that a backbone may have
+]
+
 # Only for those who have a cluster encode candidates (build_index --ray).
 RAY = [
     # Hands out the parts of a build, and hands them out again where a machine is lost. 2.64 will no longer take the
@@ -95,6 +100,7 @@ DEV = [
     *POSTGRES,
     *MILVUS,
     *RAY,
+    *LORA,
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
@@ -122,6 +128,7 @@ EXTRAS = {
     "postgres": POSTGRES,
     "milvus": MILVUS,
     "ray": RAY,
+    "lora": LORA,
     "data": DATA,
     "dev": DEV,
 }

@@ -129,7 +129,7 @@ CAUSES = {
     "weights": other_weight,
     "tokenizer": lambda model: model.tokenizer.add_tokens(["canada"]),
     "truncation": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, label_truncate=5)),
-    "prompt": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, candidate_prompt="the ")),
+    "prompt": other_option(candidate_prompt="the "),
     "reduction": other_option(reduction_type="mean"),
     "similarity": other_option(similarity="cosine"),
     "scaling": other_scaling,

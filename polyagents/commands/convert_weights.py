@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from polyagents.zoo.datapath import add_datapath_flag, datapath
 if TYPE_CHECKING:
     from polyagents.ranking.ranking_model import RankingModel
 
-PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ParlAI's
+PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ParlAI's; ours has the first two
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,9 +29,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--to",
         required=True,
-        choices=("huggingface", "parlai"),
+        choices=("huggingface", "parlai", "merged"),
         help="huggingface: the encoder that reads contexts, with its tokenizer, a folder for AutoModel and for "
-        "--backbone; parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like",
+        "--backbone; parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like; merged: "
+        "a model file whose weights have taken up the adapters of --lora-rank, and which needs no --backbone",
     )
     parser.add_argument(
         "--out", required=True, help="the folder or model file to write; nothing that exists is overwritten"
@@ -42,16 +44,29 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Convert."""
     file, target, out = opt["model_file"], opt["to"], opt["out"]
-    for path in (out, *(f"{out}{part}" for part in PARTS if target == "parlai")):
+    for path in (out, *(f"{out}{part}" for part in PARTS if target != "huggingface")):
         if os.path.lexists(path):
             raise InputError(f"{path} exists, and nothing is overwritten; give another --out.")
 
-    from polyagents.ranker import Ranker  # this imports torch, which a wrong flag should not wait for
+    from polyagents.models.adapters import (  # these import torch, which a wrong flag should not wait for
+        is_adapted,
+        merge,
+    )
+    from polyagents.ranker import Ranker
     from polyagents.ranking.hugging_face import write_folder
+    from polyagents.ranking.saving import save_model
 
     model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"])).model
+    if is_adapted(model.module):
+        merge(model.module)
+        model.settings = dataclasses.replace(model.settings, saved={**model.saved, "lora_rank": None})
+    elif target == "merged":
+        raise InputError(f"{file} has no adapters to merge: it was not trained with --lora-rank.")
     os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
-    if target == "huggingface":
+    if target == "merged":
+        save_model(model, out)
+        print(f"{out} is a model file: polyagents rank -mf {out} --candidates-file FILE")
+    elif target == "huggingface":
         write_folder(model.context_encoder.backbone, model.tokenizer, out)
         scaling = model.context_encoder.output_scaling
         note = "" if scaling == 1 else f" --output-scaling {scaling}, which the folder does not hold"

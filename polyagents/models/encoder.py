@@ -1,5 +1,6 @@
 """Token ids [B, T] to states [B, T, D]: a Hugging Face model with its precision, its trained layers and its length."""
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polyagents.models.adapters import add_adapters
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
@@ -31,7 +33,10 @@ class Encoder(nn.Module):
         width: D.
         first_position: what the backbone calls the position of a text's first token.
         max_tokens: the longest text the backbone has positions for, or None.
+        backbone_digest: SHA-256 of the weights that adapters stand beside, [32] uint8; None where there are none.
     """
+
+    backbone_digest: Tensor | None
 
     def __init__(self, backbone: "transformers.PreTrainedModel", options: EncoderOptions, output_scaling: float = 1.0):
         super().__init__()
@@ -43,6 +48,20 @@ class Encoder(nn.Module):
         self.max_tokens = max_tokens(backbone.config)
         self.has_segments = has_segments(backbone)
         self.compiled = False
+        self.register_buffer("backbone_digest", None)
+
+    def adapt(self, rank: int) -> None:
+        """Have low-rank adapters learn in the place of the backbone's weights, which stay as they are.
+
+        Raises:
+            InputError: peft is not installed.
+        """
+        self.backbone_digest = add_adapters(self.backbone, rank)
+
+    def twin(self) -> "Encoder":
+        """A copy that starts from the same weights, and learns others; what adapters stand beside is shared."""
+        shared = [] if self.backbone_digest is None else [w for w in self.parameters() if not w.requires_grad]
+        return copy.deepcopy(self, {id(weight): weight for weight in shared})
 
     @functools.cached_property
     def causal(self) -> bool:

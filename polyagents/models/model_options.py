@@ -73,6 +73,16 @@ class RankingOptions(Options):
         "multiplies the encoder's outputs; auto: gives those of a backbone the deviation of BERT's (paper 5.3)",
         positive_or_auto,
     )
+    context_prompt: str = option(
+        "", "text before every context, such as an instruction that the backbone was trained with; it is never cut away"
+    )
+    candidate_prompt: str = option("", "text before every candidate; it is never cut away")
+    lora_rank: int | None = option(
+        None,
+        "learn low-rank adapters of this rank beside the backbone's weights, which stay (LoRA, needs polyagents[lora]); "
+        "the model file holds the adapters alone, and needs the --backbone whenever it is loaded",
+        positive_int,
+    )
 
     @property
     def scale(self) -> float:

@@ -5,7 +5,6 @@ vectors are, how a score is made of them, and which bound a search may rely on.
 """
 
 import abc
-import copy
 from typing import ClassVar
 
 import torch
@@ -32,7 +31,7 @@ class TwoTowers(nn.Module, abc.ABC):
     def __init__(self, encoder: Encoder, options: TowerOptions):
         super().__init__()
         self.context_encoder = encoder
-        self.candidate_encoder = encoder if options.share_encoders else copy.deepcopy(encoder)
+        self.candidate_encoder = encoder if options.share_encoders else encoder.twin()
         self.kind, self.m = options.reduction_type, options.poly_n_codes
         self.cosine = options.similarity == "cosine"
         self.logit_scale = COSINE_SCALE if self.cosine else 1.0

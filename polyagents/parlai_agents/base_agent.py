@@ -12,6 +12,7 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
+from polyagents.models.adapters import completed, learnt
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import initial_weights, train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
@@ -112,6 +113,7 @@ class BaseAgent(OptimisingAgent):
     def state_dict(self) -> dict[str, Any]:
         """TorchAgent's, with plain numbers: the inverse square root schedule keeps numpy's, which `load` refuses."""
         state: dict[str, Any] = plain(super().state_dict())
+        state["model"] = learnt(self.module)
         return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
     def save(self, path: str | None = None) -> None:
@@ -140,6 +142,7 @@ class BaseAgent(OptimisingAgent):
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
         states = self._read(path)
         own = self.module.state_dict()
+        states["model"] = completed(self.module, states["model"], path, self.opt["backbone"])
         refuse_wrong_weights(own, states["model"], path, self.architecture, self.opt["backbone"])
         self.load_state_dict(states["model"])
         with refused_where_damaged(path):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DECIDED = (
     *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
     *("polyencoder_type", "poly_n_codes", "poly_attention_type", "codes_mean", "joint_head"),
-    *("context_prompt", "candidate_prompt"),
+    *("context_prompt", "candidate_prompt", "lora_rank"),
 )
 
 ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the parts of all architectures that are one
@@ -114,6 +114,7 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
         The model, where it is ParlAI's.
     """
     given = opt.get("override", {})
+    refuse_adapters(file, opt)
     if file is None:
         if opt["backbone"].startswith(SCRATCH) and "reduction_type" not in given:
             opt["reduction_type"] = "mean"  # random weights hardly learn by the first output (docs/training.md)
@@ -134,6 +135,32 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
             f"--backbone to start from one encoder for both."
         )
     return ParlaiModel.read(file) if parlai_options.is_parlais(file) else None
+
+
+def refuse_adapters(file: str | None, opt: Opt) -> None:
+    """Refuse `--lora-rank` where there is nothing, or something else, that adapters could stand beside.
+
+    Args:
+        file: what is to be loaded, or None.
+        opt: the agent's options.
+
+    Raises:
+        InputError: the backbone's weights are nowhere to be read again, or the file has other adapters, or none.
+    """
+    rank, backbone = opt.get("lora_rank"), opt["backbone"]
+    if not rank:
+        return
+    if opt.get("train_layers"):
+        raise InputError("--lora-rank leaves all layers of the backbone as they are; remove it, or --train-layers.")
+    if backbone.startswith(SCRATCH) or backbone_file(backbone, opt.get("datapath")) is not None:
+        raise InputError(
+            f"--lora-rank learns beside the weights of a pretrained backbone, which are read again whenever the model "
+            f"is loaded, and --backbone {backbone} has none of these; give a folder or a hub name."
+        )
+    saved = None if file is None else parlai_options.read(file).get("lora_rank")
+    if file is not None and saved != rank:
+        has = f"has adapters of rank {saved}" if saved else "has no adapters"
+        raise InputError(f"{file} {has}, and --lora-rank is {rank}; remove --lora-rank, or start from a --backbone.")
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
@@ -172,7 +199,7 @@ def backbone_of(
     """
     if model is not None:
         return model.config(), None
-    if has_file and dictionary.config is not None:
+    if has_file and dictionary.config is not None and not opt.get("lora_rank"):
         return dictionary.config, None
     if file := backbone_file(opt["backbone"], opt.get("datapath")):
         source = ParlaiModel.read(file)

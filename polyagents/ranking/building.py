@@ -31,8 +31,6 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
         find(architecture).options_type.read(values),
         limit(texts.text_truncate),
         limit(texts.label_truncate),
-        texts.context_prompt,
-        texts.candidate_prompt,
         values,
     )
 
@@ -59,10 +57,13 @@ def build_encoder(
     Raises:
         InputError: there is no such backbone, or a prompt leaves no room for texts.
     """
-    tokenizer.set_prompts(settings.context_prompt, settings.candidate_prompt)
+    tokenizer.set_prompts(settings.ranking.context_prompt, settings.ranking.candidate_prompt)
     check_prompts(tokenizer, settings)
     backbone = load_backbone(settings.encoder, vocabulary_of(tokenizer), training, config, weights)
-    return Encoder(backbone, settings.encoder, settings.ranking.scale)
+    encoder = Encoder(backbone, settings.encoder, settings.ranking.scale)
+    if settings.ranking.lora_rank:
+        encoder.adapt(settings.ranking.lora_rank)
+    return encoder
 
 
 def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings) -> RankingModel:

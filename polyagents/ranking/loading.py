@@ -14,6 +14,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
 from polyagents.files.tensors import wrong_tensors
+from polyagents.models.adapters import completed
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import config_of, scratch_config
 from polyagents.parlai_files import bpe_dictionary, parlai_options
@@ -59,7 +60,10 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     try:
-        encoder = build_encoder(settings, parts.tokenizer, training=False, config=parts.config)
+        config = (
+            None if settings.ranking.lora_rank else parts.config
+        )  # adapters stand beside the backbone's own weights
+        encoder = build_encoder(settings, parts.tokenizer, training=False, config=config)
         model = build_model(encoder, parts.tokenizer, settings)
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:  # shapes that no tensor can have
         raise InputError(f"{file}.opt does not describe a model that can be built ({first_line(error)}).") from error
@@ -77,6 +81,7 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
     own = model.module.state_dict()
     if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
+    weights = completed(model.module, weights, file, model.settings.encoder.backbone)
     refuse_wrong_weights(own, weights, file, model.architecture, model.settings.encoder.backbone)
     return weights
 

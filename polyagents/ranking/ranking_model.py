@@ -30,8 +30,6 @@ class Settings:
         ranking: the architecture's own options.
         text_truncate: tokens of a context at most, with [S]; None is no limit.
         label_truncate: tokens of a candidate at most, with [S]; None is no limit.
-        context_prompt: text before every context.
-        candidate_prompt: text before every candidate.
         saved: all that was given: an agent's flags, or what the options file of a trained model holds, such as its
             task, with what the caller put in the place of some of it.
     """
@@ -41,8 +39,6 @@ class Settings:
     ranking: RankingOptions
     text_truncate: int | None
     label_truncate: int | None
-    context_prompt: str = ""
-    candidate_prompt: str = ""
     saved: Mapping[str, Any] = field(default_factory=dict)
 
 

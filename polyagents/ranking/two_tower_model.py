@@ -84,7 +84,7 @@ class TwoTowerModel(RankingModel):
         settings = [ranking.reduction_type, self.similarity, self.context_encoder.output_scaling]
         settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
         settings.append(self.settings.label_truncate)
-        settings += [self.settings.candidate_prompt] if self.settings.candidate_prompt else []
+        settings += [ranking.candidate_prompt] if ranking.candidate_prompt else []
         if getattr(type(self.module), "candidate_vectors", None) is not TwoTowers.candidate_vectors:
             settings += [self.architecture, dataclasses.asdict(ranking)]  # which may read any of its options
         weights = self.module.candidate_weights()

@@ -15,10 +15,6 @@ class TextOptions(Options):
 
     text_truncate: int = option(360, "context length in tokens; its end is kept", token_limit)
     label_truncate: int = option(72, "candidate length in tokens; its beginning is kept", token_limit)
-    context_prompt: str = option(
-        "", "text before every context, such as an instruction that the backbone was trained with; it is never cut away"
-    )
-    candidate_prompt: str = option("", "text before every candidate; it is never cut away")
     vocabulary: str | None = option(
         None,
         "of a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents build_vocabulary "
