@@ -31,8 +31,8 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         choices=("huggingface", "parlai", "merged"),
         help="huggingface: the encoder that reads contexts, with its tokenizer, a folder for AutoModel and for "
-        "--backbone; parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like; merged: "
-        "a model file whose weights have taken up the adapters of --lora-rank, and which needs no --backbone",
+        "--backbone; parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like; "
+        "merged: a model file whose weights have taken up the adapters of --lora-rank, and which needs no --backbone",
     )
     parser.add_argument(
         "--out", required=True, help="the folder or model file to write; nothing that exists is overwritten"

@@ -79,8 +79,8 @@ class RankingOptions(Options):
     candidate_prompt: str = option("", "text before every candidate; it is never cut away")
     lora_rank: int | None = option(
         None,
-        "learn low-rank adapters of this rank beside the backbone's weights, which stay (LoRA, needs polyagents[lora]); "
-        "the model file holds the adapters alone, and needs the --backbone whenever it is loaded",
+        "learn low-rank adapters of this rank beside the backbone's weights, which stay (LoRA; polyagents[lora]); the "
+        "model file holds the adapters alone, and needs the --backbone whenever it is loaded",
         positive_int,
     )
 

@@ -150,6 +150,10 @@ def refuse_adapters(file: str | None, opt: Opt) -> None:
     rank, backbone = opt.get("lora_rank"), opt["backbone"]
     if not rank:
         return
+    saved = None if file is None else parlai_options.read(file).get("lora_rank")
+    if file is not None and saved != rank:
+        has = f"has adapters of rank {saved}" if saved else "has no adapters"
+        raise InputError(f"{file} {has}, and --lora-rank is {rank}; remove --lora-rank, or start from a --backbone.")
     if opt.get("train_layers"):
         raise InputError("--lora-rank leaves all layers of the backbone as they are; remove it, or --train-layers.")
     if backbone.startswith(SCRATCH) or backbone_file(backbone, opt.get("datapath")) is not None:
@@ -157,10 +161,6 @@ def refuse_adapters(file: str | None, opt: Opt) -> None:
             f"--lora-rank learns beside the weights of a pretrained backbone, which are read again whenever the model "
             f"is loaded, and --backbone {backbone} has none of these; give a folder or a hub name."
         )
-    saved = None if file is None else parlai_options.read(file).get("lora_rank")
-    if file is not None and saved != rank:
-        has = f"has adapters of rank {saved}" if saved else "has no adapters"
-        raise InputError(f"{file} {has}, and --lora-rank is {rank}; remove --lora-rank, or start from a --backbone.")
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:

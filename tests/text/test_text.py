@@ -36,11 +36,11 @@ def test_truncation_keeps_the_end_of_a_context_and_the_start_of_a_candidate(dict
 
 def test_truncation_leaves_prompts_whole(dictionary):
     tokenizer, ids = dictionary.ready, list(range(10, 20))
-    tokenizer.set_prompts("my dog", "the cat")
-    start, end, (dog, cat) = tokenizer.start_id, tokenizer.end_id, tokenizer.encode(["my dog", "the cat"])
+    tokenizer.set_prompts("my dog", "dog my")
+    start, end, (before, other) = tokenizer.start_id, tokenizer.end_id, tokenizer.encode(["my dog", "dog my"])
     for limit, kept in ((5, 1), (9, 5), (13, 9), (14, 10), (None, 10)):
-        assert tokenizer.context(ids, limit) == [start, *dog, *ids[10 - kept :], end]
-        assert tokenizer.candidate(ids, limit) == [start, *cat, *ids[:kept], end]
+        assert tokenizer.context(ids, limit) == [start, *before, *ids[10 - kept :], end]
+        assert tokenizer.candidate(ids, limit) == [start, *other, *ids[:kept], end]
     assert tokenizer.full_context(ids) == tokenizer.full_candidate(ids) == 14
 
 

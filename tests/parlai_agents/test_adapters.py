@@ -1,0 +1,121 @@
+"""Adapters (LoRA): what is learnt, what a model file holds, and what it needs to be loaded."""
+
+import shutil
+from pathlib import Path
+
+import backbones
+import numpy as np
+import pytest
+import torch
+import transformers
+from commands import SAMPLE, copy_model, own, train
+
+from polyagents import InputError, Ranker
+from polyagents.files.model_file import read
+
+SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", "6")
+CONTEXTS, REPLIES = ["where is canada", "hi"], ["i am here", "canada is in north america", "she plays"]
+KINDS = ["bi", "poly", "uni", "cross"]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return backbones.save("bert", tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture(scope="module")
+def adapted(once, backbone):
+    """A model file with adapters, by kind."""
+
+    def of(kind):
+        flags = ("--backbone", backbone, "--lora-rank", "2", "-lr", "1e-2", "--reduction-type", "first")
+        return once(f"adapted/{kind}", lambda file: train(kind, file, *SHORT, *flags))
+
+    return of
+
+
+def scores(model_file, **overrides):
+    return Ranker.load(model_file, **overrides).score(CONTEXTS, REPLIES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_adapters_learn_and_are_kept(kind, adapted, backbone):
+    stored = read(adapted(kind))["model"]
+    assert all(".lora_" in name for name in stored if ".backbone." in name)
+    starts_at_0 = [weight for name, weight in stored.items() if ".lora_B" in name]
+    assert starts_at_0 and all(weight.abs().max() > 0 for weight in starts_at_0)
+    pretrained = transformers.AutoModel.from_pretrained(backbone).state_dict()
+    encoder = Ranker.load(adapted(kind)).model.context_encoder
+    loaded = {name.replace(".base_layer", ""): weight for name, weight in encoder.backbone.state_dict().items()}
+    for name, weight in pretrained.items():
+        if not name.startswith("pooler"):
+            assert torch.equal(loaded[name][: len(weight)], weight)  # embeddings have grown
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_adapters_score_alike_without_a_backbone(kind, adapted, tmp_path):
+    own("convert_weights", "-mf", adapted(kind), "--to", "merged", "--out", tmp_path / "M")
+    merged = read(tmp_path / "M")["model"]
+    assert not [name for name in merged if "lora" in name or "base_layer" in name or "digest" in name]
+    options = (tmp_path / "M.opt").read_text()
+    (tmp_path / "M.opt").write_text(options.replace('"backbone": "', '"backbone": "/gone'))
+    np.testing.assert_allclose(scores(tmp_path / "M"), scores(adapted(kind)), rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="has no adapters to merge"):
+        own("convert_weights", "-mf", tmp_path / "M", "--to", "merged", "--out", tmp_path / "N")
+
+
+def test_two_encoders_share_what_does_not_learn(adapted):
+    module = Ranker.load(adapted("bi")).model.module
+    of_contexts, of_candidates = (
+        {name: weight.data_ptr() for name, weight in encoder.backbone.state_dict().items()}
+        for encoder in (module.context_encoder, module.candidate_encoder)
+    )
+    for name, place in of_contexts.items():
+        assert (of_candidates[name] == place) == (".lora_" not in name)
+
+
+def test_a_training_is_resumed(backbone, tmp_path):
+    flags = (*SHORT, "--backbone", backbone, "--lora-rank", "2", "--save-after-valid", "true")
+    train("bi", tmp_path / "M", *flags, "--max-train-steps", "3")
+    before = read(tmp_path / "M")
+    train("bi", tmp_path / "M", *flags, "--max-train-steps", "4")
+    after = read(tmp_path / "M")
+    assert (before["number_training_updates"], after["number_training_updates"]) == (3, 4)
+    for name, weight in before["model"].items():
+        torch.testing.assert_close(after["model"][name], weight, atol=1e-3, rtol=0)  # one update; they start at 0.1
+
+
+def test_another_architecture_starts_from_adapters(adapted, backbone, tmp_path):
+    start_from = ("--init-model", adapted("bi"), "--backbone", backbone)
+    train("uni", tmp_path / "M", *SHORT, *start_from, "--max-train-steps", "1", "-lr", "1e-9")
+    start = read(adapted("bi"))["model"]
+    for name, weight in read(tmp_path / "M")["model"].items():
+        if ".lora_" in name:
+            torch.testing.assert_close(weight, start[f"context_{name}"], atol=1e-6, rtol=0)
+
+
+def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
+    model_file = copy_model(adapted("bi"), tmp_path / "M")
+    changed = shutil.copytree(backbone, tmp_path / "changed")
+    model = transformers.AutoModel.from_pretrained(changed)
+    model.embeddings.word_embeddings.weight.data[7] += 1
+    model.save_pretrained(changed)
+    options = Path(f"{model_file}.opt")
+    options.write_text(options.read_text().replace(backbone, str(changed)))
+    with pytest.raises(InputError, match="learnt beside other weights than"):
+        Ranker.load(model_file)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--backbone scratch:tiny --lora-rank 2", "--backbone scratch:tiny has none of these"),
+        ("--backbone {backbone} --lora-rank 2 --train-layers top", "remove it, or --train-layers"),
+        ("--init-model {adapted} --lora-rank 3", "has adapters of rank 2, and --lora-rank is 3"),
+        ("--init-model {plain} --lora-rank 2", "has no adapters, and --lora-rank is 2"),
+    ],
+)
+def test_where_adapters_have_nothing_to_stand_beside(flags, sentence, adapted, backbone, trained, tmp_path):
+    values = {"backbone": backbone, "adapted": adapted("bi"), "plain": trained("bi")}
+    with pytest.raises(InputError, match=sentence):
+        train("bi", tmp_path / "M", *SHORT, *flags.format(**values).split())
