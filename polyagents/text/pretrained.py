@@ -46,8 +46,9 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         ) from error
     finally:
         transformers_logging.set_verbosity(level)
-    start = loaded.cls_token or loaded.bos_token
-    end = loaded.sep_token or loaded.eos_token
+    before, after = surroundings(tokenizer)
+    start = before or loaded.cls_token or loaded.bos_token
+    end = after or loaded.sep_token or loaded.eos_token
     taken = (start, end, loaded.unk_token)  # GPT-2 is often given its end of text as padding, which masks it
     special = SpecialTokens(
         pad="[PAD]" if loaded.pad_token in (None, *taken) else loaded.pad_token,
@@ -65,3 +66,14 @@ def native_newline(tokenizer: Tokenizer) -> str | None:
     encoded = tokenizer.encode("\n", add_special_tokens=False)
     lossless = len(encoded.ids) == 1 and tokenizer.decode(encoded.ids, skip_special_tokens=False) == "\n"
     return encoded.tokens[0] if lossless else None
+
+
+def surroundings(tokenizer: Tokenizer) -> tuple[str | None, str | None]:
+    """The tokens that the tokenizer itself puts before and after a text; None where it puts none.
+
+    Qwen3-Embedding reads its vector off the <|endoftext|> that its tokenizer appends, though its eos_token is another.
+    """
+    tokenizer.no_padding()  # MiniLM's tokenizer.json has every text padded to 128 tokens
+    encoded = tokenizer.encode("a")
+    tokens, special = encoded.tokens, encoded.special_tokens_mask
+    return (tokens[0] if special[0] else None), (tokens[-1] if special[-1] else None)

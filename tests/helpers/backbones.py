@@ -4,6 +4,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import (
+    AutoConfig,
+    AutoModel,
     BertConfig,
     BertModel,
     DistilBertConfig,
@@ -27,6 +29,9 @@ SENTENCES = [
     "she plays the piano every evening",
 ]
 FAMILIES = ("bert", "distilbert", "roberta", "modernbert", "gpt2", "minilm")
+# Later ones, with rotary positions: decoders, of which Gemma's sees both sides in its embedder, and two encoders.
+DECODERS = ("llama", "mistral", "qwen3", "gemma3_text")
+LATER = (*DECODERS, "embedding_gemma", "eurobert", "nomic_bert")
 
 
 def word_piece() -> PreTrainedTokenizerFast:
@@ -59,6 +64,7 @@ def byte_level(special: dict[str, str]) -> PreTrainedTokenizerFast:
 
 ROBERTA = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"}
 MODERNBERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+DECODER = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}  # Qwen3's, which has no beginning
 GPT2 = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}  # no pad token, as in the real one
 
 
@@ -88,6 +94,13 @@ def save(family: str, folder: Path) -> str:
             "eos_token_id": tokenizer.sep_token_id,
         }
         model = ModernBertModel(ModernBertConfig(vocab_size=len(tokenizer), **ids, **small))
+    elif family in LATER:
+        tokenizer = byte_level(DECODER)
+        own = {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 8} if family != "nomic_bert" else {}
+        own |= {"use_bidirectional_attention": True} if family == "embedding_gemma" else {}
+        ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+        kind = "gemma3_text" if family == "embedding_gemma" else family
+        model = AutoModel.from_config(AutoConfig.for_model(kind, vocab_size=len(tokenizer), **ids, **small, **own))
     else:
         tokenizer = byte_level(GPT2)
         ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}

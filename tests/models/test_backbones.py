@@ -5,7 +5,8 @@ import os
 
 import pytest
 import torch
-from backbones import FAMILIES, save
+from backbones import DECODERS, FAMILIES, LATER, byte_level, save
+from tokenizers import processors
 
 from polyagents.models.backbone import config_of, config_values, load_backbone
 from polyagents.models.bi import BiEncoder
@@ -60,6 +61,31 @@ def test_only_gpt2_is_causal_and_only_bert_knows_segments(parts):
     family, _, encoder = parts
     assert encoder.causal == (family == "gpt2")
     assert encoder.has_segments == (family in ("bert", "minilm"))
+
+
+@pytest.mark.parametrize("family", LATER)
+def test_later_families(family, tmp_path):
+    """Rotary positions, shared key heads and windows: padding, decoders' order, and several candidates in one row."""
+    folder = save(family, tmp_path)
+    dictionary = load_tokenizer(folder)
+    options = EncoderOptions(folder, "all", "fp32", 0.0)
+    encoder = Encoder(load_backbone(options, vocabulary_of(dictionary), False), options).eval()
+    assert encoder.causal == (family in DECODERS) and encoder.keeps_apart
+    ids = context_ids(dictionary)
+    together = encoder(pad(ids, dictionary.pad_id))
+    for text, states in zip(ids, together, strict=True):
+        torch.testing.assert_close(
+            states[: len(text)], encoder(pad([text], dictionary.pad_id))[0], atol=1e-5, rtol=1e-5
+        )
+
+
+def test_what_a_tokenizer_puts_around_texts_is_around_ours(tmp_path):
+    tokenizer = byte_level({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"})  # as Qwen3-Embedding's
+    last = [("<|endoftext|>", tokenizer.pad_token_id)]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing("$A <|endoftext|>", special_tokens=last)
+    tokenizer.save_pretrained(tmp_path)
+    special = load_tokenizer(str(tmp_path)).special
+    assert (special.start, special.end, special.pad) == ("<|endoftext|>", "<|endoftext|>", "[PAD]")
 
 
 def test_special_tokens_are_distinct_from_text(parts):
