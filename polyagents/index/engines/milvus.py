@@ -32,9 +32,11 @@ LONGEST_TEXT = 65_535  # bytes, of Milvus's VARCHAR
 SECONDS = 30.0  # that a call may take; an index may take a day
 INDEX_SECONDS = 86_400.0
 # A server that is back is found within a second; gRPC's own waits grow to two minutes.
-RECONNECT = {
+CHANNEL = {
     f"grpc.{bound}_reconnect_backoff_ms": wait for bound, wait in (("initial", 100), ("min", 100), ("max", 1_000))
-}
+} | {"grpc.keepalive_time_ms": 330_000}
+# pymilvus asks every ten seconds whether the server is there, and a gRPC server takes more than a question in five
+# minutes of silence for an attack: it closes the connection while it makes the graph of a million candidates.
 MODEL, INDEX = "polyagents.model", "polyagents.index"  # keys of a collection's properties
 
 
@@ -59,7 +61,7 @@ class Milvus:
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self.name, self.where, self.token = name, uri, token
         with self.sentences("cannot be opened"):
-            self.client = MilvusClient(uri, token=token, timeout=SECONDS, grpc_options=RECONNECT)
+            self.client = MilvusClient(uri, token=token, timeout=SECONDS, grpc_options=CHANNEL)
 
     def __reduce__(self) -> tuple[type["Milvus"], tuple[str, str, str]]:
         return Milvus, (self.where, self.token, self.name)
@@ -271,6 +273,8 @@ class MilvusCollection:
 
     def build_index(self, index_type: str) -> None:
         """Build what is searched; where it is there already, it is left as it is."""
+        from pymilvus import MilvusException
+
         with self.engine.sentences("did not build an index"):
             described = self.client.describe_collection(self.table, timeout=SECONDS)
             if described["properties"].get(INDEX) == index_type:
@@ -279,10 +283,19 @@ class MilvusCollection:
             self.client.release_collection(self.table, timeout=SECONDS)
             self.client.drop_index(self.table, "vector", timeout=SECONDS)
             kind = "HNSW" if index_type == "hnsw" else "FLAT"
-            self.client.create_index(self.table, self.engine._index(kind), timeout=INDEX_SECONDS)
+            try:
+                self.client.create_index(self.table, self.engine._index(kind), timeout=INDEX_SECONDS)
+            except MilvusException:  # the client repeats what it had no answer to, and then the index is there
+                if self._index_type() != kind:
+                    raise
             self.client.load_collection(self.table, timeout=INDEX_SECONDS)
             properties = {**described["properties"], INDEX: index_type}
             self.client.alter_collection_properties(self.table, properties, timeout=SECONDS)
+
+    def _index_type(self) -> str | None:
+        """Which kind of index there is: FLAT, HNSW, or None."""
+        described = self.client.describe_index(self.table, "vector", timeout=SECONDS)
+        return described and str(described["index_type"])
 
     def _get(self, ids: np.ndarray, field: str, size: int) -> list[dict[str, Any]]:
         """A field of some candidates, of about so many bytes each; those that are there, in no order."""

@@ -8,6 +8,7 @@ import socket
 import engines
 import numpy as np
 import postgres
+import pymilvus
 import pytest
 import torch
 from queries import drawn_query, poly_query
@@ -105,6 +106,31 @@ def test_a_search_finds_what_our_own_exact_search_finds(engine, index_type):
     expected, exact = exact_texts(every, query(), 10)
     assert texts == expected and all(complete)
     np.testing.assert_allclose(scores, exact, rtol=1e-5)
+
+
+def test_an_index_whose_answer_was_lost_on_the_way_is_there(engine, monkeypatch):
+    """Milvus's client repeats what it had no answer to."""
+    if not isinstance(engine, milvus.Milvus):
+        pytest.skip("PostgreSQL's client repeats nothing")
+    collection = engine.create(MODEL, WIDTH)
+    texts = ["1", "2"]
+    collection.upsert(candidate_ids(texts), texts, encode(texts))
+    create = collection.client.create_index
+
+    def twice(*arguments, **options):
+        create(*arguments, **options)
+        create(*arguments, **options)
+
+    monkeypatch.setattr(collection.client, "create_index", twice)
+    collection.build_index("hnsw")
+    assert collection._index_type() == "HNSW" and engine.versions()[0].index_type == "hnsw"
+    monkeypatch.setattr(collection.client, "create_index", refused)
+    with pytest.raises(EngineError, match="there is no room"):
+        collection.build_index("exact")
+
+
+def refused(*arguments, **options):
+    raise pymilvus.MilvusException(message="there is no room")
 
 
 def test_the_stop_rule_says_when_longer_lists_could_change_the_answer(built, monkeypatch):
