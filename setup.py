@@ -1,6 +1,11 @@
 """Package metadata. Tool settings (ruff, mypy, import-linter, pytest) live in pyproject.toml."""
 
+import re
+from pathlib import Path
+
 from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
 
 # Lower bounds are the newest versions of November 2026 that still run on Python 3.10, so that every Python from 3.10 on
 # finds a match. There are two upper bounds and one exact version, and each says why.
@@ -131,6 +136,13 @@ EXTRAS = {
 INSIDE = ("benchmarks", "tasks", "zoo")
 
 
+def version() -> str:
+    """What `polyagents/__init__.py` says; read, not imported, since nothing that it imports need be there yet."""
+    found = re.search(r'^__version__ = "(.+?)"', (ROOT / "polyagents" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    assert found is not None, "polyagents/__init__.py has no __version__"
+    return found[1]
+
+
 def packages() -> list[str]:
     """Every package in the tree, by the name that it is imported by."""
     found = find_packages(include=["polyagents", "polyagents.*"])
@@ -141,9 +153,20 @@ def packages() -> list[str]:
 
 setup(
     name="polyagents",
-    version="0.1.0",
+    version=version(),
     description="Bi-, Cross- and Poly-encoder rankers for ParlAI on today's PyTorch and Hugging Face libraries",
+    long_description=(ROOT / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
     license="MIT",
+    classifiers=[  # the Pythons that CONTRIBUTING.md says were tried
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10",
     package_dir={"polyagents": "polyagents"} | {f"polyagents.{folder}": folder for folder in INSIDE},
     packages=packages(),
