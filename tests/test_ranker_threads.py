@@ -5,7 +5,9 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import engines
 import numpy as np
+import postgres
 import pytest
 
 from polyagents import Ranker
@@ -71,6 +73,24 @@ def test_threads_search_as_one(trained, tmp_path, restless, index_type):
         assert complete == expected_complete
         assert [match.score for match in matches[0]] == pytest.approx([m.score for m in expected[0]], abs=1e-4)
         assert [match.index for match in matches[0]][:1] == [match.index for match in expected[0]][:1]
+
+
+@pytest.mark.parametrize("kind", ["milvus-lite", "pgvector"])
+def test_threads_search_an_engine_as_one(trained, tmp_path, kind):
+    if kind == "pgvector" and (why := postgres.missing()):
+        pytest.skip(why)
+    ranker = Ranker.load(trained("poly"))
+    with engines.running(kind, tmp_path) as address:
+        index = ranker.index_in_engine([*REPLIES, "hello"], address.format(name="replies"), "exact")
+
+        def best(n):
+            return ranker.rank(CONTEXTS[n % len(CONTEXTS)], index, top_k=(1, 5)[n % 2])
+
+        alone = [best(n) for n in range(24)]
+        for matches, expected in zip(at_once(best, 24), alone, strict=True):
+            assert [match.score for match in matches] == pytest.approx([m.score for m in expected], abs=1e-4)
+            assert {match.text for match in matches} <= {*REPLIES, "hello"}
+        index.engine.close()
 
 
 def test_an_event_loop_ranks_in_threads(ranker):
