@@ -58,7 +58,7 @@ SERVE = [
 # `polyagents human_eval`. Its steps that let models talk (self_chat, chat) need the extra above for ParlAI, too.
 HUMAN_EVAL = [
     *SERVE,
-    "sqlalchemy>=2.0.40",  # what people answer: SQLite, or PostgreSQL with the extra below
+    "sqlalchemy>=2.0.58",  # what people answer: SQLite, or PostgreSQL with the extra below
     "scipy>=1.15",  # binomial test, Wilson's interval, which models were compared at all
     "choix>=0.4.1",  # the ranking: the Bradley-Terry model
     "matplotlib>=3.10",  # the picture of a report
