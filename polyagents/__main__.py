@@ -5,6 +5,7 @@ A name is enough to start a command; the command imports what it needs.
 
 import importlib
 import os
+import platform
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,7 +67,7 @@ def start(arguments: Sequence[str]) -> None:
     if name in ("help", "h", "-h", "--help", "helpall", "--helpall"):
         print(listing(with_hidden=name.endswith("helpall")))
     elif name == "--version":
-        print(f"polyagents {__version__}")
+        print(versions())
     elif name in OWN_COMMANDS:
         parlai_command.check_model_file(arguments)
         run_own(name, arguments[1:])
@@ -78,6 +79,19 @@ def start(arguments: Sequence[str]) -> None:
         parlai_command.run(arguments)
     else:
         raise InputError(no_such_command(name))
+
+
+def versions() -> str:
+    """Our version and what it runs on, as whoever reads a fault report wants to know; none of it is imported."""
+    from importlib import metadata  # no other command needs it
+
+    found = []
+    for name in ("ParlAI", "torch", "transformers"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return f"polyagents {__version__} ({', '.join(found)}, Python {platform.python_version()})"
 
 
 def run_own(name: str, arguments: Sequence[str]) -> Any:

@@ -6,6 +6,13 @@ class InputError(ValueError):
 
     Python callers get a traceback as with any ValueError; the commands print the sentence and exit with code 2
     (`polyagents.faults`).
+
+    >>> try:
+    ...     Ranker.load("runs/none")
+    ... except InputError as error:
+    ...     print(error)
+    There is no trained model at runs/none: both runs/none and runs/none.opt are needed. Give the path that was
+    --model-file of train_model.
     """
 
 

@@ -10,10 +10,12 @@ from typing import Any, overload
 
 import numpy as np
 import torch
+from torch import Tensor
+from tqdm import tqdm
 
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
-from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker
+from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.engines.candidates import BestCandidates, EngineCandidates
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.exact import search
@@ -23,6 +25,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, Texts
 from polyagents.index.top_k import top_k as best
 from polyagents.models.query import Query, stack_queries
+from polyagents.models.reduction import ContextVectors, stacked
 from polyagents.options import fields_of
 from polyagents.ranking.candidate_set import columns_of, shared_set
 from polyagents.ranking.loading import architecture_of, load_model
@@ -40,12 +43,19 @@ Candidates = Sequence[str] | Encoded
 # Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
 # put one encoder's weights in the place of the other's.
 ONLY_IN_TRAINING = {"backbone", "vocabulary", "train_layers", "codes_init", "share_encoders", "lora_rank"}
+ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 
 
 @dataclass(frozen=True)
 class Match:
     """One ranked candidate.
+
+    >>> match = ranker.rank("do you have a dog ?", ["hello", "yes , i have two dogs"])[0]
+    >>> match.text
+    'yes , i have two dogs'
+    >>> match.index
+    1
 
     Attributes:
         index: its place in the list or index that was ranked; its id, where an engine was.
@@ -61,12 +71,27 @@ class Match:
 class Ranker:
     """A trained bi-, poly-, uni- or cross-encoder.
 
-    >>> ranker = Ranker.load("M")
-    >>> ranker.rank("where is canada", ["i am here", "canada is in north america"], top_k=1)
-    [Match(index=1, text='canada is in north america', score=...)]
+    >>> ranker = Ranker.load("runs/poly")
+    >>> ranker.rank("do you have a dog ?", ["hello", "yes , i have two dogs"], top_k=1)
+    [Match(index=1, text='yes , i have two dogs', score=...)]
 
     A context is one string; its turns (persona lines first) are divided by line ends, as in ParlAI. The class is long
     because it is the whole public interface: a few lines of code for each call, and what a user must know of it.
+
+    **Threads.** Several may score, rank, search and encode with one ranker at once; what they get is what one thread
+    gets, to the rounding of fp32. That is no faster than one after the other where the model has all cores anyway.
+    What changes the ranker or an index (`to`, `half`, `bfloat16`, `approximate`, new weights) is for a moment
+    when nobody ranks.
+
+    **asyncio.** A call computes for milliseconds to seconds; `asyncio.to_thread` keeps the event loop free:
+
+    >>> import asyncio
+    >>> async def reply(context):
+    ...     return await asyncio.to_thread(ranker.rank, context, ["hello", "yes , i have two dogs"], top_k=1)
+    >>> asyncio.run(reply("do you have a dog ?"))
+    [Match(index=1, text='yes , i have two dogs', score=...)]
+
+    In the examples below, `ranker` is the one above, and `cross` is `Ranker.load("runs/cross")`.
 
     Attributes:
         model: the model, with its tokenizer and its options.
@@ -75,6 +100,14 @@ class Ranker:
     def __init__(self, model: RankingModel):
         self.model = model
         model.module.eval()
+
+    def __repr__(self) -> str:
+        """What the model is, how it computes, and where."""
+        encoder = self.model.settings.encoder
+        weights = sum(weight.numel() for weight in self.model.module.parameters())
+        return (
+            f"Ranker({self.model.label}, {encoder.backbone}, {weights:,} weights, {encoder.precision}, {self.device})"
+        )
 
     @classmethod
     def load(
@@ -86,6 +119,9 @@ class Ranker:
         **overrides: Any,
     ) -> "Ranker":
         """Load a model file that `parlai train_model` wrote, with our agents or with ParlAI's own.
+
+        >>> Ranker.load("runs/poly", text_truncate=128)
+        Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
 
         Args:
             model_file: its path; `model_file.opt` and `model_file.dict` lie beside it. Or its name in the zoo, such as
@@ -107,26 +143,167 @@ class Ranker:
             )
         return cls(load_model(file, device(no_cuda, gpu), overrides))
 
-    # ---- scores ----------------------------------------------------------------------------------------------------
+    # ---- where and how it computes ---------------------------------------------------------------------------------
 
-    def score(self, contexts: str | Sequence[str], candidates: Sequence[str]) -> np.ndarray:
-        """Scores of every context with every candidate.
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and the model computes.
+
+        >>> ranker.device
+        device(type='cpu')
+        """
+        return self.model.device
+
+    def to(self, target: str | torch.device | torch.dtype) -> "Ranker":
+        """Move the model to a device, or compute in another precision from now on.
+
+        Indexes and prepared candidates need no moving: a search brings them to the model. They stay valid in every
+        precision, too. It is that of the encoder's arithmetic, as in `Ranker.load(..., precision="bf16")`: the weights,
+        and with them the size in memory, stay as they are, and scores are summed in fp32, since scores in 16 bits
+        collapse into ties.
+
+        >>> ranker.to("cpu").rank("hi", ["hello"])
+        [Match(index=0, text='hello', score=...)]
+        >>> ranker.to(torch.bfloat16)
+        Ranker(poly-encoder, scratch:tiny, ... weights, bf16, cpu)
+        >>> ranker.to(torch.float32)
+        Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
 
         Args:
-            contexts: B contexts, or one.
-            candidates: C texts.
+            target: a device, such as "cpu", "cuda" or "cuda:1"; or torch.float32, torch.bfloat16 or torch.float16.
+
+        Returns:
+            This ranker.
+
+        Raises:
+            InputError: there is no such device, no room on it, or no such precision; all stays as it was.
+        """
+        if isinstance(target, torch.dtype):
+            if target not in ARITHMETIC:
+                raise InputError(f"There is no computing in {target}; there are {', '.join(map(str, ARITHMETIC))}.")
+            self.model.compute_in(ARITHMETIC[target])
+            return self
+        try:
+            place = torch.device(target)
+        except RuntimeError as error:
+            raise InputError(f"{target!r} is no device; give cpu, cuda, or cuda:1 for the second GPU.") from error
+        self.model.to(place)
+        return self
+
+    def half(self) -> "Ranker":
+        """Compute in fp16 from now on: `to(torch.float16)`, which says what that changes.
+
+        >>> ranker.half()
+        Ranker(poly-encoder, scratch:tiny, ... weights, fp16, cpu)
+        """
+        return self.to(torch.float16)
+
+    def bfloat16(self) -> "Ranker":
+        """Compute in bf16 from now on: `to(torch.bfloat16)`.
+
+        >>> ranker.bfloat16()
+        Ranker(poly-encoder, scratch:tiny, ... weights, bf16, cpu)
+        """
+        return self.to(torch.bfloat16)
+
+    # ---- vectors ---------------------------------------------------------------------------------------------------
+
+    def encode_contexts(self, contexts: str | Sequence[str], show_progress: bool = False) -> ContextVectors:
+        """The vectors that contexts are searched with: one each for a bi-encoder, m for a poly-encoder.
+
+        >>> vectors, mask = ranker.encode_contexts(["hi", "do you have a dog ?"])
+        >>> vectors.shape  # B contexts, M context vectors, width D
+        torch.Size([2, 4, 128])
+        >>> mask.all()
+        tensor(True)
+
+        Args:
+            contexts: B contexts; one string is one context.
+            show_progress: show a bar.
+
+        Returns:
+            `vectors` [B, M, D] fp32 and `mask` [B, M], False where a text was too short for so many; on the CPU.
+
+        Raises:
+            InputError: the model is a uni- or cross-encoder, which has no such vectors.
+        """
+        texts = listed(contexts)
+        if not texts:
+            return self.encode_contexts("").rows(slice(0, 0))
+        parts = []
+        with tqdm(total=len(texts), unit=" contexts", desc="Encoding contexts", disable=not show_progress) as bar:
+            for block in in_blocks(texts):
+                parts.append(self.query(block).context.to(torch.device("cpu")))
+                bar.update(len(block))
+        return stacked(parts)
+
+    def encode_candidates(self, candidates: str | Sequence[str], show_progress: bool = False) -> Tensor:
+        """The vectors of candidates: what `index` stores, before it is rounded.
+
+        >>> candidates = ranker.encode_candidates(["hello", "yes , i have two dogs"])
+        >>> candidates.shape  # C candidates, width D
+        torch.Size([2, 128])
+        >>> ranker.score("do you have a dog ?", candidates).shape
+        (2,)
+
+        Args:
+            candidates: C texts; one string is one text.
+            show_progress: show a bar.
+
+        Returns:
+            [C, D] fp32 on the CPU.
+
+        Raises:
+            InputError: the model is a uni- or cross-encoder, which has no such vectors.
+        """
+        texts, model = listed(candidates), self._two_towers()
+        return encoded(texts, model.encode_texts, show_progress) if texts else model.encode_texts([""])[:0]
+
+    # ---- scores ----------------------------------------------------------------------------------------------------
+
+    def score(self, contexts: str | Sequence[str] | ContextVectors, candidates: Sequence[str] | Tensor) -> np.ndarray:
+        """Scores of every context with every candidate.
+
+        >>> ranker.score(["hi", "how are you"], ["fine", "hello", "bye"]).shape
+        (2, 3)
+        >>> ranker.score("hi", ["fine", "hello", "bye"]).shape
+        (3,)
+
+        Args:
+            contexts: B contexts, or one; or what `encode_contexts` returned.
+            candidates: C texts, or what `encode_candidates` returned.
 
         Returns:
             fp32 [B, C], or [C] for one context.
+
+        Raises:
+            InputError: the vectors are not this model's.
         """
-        single = isinstance(contexts, str)
-        texts = [contexts] if isinstance(contexts, str) else list(contexts)
-        candidates = list(candidates)
+        if isinstance(contexts, str):
+            return np.asarray(self.score([contexts], candidates)[0])
+        if isinstance(contexts, ContextVectors) or isinstance(candidates, Tensor):
+            return self._score_vectors(contexts, candidates)
+        texts, candidates = list(contexts), list(candidates)
         if not texts or not candidates:
-            empty = np.zeros((len(texts), len(candidates)), np.float32)
-            return empty[0] if single else empty
-        scores = np.concatenate(list(self._score_blocks(texts, candidates)))
-        return scores[0] if single else scores
+            return np.zeros((len(texts), len(candidates)), np.float32)
+        return np.concatenate(list(self._score_blocks(texts, candidates)))
+
+    def _score_vectors(
+        self, contexts: Sequence[str] | ContextVectors, candidates: Sequence[str] | Tensor
+    ) -> np.ndarray:
+        """Scores [B, C], where one of the two was encoded before."""
+        if not isinstance(contexts, ContextVectors):
+            contexts = self.encode_contexts(contexts)
+        if not isinstance(candidates, Tensor):
+            candidates = self.encode_candidates(candidates)
+        if candidates.ndim != 2 or candidates.size(1) != contexts.vectors.size(2):
+            raise InputError(
+                f"Candidates of shape {list(candidates.shape)} have no score with context vectors of shape "
+                f"{list(contexts.vectors.shape)}; both must be [..., D] of one model, as encode_candidates and "
+                f"encode_contexts return them."
+            )
+        query = self._two_towers().module.query(contexts.to(self.device))
+        return query.scores(candidates.to(self.device)).cpu().numpy()
 
     def _score_blocks(self, contexts: Sequence[str], candidates: Sequence[str]) -> Iterator[np.ndarray]:
         """Scores [b, C] of some contexts after the other; the candidates are read and encoded once."""
@@ -148,6 +325,12 @@ class Ranker:
         self, contexts: str | Sequence[str], candidates: Candidates, top_k: int = 10
     ) -> list[Match] | list[list[Match]]:
         """The best candidates, highest score first; among equals the lower index.
+
+        >>> replies = ["hello", "yes , i have two dogs"]
+        >>> [match.text for match in ranker.rank("do you have a dog ?", replies)]
+        ['yes , i have two dogs', 'hello']
+        >>> [len(matches) for matches in ranker.rank(["hi", "how are you"], replies, top_k=1)]
+        [1, 1]
 
         Args:
             contexts: one context, or several.
@@ -177,6 +360,11 @@ class Ranker:
     def search(self, contexts: Sequence[str], index: Encoded, top_k: int = 10) -> tuple[list[list[Match]], list[bool]]:
         """`rank` over encoded candidates, and how sure the answers are.
 
+        >>> index = ranker.index("replies.txt", "replies.index")
+        >>> matches, complete = ranker.search(["hi", "how are you"], index, top_k=3)
+        >>> [len(row) for row in matches], complete
+        ([3, 3], [True, True])
+
         Returns:
             The matches of each context, and whether they are complete: always so for exact search; for an approximate
             one, whether its stop rule held (index/approximate.py).
@@ -205,12 +393,20 @@ class Ranker:
         return matches, complete
 
     def query(self, contexts: Sequence[str]) -> Query:
-        """B contexts, encoded, as a search takes them."""
+        """B contexts, encoded, as a search takes them.
+
+        >>> len(ranker.query(["hi", "how are you"]))
+        2
+        """
         model = self._two_towers()
         return model.query([model.context_ids(text) for text in contexts])
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
         """Matches of another ranker, in the order of this one: a uni- or cross-encoder after a fast one's shortlist.
+
+        >>> shortlist = ranker.rank("hi", ranker.open_index("replies.index"), top_k=3)
+        >>> len(cross.rerank("hi", shortlist, top_k=2))
+        2
 
         Args:
             context: what they were ranked for.
@@ -223,7 +419,12 @@ class Ranker:
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
     def prepare(self, candidates: Sequence[str]) -> InMemoryCandidates | list[str]:
-        """Candidates to rank for many contexts: encoded once, in memory; as they are for a uni- or cross-encoder."""
+        """Candidates to rank for many contexts: encoded once, in memory; as they are for a uni- or cross-encoder.
+
+        >>> prepared = ranker.prepare(["hello", "yes , i have two dogs"])
+        >>> ranker.rank("do you have a dog ?", prepared, top_k=1)
+        [Match(index=1, text='yes , i have two dogs', score=...)]
+        """
         if not candidates:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if not isinstance(self.model, TwoTowerModel):
@@ -243,6 +444,12 @@ class Ranker:
         The index in `index_dir` is reused if this model made it from the same file, else built and written there; a
         build that was stopped is resumed.
 
+        >>> index = ranker.index("replies.txt", "replies.index")
+        >>> len(index)
+        6
+        >>> ranker.rank("hi", index, top_k=1)
+        [Match(index=..., text=..., score=...)]
+
         Args:
             candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
             index_dir: a folder, made where it is missing.
@@ -258,6 +465,9 @@ class Ranker:
 
     def open_index(self, index_dir: str | os.PathLike[str], exact: bool = False) -> CandidateStore:
         """An index that `index` wrote, without its text file.
+
+        >>> ranker.open_index("replies.index")
+        CandidateStore('replies.index', 6 candidates of width 128, bf16)
 
         Args:
             index_dir: its folder.
@@ -276,7 +486,12 @@ class Ranker:
     def append(
         self, index: CandidateStore | EngineCandidates, candidates: Sequence[str] | FileTexts
     ) -> CandidateStore | EngineCandidates:
-        """The index with more candidates, at its end or in its engine; those that it has already are left out."""
+        """The index with more candidates, at its end or in its engine; those that it has already are left out.
+
+        >>> index = ranker.append(ranker.open_index("replies.index"), ["see you", "bye"])
+        >>> len(index), index[6]
+        (7, 'see you')
+        """
         texts = distinct(candidates)
         if isinstance(index, EngineCandidates):
             index.add(texts, self._two_towers().encode_texts)
@@ -287,6 +502,11 @@ class Ranker:
 
     def open_engine(self, url: str) -> EngineCandidates:
         """The candidates that a name in a vector database stands for.
+
+        >>> made = ranker.index_in_engine(["hello", "i ski"], "milvus:candidates.db/replies")
+        >>> replies = ranker.open_engine("milvus:candidates.db/replies")
+        >>> ranker.rank("hi", replies, top_k=1)
+        [Match(index=..., text=..., score=...)]
 
         Args:
             url: such as "milvus://host:19530/replies" or "postgresql://host/database/replies"; docs/scale.md has all.
@@ -309,6 +529,9 @@ class Ranker:
 
         A build that was stopped is resumed, and another model's candidates of the same name are searched until its end.
 
+        >>> len(ranker.index_in_engine(["hello", "i ski"], "milvus:candidates.db/greetings"))
+        2
+
         Args:
             candidates: texts.
             url: as for `open_engine`.
@@ -327,6 +550,10 @@ class Ranker:
 
     def approximate(self, index: CandidateStore, index_type: str, contexts: Sequence[str] | None = None) -> Description:
         """Build a FAISS index over a candidate index, which `rank` uses from then on; what it finds is told.
+
+        >>> description = ranker.approximate(ranker.open_index("replies.index"), "hnsw")
+        >>> description.index_type, description.recall_at_10
+        ('hnsw', 1.0)
 
         Args:
             index: all of its candidates are indexed; it stays as it is, for exact search.
@@ -361,6 +588,11 @@ def device(no_cuda: bool, gpu: int) -> torch.device:
 def distinct(candidates: Sequence[str] | FileTexts) -> Texts:
     """Candidates, each once: those of a file are already."""
     return candidates if isinstance(candidates, FileTexts) else ListedTexts(candidates)
+
+
+def listed(texts: str | Sequence[str]) -> list[str]:
+    """Texts as a list, which one string is the only one of."""
+    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -159,7 +159,7 @@ def test_what_the_image_is_built_from_is_not_left_out():
     assert ignored[1] == "*" and all((ROOT / name).exists() for name in kept)
     setup = (ROOT / "setup.py").read_text()
     inside = re.search(r"^INSIDE = \((.*)\)$", setup, re.M).group(1)
-    assert {"setup.py", "pyproject.toml", "constraints.txt", "polyagents"} <= set(kept)
+    assert {"setup.py", "README.md", "pyproject.toml", "constraints.txt", "polyagents"} <= set(kept)
     assert {name.strip('" ') for name in inside.split(",")} <= set(kept)
 
 

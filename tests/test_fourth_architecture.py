@@ -202,3 +202,12 @@ def test_an_index_is_stale_once_a_candidates_own_weight_has_changed(monkeypatch)
     with torch.no_grad():
         projected.module.projection.weight += 1
     assert projected.fingerprint() != before
+
+
+def test_an_architecture_meets_the_protocol_whose_names_it_has(trained):
+    meets, two_towers, joint = architecture.meets, architecture.TwoTowerArchitecture, architecture.JointArchitecture
+    bi, cross = (Ranker.load(trained(kind)).model.module for kind in ("bi", "cross"))
+    assert meets(bi, two_towers) and not meets(bi, joint)
+    assert meets(cross, joint) and not meets(cross, two_towers)
+    del bi.candidate_encoder
+    assert not meets(bi, two_towers)

@@ -1,14 +1,30 @@
 """What is installed: every package of the tree, and for each extra what a missing module is said to come with."""
 
 import re
+import shutil
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 
+from polyagents import __version__
 from polyagents.faults import EXTRAS
 
+ROOT = Path(__file__).resolve().parent.parent
 BROUGHT_BY_FASTAPI = {"starlette", "pydantic"}
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+# Every source given on standard input, with a syntax that other Pythons only warn of as an error.
+COMPILE = """
+import sys, warnings
+warnings.simplefilter("error")
+for path in sys.stdin.read().splitlines():
+    with open(path, encoding="utf-8") as file:
+        compile(file.read(), path, "exec")
+"""
 
 
 def normal(name):
@@ -40,11 +56,43 @@ def test_dev_is_all_extras():
     assert set().union(*map(required, EXTRAS)) <= required("dev")
 
 
-def test_every_folder_with_python_is_a_package(request):
+def sources():
+    """Every Python file that is installed."""
+    return [path for top in ("polyagents", "tasks", "zoo", "benchmarks") for path in (ROOT / top).rglob("*.py")]
+
+
+def test_every_folder_with_python_is_a_package():
     """`pip install .` would leave out a folder without `__init__.py`."""
-    root = Path(request.config.rootpath)
-    folders = {
-        path.parent for top in ("polyagents", "tasks", "zoo", "benchmarks") for path in (root / top).rglob("*.py")
-    }
+    folders = {path.parent for path in sources()}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
-    assert (root / "polyagents" / "py.typed").exists()
+    assert (ROOT / "polyagents" / "py.typed").exists()
+
+
+def told_by_setup(*asked):
+    """What setup.py says of itself."""
+    command = [sys.executable, "setup.py", *asked]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_the_version_is_the_packages_own():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
+    assert told_by_setup("--version") == [__version__] == [cited]
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_oldest_python_is_the_tools_oldest():
+    tools = (ROOT / "pyproject.toml").read_text()
+    oldest = re.search(r'^python_version = "(.+)"$', tools, re.MULTILINE).group(1)  # mypy's
+    assert f'target-version = "py{oldest.replace(".", "")}"' in tools  # ruff's
+    assert f'python_requires=">={oldest}"' in (ROOT / "setup.py").read_text()
+    assert f"Programming Language :: Python :: {oldest}" in " ".join(told_by_setup("--classifiers"))
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_every_source_is_in_the_grammar_of(version):
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode:
+        pytest.skip(f"there is no Python {version} here")
+    listed = "\n".join(map(str, sources()))
+    done = subprocess.run([python, "-c", COMPILE], input=listed, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

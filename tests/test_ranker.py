@@ -237,3 +237,98 @@ def test_short_names_and_missing_model_files():
     check_model_file(["train_model", "-m", "poly", "-mf", "nowhere/M"])
     check_model_file(["train_model", "-o", "my.opt", "-mf", "nowhere/M"])
     assert with_full_names(["tm", "--model=bi"]) == ["tm", "--model", "polyagents:BiEncoder"]
+
+
+# ---- vectors, device, precision --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly"])
+def test_vectors_score_as_their_texts(kind, trained):
+    ranker = Ranker.load(trained(kind))
+    contexts, candidates = ranker.encode_contexts(CONTEXTS), ranker.encode_candidates(REPLIES)
+    assert contexts.vectors.shape == (3, 1 if kind == "bi" else 4, 128)
+    assert candidates.shape == (4, 128) and candidates.dtype == contexts.vectors.dtype == torch.float32
+    assert not candidates.requires_grad and not contexts.vectors.requires_grad
+    scores = ranker.score(CONTEXTS, REPLIES)
+    for asked, ranked in ((contexts, candidates), (contexts, REPLIES), (CONTEXTS, candidates)):
+        np.testing.assert_allclose(ranker.score(asked, ranked), scores, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(ranker.score(CONTEXTS[0], candidates), scores[0], atol=1e-4, rtol=1e-4)
+
+
+def test_vectors_are_those_of_an_index(poly, tmp_path):
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES[:3]))
+    index = poly.index(tmp_path / "replies.txt", tmp_path / "replies.index", stored_as="fp32")
+    torch.testing.assert_close(index.rows(range(3)), poly.encode_candidates(REPLIES[:3]), atol=1e-5, rtol=1e-5)
+
+
+def test_many_texts_are_encoded_in_blocks_with_a_bar(poly, capsys):
+    contexts = [f"hi {n}" for n in range(70)] + ["a longer one , which has more context vectors"]
+    vectors, mask = poly.encode_contexts(contexts, show_progress=True)
+    assert "Encoding contexts: 100%" in capsys.readouterr().err
+    for place in (0, 69, 70):
+        alone = poly.encode_contexts(contexts[place])
+        torch.testing.assert_close(vectors[place][mask[place]], alone.vectors[0][alone.mask[0]], atol=1e-4, rtol=1e-4)
+    poly.encode_candidates(REPLIES, show_progress=True)
+    assert "Encoding candidates: 100%" in capsys.readouterr().err
+    poly.encode_candidates(REPLIES)
+    assert not capsys.readouterr().err
+
+
+def test_no_text_has_no_vector_and_one_has_one(poly):
+    assert poly.encode_candidates([]).shape == (0, 128) and poly.encode_candidates("hi").shape == (1, 128)
+    none, one = poly.encode_contexts([]), poly.encode_contexts("hi")
+    assert none.vectors.shape[0] == none.mask.shape[0] == 0 and one.vectors.shape == (1, 4, 128)
+    assert poly.score(none, REPLIES).shape == (0, 4) and poly.score(one, poly.encode_candidates([])).shape == (1, 0)
+
+
+def test_vectors_of_another_width_or_kind_of_model_are_refused(poly, trained):
+    with pytest.raises(InputError, match=r"shape \[4, 64\] have no score with context vectors of shape \[1, 4, 128\]"):
+        poly.score("hi", torch.zeros(4, 64))
+    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+        Ranker.load(trained("uni")).encode_candidates(REPLIES)
+    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+        Ranker.load(trained("cross")).encode_contexts(CONTEXTS)
+
+
+def test_another_precision_is_that_of_loading(trained, poly, tmp_path):
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES[:3]))
+    poly.index(tmp_path / "replies.txt", tmp_path / "replies.index")
+    loaded, moved = Ranker.load(trained("poly"), precision="bf16"), Ranker.load(trained("poly"))
+    exact = moved.score(CONTEXTS, REPLIES)  # and its vectors are remembered
+    assert moved.bfloat16() is moved and repr(moved) == repr(loaded) != repr(poly)
+    low = moved.score(CONTEXTS, REPLIES)
+    np.testing.assert_array_equal(low, loaded.score(CONTEXTS, REPLIES))
+    assert (low != exact).any()
+    assert len(moved.rank("hi", moved.open_index(tmp_path / "replies.index"), 3)) == 3  # an index stays valid
+    np.testing.assert_array_equal(moved.to(torch.float32).score(CONTEXTS, REPLIES), exact)
+    assert "fp16" in repr(moved.half())
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("nowhere", "'nowhere' is no device"), (torch.int8, "no computing in torch.int8"), ("mps:9", "cannot be moved")],
+)
+def test_a_device_that_there_is_not_is_named_and_all_stays(trained, target, said):
+    ranker = Ranker.load(trained("bi"))
+    before = ranker.score("hi", REPLIES)
+    with pytest.raises(InputError, match=said):
+        ranker.to(target)
+    assert ranker.device == torch.device("cpu")
+    np.testing.assert_array_equal(ranker.score("hi", REPLIES), before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
+def test_a_model_that_was_moved_ranks_as_before(trained, kind, tmp_path):
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES[:3]))
+    ranker = Ranker.load(trained(kind), no_cuda=True)
+    two_towers = kind in ("bi", "poly")
+    encoded = [ranker.prepare(REPLIES[:3])]
+    encoded += [ranker.index(tmp_path / "replies.txt", tmp_path / "replies.index", "fp32")] if two_towers else []
+    before = ranker.score(CONTEXTS, REPLIES[:3])
+    for device in ("cuda", "cpu"):
+        assert ranker.to(device).device.type == device
+        np.testing.assert_allclose(ranker.score(CONTEXTS, REPLIES[:3]), before, atol=1e-3, rtol=1e-3)
+        for candidates in encoded:
+            best = [matches[0].score for matches in ranker.rank(CONTEXTS, candidates)]
+            np.testing.assert_allclose(best, before.max(1), atol=1e-3, rtol=1e-3)

@@ -130,6 +130,7 @@ def listing(with_hidden: bool) -> str:
             *lines[len(ours) :],
             "",
             "Flags of a command: polyagents COMMAND --help",
+            "Our version, and ParlAI's and torch's: polyagents --version",
             *([] if with_hidden else ["ParlAI's other commands: polyagents helpall"]),
         ]
     )

@@ -230,6 +230,12 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
         bar.update(len(part))
 
 
+def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor:
+    """Texts, one at least -> their vectors [C, D], block by block."""
+    with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=not show_progress) as bar:
+        return torch.cat(list(vectors_in_blocks(texts, encode, bar)))
+
+
 def concatenated(parts: Sequence[StoredVectors]) -> StoredVectors:
     """Several, one after the other."""
     columns = zip(*parts, strict=True)

@@ -45,14 +45,17 @@ class FaissShortlist:
         self.index = index
         self.is_graph = hasattr(index, "hnsw")
         self.length = HNSW_LIST if self.is_graph else IVF_LIST
+        if not self.is_graph:
+            index.nprobe = max(round(index.nlist * IVF_PROBED), 1)
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Vectors [Q, D] -> dot products [Q, count], rounded as they are stored, and indices."""
-        if self.is_graph:
-            self.index.hnsw.efSearch = count
-        else:
-            self.index.nprobe = max(round(self.index.nlist * IVF_PROBED), 1)
-        found: tuple[np.ndarray, np.ndarray] = self.index.search(vectors.float().cpu().numpy(), count)
+        import faiss
+
+        # A parameter of this search, not of the index, which other threads search at the same time.
+        # FAISS's own type stubs lack it.
+        params = faiss.SearchParametersHNSW(efSearch=count) if self.is_graph else None  # type: ignore[attr-defined]
+        found: tuple[np.ndarray, np.ndarray] = self.index.search(vectors.float().cpu().numpy(), count, params=params)
         return found
 
 

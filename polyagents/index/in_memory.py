@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from polyagents.index.builder import BLOCK, Encode, vectors_in_blocks
+from polyagents.index.builder import BLOCK, Encode, encoded
 from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Block, packed
 
@@ -37,9 +36,8 @@ class InMemoryCandidates(InMemoryVectors):
 
     @classmethod
     def encode(cls, texts: Sequence[str], encode: Encode) -> "InMemoryCandidates":
-        """Encode all texts, with a progress bar."""
-        with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=len(texts) < BLOCK) as bar:
-            return cls(texts, torch.cat(list(vectors_in_blocks(texts, encode, bar))))
+        """Encode all texts, with a progress bar where there are many."""
+        return cls(texts, encoded(texts, encode, show_progress=len(texts) >= BLOCK))
 
     def __getitem__(self, index: int) -> str:
         """The text of one candidate."""

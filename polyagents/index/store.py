@@ -34,9 +34,13 @@ class CandidateStore:
 
     It is a long class because reading and changing a store have to agree on one layout.
 
-    >>> store = CandidateStore.build("replies.txt", "replies.index", CandidateEncoder(model, encode, "bf16"))
-    >>> store = store.append(ListedTexts(["new reply"]), encode)
-    >>> store = store.delete([store.find("old reply")])
+    >>> store = ranker.index("replies.txt", "replies.index")
+    >>> len(store)
+    6
+    >>> store = ranker.append(store, ["see you"])
+    >>> store = store.delete([store.find("bye")])
+    >>> len(store), store[6]
+    (6, 'see you')
 
     An index stays what it is for as long as the store lives: a deleted one stands for nothing, later ones do not move.
     """
@@ -50,11 +54,19 @@ class CandidateStore:
         self.starts = np.concatenate([[0], np.cumsum([len(shard) for shard in self.shards])]).tolist()
         self.deleted = np.array(manifest.deleted, np.int64)
 
+    def __repr__(self) -> str:
+        """Where it is, and what it holds."""
+        stored_as = self.manifest.stored_as
+        return f"CandidateStore({self.folder!r}, {len(self):,} candidates of width {self.width}, {stored_as})"
+
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     @classmethod
     def open(cls, folder: str, model: str) -> "CandidateStore":
-        """Map a store: fast, whatever its size.
+        """Map a store: fast, whatever its size. `Ranker.open_index` gives the fingerprint, too.
+
+        >>> len(CandidateStore.open("replies.index", ranker.model.fingerprint()))
+        6
 
         Raises:
             InputError: there is none, it is damaged, or other weights made it.
@@ -82,12 +94,21 @@ class CandidateStore:
 
     @property
     def slots(self) -> int:
-        """One more than the highest index."""
+        """One more than the highest index.
+
+        >>> store = ranker.open_index("replies.index").delete([1])
+        >>> store.slots, len(store)
+        (6, 5)
+        """
         return int(self.starts[-1])
 
     @property
     def width(self) -> int:
-        """D."""
+        """The numbers of a vector, D.
+
+        >>> ranker.open_index("replies.index").width
+        128
+        """
         return int(self.shards[0].tensors["vectors"].size(1))
 
     def __getitem__(self, index: int) -> str:
@@ -96,11 +117,20 @@ class CandidateStore:
         return shard.texts(place, place + 1)[0]
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
-        """The texts of some candidates, in the order asked for."""
+        """The texts of some candidates, in the order asked for.
+
+        >>> ranker.open_index("replies.index").texts_of([5, 0])
+        ['bye', 'hello']
+        """
         return [self[int(index)] for index in indices]
 
     def find(self, text: str) -> int | None:
-        """The index of a candidate; None where it is not among them."""
+        """The index of a candidate; None where it is not among them.
+
+        >>> store = ranker.open_index("replies.index")
+        >>> store.find("bye"), store.find("good night")
+        (5, None)
+        """
         wanted = key_columns(text_key(utf8(text)))[0]
         for start, shard in zip(self.starts, self.shards, strict=False):
             keys = shard.tensors["keys"].numpy()
@@ -110,23 +140,39 @@ class CandidateStore:
         return None
 
     def texts(self) -> Iterator[str]:
-        """All that are not deleted, in order, a shard at a time."""
+        """All that are not deleted, in order, a shard at a time.
+
+        >>> next(ranker.open_index("replies.index").texts())
+        'hello'
+        """
         gone = set(self.deleted.tolist())
         for start, shard in zip(self.starts, self.shards, strict=False):
             yield from (text for index, text in enumerate(shard.texts(), start) if index not in gone)
 
     def blocks(self) -> Iterator[Block]:
-        """All vectors, mapped: [n, D] at a time."""
+        """All vectors, mapped: [n, D] at a time, as they are stored.
+
+        >>> [block.vectors.shape for block in ranker.open_index("replies.index").blocks()]
+        [torch.Size([6, 128])]
+        """
         for start, shard in zip(self.starts, self.shards, strict=False):
             yield shard.block(start, self._alive(start, start + len(shard)))
 
     @property
     def identity(self) -> str:
-        """Another one for other vectors."""
+        """Another one for other vectors.
+
+        >>> ranker.open_index("replies.index").identity == ranker.open_index("replies.index").identity
+        True
+        """
         return fingerprint(shard.checksum for shard in self.shards)
 
     def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
-        """Some of the vectors, [r, D] fp32, in the order asked for."""
+        """Some of the vectors, [r, D] fp32, in the order asked for.
+
+        >>> ranker.open_index("replies.index").rows([5, 0]).shape
+        torch.Size([2, 128])
+        """
         wanted = np.asarray(indices, np.int64)
         out = torch.empty(len(wanted), self.width)
         owner = np.searchsorted(self.starts, wanted, side="right") - 1
@@ -156,6 +202,12 @@ class CandidateStore:
         cluster: Cluster | None = None,
     ) -> "CandidateStore":
         """The store of a text file's lines in `folder`: reused while it is true, else built, or built to its end.
+
+        `Ranker.index` calls it, and most users that.
+
+        >>> from polyagents.index.builder import CandidateEncoder
+        >>> len(CandidateStore.build("replies.txt", "replies.index", CandidateEncoder.of(ranker.model)))
+        6
 
         Args:
             candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
@@ -207,6 +259,13 @@ class CandidateStore:
     def append(self, texts: Texts, encode: Encode) -> "CandidateStore":
         """The store with candidates added at its end, where it lacks them; a deleted one comes back where it was.
 
+        `Ranker.append` calls it, and most users that.
+
+        >>> from polyagents.index.texts import ListedTexts
+        >>> store = ranker.open_index("replies.index").append(ListedTexts(["bye", "see you"]), ranker.encode_candidates)
+        >>> len(store)
+        7
+
         A killed append leaves the store as it was, and goes on when it is called again.
         """
         with exclusive_folder(self.folder):
@@ -230,6 +289,10 @@ class CandidateStore:
 
     def delete(self, indices: Iterable[int]) -> "CandidateStore":
         """The store without some candidates; their vectors stay on disk until it is built anew.
+
+        >>> store = ranker.open_index("replies.index")
+        >>> len(store.delete([store.find("bye")]))
+        5
 
         Raises:
             InputError: an index is none of this store, or none would be left.

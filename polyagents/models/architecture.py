@@ -7,7 +7,7 @@ registered, and is then trained, evaluated, indexed, searched and served like th
 """
 
 import importlib.metadata
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, TypeVar, get_type_hints
 
 from torch import Tensor
 
@@ -44,7 +44,6 @@ class Architecture(Protocol):
         """Build it around an encoder; the options are of its `options_type`."""
 
 
-@runtime_checkable
 class TwoTowerArchitecture(Architecture, Protocol):
     """Context and candidate are encoded apart; `two_towers.TwoTowers` has all of it but vectors and score.
 
@@ -89,7 +88,6 @@ class TwoTowerArchitecture(Architecture, Protocol):
         ...
 
 
-@runtime_checkable
 class JointArchitecture(Architecture, Protocol):
     """Context and candidates are read together.
 
@@ -109,6 +107,15 @@ class JointArchitecture(Architecture, Protocol):
     def joint_scores(self, rows: JointTokens) -> Tensor:
         """Score rows [R, T], chunk by chunk: [R, K] fp32."""
         ...
+
+
+def meets(module: object, protocol: type) -> bool:
+    """Whether an architecture has all that one of the protocols above names.
+
+    `isinstance` would not do: from Python 3.12 on it does not ask `__getattr__`, which finds the parts of an nn.Module.
+    """
+    methods = {name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")}
+    return all(hasattr(module, name) for name in methods | get_type_hints(protocol).keys())
 
 
 def reads_together(architecture: type) -> bool:

@@ -28,6 +28,10 @@ class ContextVectors(NamedTuple):
         """Some of the contexts, any of them repeatedly."""
         return ContextVectors(self.vectors[index], self.mask[index])
 
+    def to(self, device: torch.device) -> "ContextVectors":
+        """The same contexts on another device."""
+        return ContextVectors(self.vectors.to(device), self.mask.to(device))
+
 
 def stacked(parts: Sequence[ContextVectors]) -> ContextVectors:
     """Several batches of contexts, one after the other; where one has fewer vectors than another, it is padded."""

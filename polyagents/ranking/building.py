@@ -7,7 +7,7 @@ import transformers
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.models.architecture import JointArchitecture, TwoTowerArchitecture, find
+from polyagents.models.architecture import JointArchitecture, TwoTowerArchitecture, find, meets
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
@@ -73,11 +73,11 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
         InputError: texts may grow longer than the encoder has positions for.
         TypeError: the architecture meets neither protocol.
     """
-    module: object = find(settings.architecture)(encoder, settings.ranking)
+    module: Any = find(settings.architecture)(encoder, settings.ranking)
     model: RankingModel
-    if isinstance(module, TwoTowerArchitecture):
+    if meets(module, TwoTowerArchitecture):
         model = TwoTowerModel(module, tokenizer, settings)
-    elif isinstance(module, JointArchitecture):
+    elif meets(module, JointArchitecture):
         model = JointModel(module, tokenizer, settings)
     else:
         raise TypeError(f"{settings.architecture} is neither a TwoTowerArchitecture nor a JointArchitecture.")

@@ -6,12 +6,13 @@ architectures: two towers, whose candidates can be encoded ahead (two_tower_mode
 
 import abc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import fingerprint
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
@@ -120,6 +121,28 @@ class RankingModel(abc.ABC):
 
     def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
         """Forget what was made with other weights."""
+
+    def to(self, device: torch.device) -> None:
+        """Move the weights, or leave them all where they are, and forget what was kept on the device before.
+
+        Raises:
+            InputError: there is no such device, or no room on it.
+        """
+        before = self.device
+        try:
+            self.module.to(device)
+        except (AssertionError, RuntimeError) as error:  # torch asserts that it was built for the device
+            self.module.to(before)
+            raise InputError(f"The model cannot be moved to {device} ({first_line(error)}).") from error
+        self.weights_changed()
+
+    def compute_in(self, precision: str) -> None:
+        """Compute in fp32, bf16 or fp16 from now on, as `--precision` says; the weights stay as they are."""
+        self.settings = replace(self.settings, encoder=replace(self.settings.encoder, precision=precision))
+        for part in self.module.modules():
+            if isinstance(part, Encoder):
+                part.precision = precision
+        self.weights_changed()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Take weights over; on a CPU they become the model's own, so that none are in memory twice.

@@ -10,6 +10,9 @@ class VectorCache:
     """Vectors of candidates already met, for as long as the weights stay as they are.
 
     In an evaluation the same replies come back as distractors again and again (each about 20 times on ConvAI2).
+
+    Several threads may ask at once. There is no lock: what two of them meet first is encoded twice, and a thread keeps
+    the dictionary that it began with when another one forgets it.
     """
 
     # Bytes, after which all is forgotten: 150,000 vectors of width 384, several times the distinct replies of ParlAI's
@@ -23,21 +26,21 @@ class VectorCache:
 
     def vectors(self, candidates: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
         """Token ids of U candidates -> [U, D], on a device."""
-        new = [ids for ids in dict.fromkeys(candidates) if ids not in self.known]
+        known = self.known
+        new = [ids for ids in dict.fromkeys(candidates) if ids not in known]
         if new and self.size > self.LIMIT:
             self.clear()
-            new = list(dict.fromkeys(candidates))
+            known, new = self.known, list(dict.fromkeys(candidates))
         if new:
             encoded = self.encode(new)
-            self.known.update(zip(new, encoded, strict=True))
+            known.update(zip(new, encoded, strict=True))
             self.size += encoded.nbytes + sum(map(bytes_of_ids, new))
         # The model may have been moved since.
-        return torch.stack([self.known[ids] for ids in candidates]).to(device)
+        return torch.stack([known[ids] for ids in candidates]).to(device)
 
     def clear(self) -> None:
         """Forget all: the weights have changed."""
-        self.known.clear()
-        self.size = 0
+        self.known, self.size = {}, 0
 
 
 def bytes_of_ids(ids: tuple[int, ...]) -> int:

@@ -121,15 +121,14 @@ class RankingTokenizer:
         else:
             if self._remembered > REMEMBERED_BYTES:
                 self._forget()
-            new = self._encode_lines([line for lines in split for line in lines if line not in self._known])
+            known = self._known  # ours to the end, also where another thread forgets in the meantime
+            new = self._encode_lines([line for lines in split for line in lines if line not in known])
             self._remembered += sum(LINE_BYTES + 4 * len(line) + 4 * len(ids) for line, ids in new.items())
-            self._known |= new
-            known = self._known
+            known.update(new)
         return [self._join([known[line] for line in lines]) for lines in split]
 
     def _forget(self) -> None:
-        self._known.clear()
-        self._remembered = 0
+        self._known, self._remembered = {}, 0
 
     def _encode_lines(self, lines: Iterable[str]) -> dict[str, "array[int]"]:
         """Each line once."""

@@ -3,10 +3,11 @@
 import argparse
 import contextlib
 import json
+import platform
 import signal
 import subprocess
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from commands import own
 from parlai.core.script import SCRIPT_REGISTRY, setup_script_registry
 
 from polyagents import __version__
+from polyagents.__main__ import versions
 from polyagents.arguments import CommandParser, positive_int
 from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS, listing
 from polyagents.faults import EXTRAS, users_fault
@@ -42,7 +44,7 @@ def loaded(*arguments, code=LOADED):
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--help",), ("zoo", "list"), ("zoo", "show", "model_bi"), ("recipe", "list")]
+    "arguments", [(), ("--help",), ("--version",), ("zoo", "list"), ("zoo", "show", "model_bi"), ("recipe", "list")]
 )
 def test_what_only_prints_imports_nothing_heavy(arguments):
     packages, code, _ = loaded(*arguments)
@@ -122,7 +124,17 @@ def test_a_name_that_is_not_utf8_is_refused(arguments):
 
 def test_version():
     done = subprocess.run([sys.executable, "-m", "polyagents", "--version"], capture_output=True, text=True)
-    assert done.stdout == f"polyagents {__version__}\n"
+    found = [f"{name} {metadata.version(name)}" for name in ("ParlAI", "torch", "transformers")]
+    assert done.stdout == f"polyagents {__version__} ({', '.join(found)}, Python {platform.python_version()})\n"
+
+
+def test_a_version_that_there_is_not(monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    python = platform.python_version()
+    assert versions() == f"polyagents {__version__} (no ParlAI, no torch, no transformers, Python {python})"
 
 
 def test_literal_choices_are_the_librarys():

@@ -311,3 +311,16 @@ def test_faiss_lists_that_end_early(store):
     index.add(vectors)
     found, _ = search_shortlist(query(), FaissShortlist(index), store, 100)
     assert found.indices.min() >= 0
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "ivfpq"])
+def test_the_length_of_a_list_is_of_one_search_only(store, index_type):
+    """Other threads search the same index at the same time, with lists of other lengths."""
+    index = empty_index(index_type, store)
+    index.add(store.rows(range(COUNT)).numpy())
+    shortlist, settings = FaissShortlist(index), index.hnsw if index_type == "hnsw" else index
+    before = getattr(settings, "efSearch", None), getattr(settings, "nprobe", None)
+    vectors = torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(0))
+    few, many = (shortlist.nearest(vectors, count)[1] for count in (16, 600))
+    assert (getattr(settings, "efSearch", None), getattr(settings, "nprobe", None)) == before
+    assert few.shape == (2, 16) and many.shape == (2, 600)

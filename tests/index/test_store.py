@@ -625,6 +625,15 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
     assert not seen  # more than the limit in one call stay as long as nothing new comes
 
 
+def test_a_cache_that_another_thread_clears_still_answers():
+    cache = VectorCache(lambda ids: torch.tensor([[float(sum(row))] for row in ids]))
+    cache.vectors([(1, 2)], CPU)
+    encode = cache.encode
+    cache.encode = lambda ids: (cache.clear(), encode(ids))[1]
+    assert cache.vectors([(1, 2), (3,)], CPU).tolist() == [[3.0], [3.0]]
+    assert not cache.known
+
+
 def test_there_is_no_first_of_no_keys():
     assert first_of_each(np.empty((0, 2), np.int64)).tolist() == []
 

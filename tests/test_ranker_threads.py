@@ -1,0 +1,101 @@
+"""One ranker and several threads, or an event loop: everybody gets what one thread gets."""
+
+import asyncio
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import engines
+import numpy as np
+import postgres
+import pytest
+
+from polyagents import Ranker
+from polyagents.ranking.vector_cache import VectorCache
+from polyagents.text import tokenizer
+
+THREADS = 6
+REPLIES = [f"i have {n} {what}" for n in ("two", "ten", "no") for what in ("dogs", "cats", "jobs", "cars")]
+CONTEXTS = [f"do you have {what} ?" for what in ("a dog", "a cat", "a job", "a car", "two dogs", "ten cats")]
+
+
+@pytest.fixture(scope="module", params=["bi", "poly", "uni", "cross"])
+def ranker(request, trained):
+    return Ranker.load(trained(request.param))
+
+
+@pytest.fixture
+def restless(monkeypatch):
+    """Threads take turns all the time, and what is remembered is forgotten with every call."""
+    monkeypatch.setattr(VectorCache, "LIMIT", 0)
+    monkeypatch.setattr(tokenizer, "REMEMBERED_BYTES", 0)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def at_once(work, times):
+    """Results of `work(n)` for n below `times`, from threads that begin at the same moment."""
+    start = threading.Barrier(THREADS)
+
+    def of_thread(thread):
+        start.wait()
+        return {n: work(n) for n in range(thread, times, THREADS)}
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        parts = list(threads.map(of_thread, range(THREADS)))
+    return [next(part[n] for part in parts if n in part) for n in range(times)]
+
+
+def test_threads_score_as_one(ranker, restless):
+    def scores(n):
+        shift = n % len(REPLIES)  # other candidates, in another order, for everybody
+        return ranker.score(CONTEXTS[n % len(CONTEXTS)], [*REPLIES[shift:], *REPLIES[:shift], f"the {n}th"])
+
+    alone = [scores(n) for n in range(36)]
+    np.testing.assert_allclose(at_once(scores, 36), alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("index_type", ["exact", "hnsw", "ivfpq"])
+def test_threads_search_as_one(trained, tmp_path, restless, index_type):
+    ranker, file = Ranker.load(trained("poly")), tmp_path / "replies.txt"
+    file.write_text("\n".join(f"{reply} and {n}" for n in range(40) for reply in REPLIES))
+    index = ranker.index(file, tmp_path / "replies.index", stored_as="fp32")
+    if index_type != "exact":
+        ranker.approximate(index, index_type, CONTEXTS)
+
+    def best(n):  # lists of several lengths, which must not become each other's
+        return ranker.search([CONTEXTS[n % len(CONTEXTS)]], index, top_k=(1, 5, 60)[n % 3])
+
+    alone = [best(n) for n in range(36)]
+    for (matches, complete), (expected, expected_complete) in zip(at_once(best, 36), alone, strict=True):
+        assert complete == expected_complete
+        assert [match.score for match in matches[0]] == pytest.approx([m.score for m in expected[0]], abs=1e-4)
+        assert [match.index for match in matches[0]][:1] == [match.index for match in expected[0]][:1]
+
+
+@pytest.mark.parametrize("kind", ["milvus-lite", "pgvector"])
+def test_threads_search_an_engine_as_one(trained, tmp_path, kind):
+    if kind == "pgvector" and (why := postgres.missing()):
+        pytest.skip(why)
+    ranker = Ranker.load(trained("poly"))
+    with engines.running(kind, tmp_path) as address:
+        index = ranker.index_in_engine([*REPLIES, "hello"], address.format(name="replies"), "exact")
+
+        def best(n):
+            return ranker.rank(CONTEXTS[n % len(CONTEXTS)], index, top_k=(1, 5)[n % 2])
+
+        alone = [best(n) for n in range(24)]
+        for matches, expected in zip(at_once(best, 24), alone, strict=True):
+            assert [match.score for match in matches] == pytest.approx([m.score for m in expected], abs=1e-4)
+            assert {match.text for match in matches} <= {*REPLIES, "hello"}
+        index.engine.close()
+
+
+def test_an_event_loop_ranks_in_threads(ranker):
+    async def ranked():
+        return await asyncio.gather(*(asyncio.to_thread(ranker.rank, context, REPLIES, 3) for context in CONTEXTS))
+
+    for ours, alone in zip(asyncio.run(ranked()), ranker.rank(CONTEXTS, REPLIES, 3), strict=True):
+        assert [match.score for match in ours] == pytest.approx([match.score for match in alone], abs=1e-4)
