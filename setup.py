@@ -39,6 +39,7 @@ PARLAI = [
     "pandas>=2.3",  # the tables of every training and evaluation report
     "tensorboardX>=2.6.5",  # --tensorboard-log
     # Ours.
+    "scipy>=1.15",  # Student's and the normal distribution, for the intervals of `polyagents evaluate`
     "matplotlib>=3.10",  # the pictures of `polyagents demo` and `polyagents recipe report`
 ]
 

