@@ -20,6 +20,10 @@ COLOURS = ("red", "green", "blue", "black", "white", "pink", "gray", "brown")
 DOCUMENTS = [{"id": f"d{i}", "title": "", "text": f"so you like {colour}"} for i, colour in enumerate(COLOURS)]
 DOCUMENTS += [{"id": f"t{i}", "title": f"on {colour}", "text": "a long story"} for i, colour in enumerate(COLOURS)]
 QUERIES = [{"id": f"q{i}", "text": f"what of {colour} ?"} for i, colour in enumerate(COLOURS)]
+CONVERSATIONS = [
+    {"id": q["id"], "text": [{"role": "user", "content": "hi"}, {"role": "user", "content": q["text"]}]}
+    for q in QUERIES
+]
 RIGHT = {f"q{i}": {f"d{i}": 1, f"t{(i + 3) % 8}": 1} if i % 2 else {f"d{i}": 1} for i in range(8)}
 LISTS = {f"q{i}": [f"d{j}" for j in range(8) if j != (i + 1) % 8] + [f"t{(i + 3) % 8}"] for i in range(8)}
 
@@ -69,10 +73,7 @@ class ColourLists(Colours):
 class Conversations(ColourLists):
     """The same, with what came before each query."""
 
-    queries_given = [
-        {"id": q["id"], "text": [{"role": "user", "content": "hi"}, {"role": "user", "content": q["text"]}]}
-        for q in QUERIES
-    ]
+    queries_given = CONVERSATIONS
 
 
 def theirs(model, task):

@@ -22,6 +22,8 @@ class EvaluateParser(TaskCommandParser):
         opt = self.parse_for_model(arguments, parlai_command.model_file(arguments))
         files = opt["compare"] or ()
         for file in files:
+            if not file:
+                raise InputError("--compare has an empty name among its models; give a path that train_model wrote.")
             parlai_command.check_model_file(["evaluate", "-mf", file])
         return opt | {"evaluated": [opt, *(self.parse_for_model([*arguments, "-mf", file], file) for file in files)]}
 
@@ -63,15 +65,15 @@ def run(opt: Mapping[str, Any]) -> None:
 
     first, *others = opt["evaluated"]
     with trec_files(opt["trec_run"], opt["trec_qrels"], opt["model_file"]) as write:
-        found, recall_at = evaluate(first, opt["num_examples"], write)
-    models = [found, *(evaluate(other, opt["num_examples"])[0] for other in others)]
+        found = evaluate(first, opt["num_examples"], write)
+    models = [found, *(evaluate(other, opt["num_examples"]) for other in others)]
     for other in models:
         if other.examples_hash != found.examples_hash:
             raise InputError(
                 f"{other.model_file} was asked other examples than {found.model_file}, and cannot be compared with "
                 f"it: --task {opt['task']} draws what it asks."
             )
-    measured = report.measure(models, recall_at)
+    measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
     if opt["out"]:
         write_text(opt["out"], json.dumps(report.as_json(measured, task), indent=2) + "\n")

@@ -24,6 +24,7 @@ class Evaluated:
     Attributes:
         model_file: where the model is.
         architecture: what people call its architecture, such as "poly-encoder".
+        cutoffs: the k of its metrics, its `--recall-at`.
         source: where its candidates came from: inline, batch, batch-all-cands or fixed.
         right_ranks: of each of E examples, the ranks of its right answers, best first.
         sizes: [E], how many candidates each example ranked.
@@ -33,6 +34,7 @@ class Evaluated:
 
     model_file: str
     architecture: str
+    cutoffs: Sequence[int]
     source: str
     right_ranks: Sequence[NDArray[np.int64]]
     sizes: NDArray[np.int64]
@@ -57,14 +59,12 @@ class Measured:
     differences: dict[str, Difference]
 
 
-def measure(models: Sequence[Evaluated], cutoffs: Sequence[int]) -> list[Measured]:
-    """The metrics of models that were asked the same examples; every later one is compared with the first.
+def measure(models: Sequence[Evaluated]) -> list[Measured]:
+    """The metrics of one or more models that were asked the same examples, each later one compared with the first.
 
-    Args:
-        models: one at least.
-        cutoffs: the k of the metrics.
+    The k of all metrics are those of the first model.
     """
-    values = [metrics(model.right_ranks, cutoffs) for model in models]
+    values = [metrics(model.right_ranks, models[0].cutoffs) for model in models]
     return [
         Measured(model, with_intervals(own, model), differences(own, values[0], model) if place else {})
         for place, (model, own) in enumerate(zip(models, values, strict=True))

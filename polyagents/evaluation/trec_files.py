@@ -8,6 +8,8 @@ the evaluation, from 1; a candidate's is its place in the list that the example 
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,9 @@ DEPTH = 1_000  # candidates of an example in a run, as in TREC's tracks
 
 Write = Callable[[int, Judged], None]
 """Takes the number of an example, from 1, and its ranked candidates."""
+
+Lines = Callable[[int, Judged], Iterator[str]]
+"""Makes lines of the same."""
 
 
 @contextlib.contextmanager
@@ -35,7 +40,7 @@ def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]
     """
     word = re.sub(r"\s+", "_", name) or "run"
     with contextlib.ExitStack() as files:
-        parts = [(run, lambda number, judged: run_lines(number, judged, word)), (qrels, qrel_lines)]
+        parts: list[tuple[str | None, Lines]] = [(run, partial(run_lines, name=word)), (qrels, qrel_lines)]
         opened = [(lines, files.enter_context(new_text(path))) for path, lines in parts if path]
 
         def write(number: int, judged: Judged) -> None:
@@ -46,7 +51,7 @@ def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]
 
 
 @contextlib.contextmanager
-def new_text(path: str):  # type: ignore[no-untyped-def]
+def new_text(path: str) -> Iterator[TextIO]:
     """A text file to write to, that is there once all is written."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         yield file

@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from parlai.core.agents import create_agent
@@ -23,7 +24,7 @@ from polyagents.parlai_agents.ranker_agent import RankerAgent
 SLOW = 5  # seconds after which a progress bar is shown
 
 
-def evaluate(opt: Opt, num_examples: int | None, write: Write | None = None) -> tuple[Evaluated, list[int]]:
+def evaluate(opt: Opt, num_examples: int | None, write: Write | None = None) -> Evaluated:
     """Evaluate a model on a task, with the candidates that its flags name.
 
     Args:
@@ -31,20 +32,19 @@ def evaluate(opt: Opt, num_examples: int | None, write: Write | None = None) -> 
         num_examples: at least so many, in whole batches; None is all.
         write: is told every example as it is ranked.
 
-    Returns:
-        What was measured, and the model's `--recall-at`.
-
     Raises:
         InputError: the model is none of our rankers, the task cannot be read, or has no example with a label.
     """
     # Standard output is for the report, and teachers print to it.
     with quiet(), contextlib.redirect_stdout(sys.stderr):
         agent, world = ranker_and_world(opt)
-        ranks, sizes, dialogues, digest = [], [], [], hashlib.sha256()
-        for dialogue, judged in judged_examples(world, num_examples, digest):
+        ranks, sizes, dialogues, digest, own_candidates = [], [], [], hashlib.sha256(), False
+        for dialogue, message, judged in judged_examples(world, num_examples):
             ranks.append(judged.right_ranks())
             sizes.append(len(judged))
             dialogues.append(dialogue)
+            note(message, digest)
+            own_candidates |= bool(message.get("label_candidates"))
             if write is not None:
                 write(len(ranks), judged)
     if not ranks:
@@ -52,13 +52,17 @@ def evaluate(opt: Opt, num_examples: int | None, write: Write | None = None) -> 
             f"--task {opt['task']} has no example with text and label in --datatype {opt['datatype']}; there is "
             f"nothing to evaluate."
         )
-    _, numbered = np.unique(dialogues, return_inverse=True)
-    examples = digest.hexdigest()[:16]
-    source = str(agent.eval_candidates)
-    evaluated = Evaluated(
-        opt["model_file"], agent.ranking.label, source, ranks, np.array(sizes), numbered.astype(np.int64), examples
+    return Evaluated(
+        model_file=opt["model_file"],
+        architecture=agent.ranking.label,
+        cutoffs=agent.recall_at,
+        # Where a task brings no candidates the labels of each batch take their place (batch_candidates.py).
+        source=agent.eval_candidates if own_candidates or agent.eval_candidates == "fixed" else "batch",
+        right_ranks=ranks,
+        sizes=np.array(sizes),
+        dialogues=np.unique(dialogues, return_inverse=True)[1],
+        examples_hash=digest.hexdigest()[:16],
     )
-    return evaluated, list(agent.recall_at)
 
 
 def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
@@ -80,13 +84,12 @@ def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
         ) from error
 
 
-def judged_examples(world: World, num_examples: int | None, digest: "hashlib._Hash") -> Iterator[tuple[int, Judged]]:
-    """The examples that have a label, in order: the number of the dialogue that each is from, and its ranking.
+def judged_examples(world: World, num_examples: int | None) -> Iterator[tuple[int, Mapping[str, Any], Judged]]:
+    """The examples that have a label, in order: the dialogue that each is from, the task's message, and its ranking.
 
     Args:
         world: of the task and an agent that judges.
         num_examples: at least so many, in whole batches; None is all.
-        digest: to which the texts of the examples are added.
     """
     limit = math.inf if num_examples is None else num_examples
     dialogue_of: dict[int, int] = {}  # by place in the batch
@@ -96,8 +99,7 @@ def judged_examples(world: World, num_examples: int | None, digest: "hashlib._Ha
             if place not in dialogue_of:
                 dialogue_of[place], begun = begun, begun + 1
             if reply.get("judged") is not None:
-                note(message, digest)
-                yield dialogue_of[place], reply["judged"]
+                yield dialogue_of[place], message, reply["judged"]
                 bar.update()
             if message.get("episode_done"):
                 del dialogue_of[place]

@@ -82,6 +82,12 @@ def test_several_right_answers_against_ir_measures_from_the_files(trained, repor
     assert any(line.startswith("hits@1") for line in lines) and "right on average" in lines[0]
 
 
+def test_labels_of_the_batch_where_the_task_brings_no_candidates(trained, report, tmp_path):
+    lines = [(text, label, None) for text, label, _ in colour_dialogues(8)]
+    found, table = report(trained("bi"), *write_task(tmp_path, lines), "-bs", 4)
+    assert found["candidates"]["source"] == "batch" and "(batch)" in table[0]
+
+
 def test_the_batch_size_changes_nothing_of_inline_candidates(trained, report):
     one, eight = (report(trained("bi"), "-t", SAMPLE, "-bs", size)[0] for size in (1, 8))
     assert one["examples"] == eight["examples"] and one["dialogues"] == eight["dialogues"]
@@ -140,6 +146,7 @@ def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, 
     [
         (("-mf", "{folder}/nothing"), "There is no trained model at {folder}/nothing"),
         (("--compare", "{folder}/nothing"), "There is no trained model at {folder}/nothing"),
+        (("--compare", ""), "--compare has an empty name"),
         (("--out", ""), "--out is empty"),
         (("--trec-run", "{folder}"), "--trec-run {folder} cannot be written"),
         (("--trec-qrels", "{folder}/no/F"), "--trec-qrels {folder}/no/F cannot be written"),
