@@ -59,13 +59,11 @@ def run(opt: Mapping[str, Any]) -> None:
     check(opt)
 
     from polyagents.evaluation import report  # SciPy and torch, which a wrong flag should not wait for
-    from polyagents.evaluation.trec_files import trec_files
     from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
 
     first, *others = opt["evaluated"]
-    with trec_files(opt["trec_run"], opt["trec_qrels"], opt["model_file"]) as write:
-        found = evaluate(first, opt["num_examples"], write)
+    found = evaluate(first, opt["num_examples"], opt["trec_run"], opt["trec_qrels"])
     models = [found, *(evaluate(other, opt["num_examples"]) for other in others)]
     for other in models:
         if other.examples_hash != found.examples_hash:
