@@ -16,7 +16,7 @@ import numpy as np
 
 from polyagents.errors import InputError
 from polyagents.faults import missing_module
-from polyagents.ranker import Ranker, in_blocks
+from polyagents.ranker import CONTEXTS_AT_ONCE, Ranker
 from polyagents.ranking.candidate_set import inline_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -199,7 +199,8 @@ class PairModel:
 def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str]]]) -> list[np.ndarray]:
     """The scores of each context's own candidates, in their order; a list may be empty."""
     found: list[np.ndarray] = []
-    for block in in_blocks(lists):  # type: ignore[arg-type]  # which is said of texts, and slices anything
+    for start in range(0, len(lists), CONTEXTS_AT_ONCE):
+        block = lists[start : start + CONTEXTS_AT_ONCE]
         given = [model.candidates(own) for _, own in block]
         if any(given):
             scores = model.scores([model.context_ids(context) for context, _ in block], inline_set(given, None))

@@ -36,7 +36,8 @@ def padded(right_ranks: Sequence[NDArray[np.int64]]) -> Floats:
 
 def recall(ranks: Floats, k: int) -> Floats:
     """R@k: the share of the right answers that are among the first k. Ranks [E, R] -> [E]."""
-    return (ranks <= k).sum(1) / np.isfinite(ranks).sum(1)
+    found: Floats = (ranks <= k).sum(1) / right_answers(ranks)
+    return found
 
 
 def hits(ranks: Floats, k: int) -> Floats:
@@ -52,7 +53,8 @@ def reciprocal_rank(ranks: Floats) -> Floats:
 def average_precision(ranks: Floats) -> Floats:
     """The precision at each right answer, averaged over them; the mean of it is MAP. Ranks [E, R] -> [E]."""
     precision = np.arange(1, ranks.shape[1] + 1) / ranks
-    return precision.sum(1) / np.isfinite(ranks).sum(1)
+    mean: Floats = precision.sum(1) / right_answers(ranks)
+    return mean
 
 
 def ndcg(ranks: Floats, k: int) -> Floats:
@@ -67,4 +69,11 @@ def ndcg(ranks: Floats, k: int) -> Floats:
 
 def gain(ranks: Floats, k: int) -> Floats:
     """The discounted gain of right answers at ranks [E, R], [E]."""
-    return np.where(ranks <= k, 1 / np.log2(1 + ranks), 0.0).sum(1)
+    total: Floats = np.where(ranks <= k, 1 / np.log2(1 + ranks), 0.0).sum(1)
+    return total
+
+
+def right_answers(ranks: Floats) -> NDArray[np.int64]:
+    """How many right answers each example has: ranks [E, R] -> [E]."""
+    counts: NDArray[np.int64] = np.isfinite(ranks).sum(1)
+    return counts

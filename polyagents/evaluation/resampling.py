@@ -40,8 +40,10 @@ def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
 
 def by_dialogue(values: Floats, dialogues: Ints) -> tuple[Floats, Floats]:
     """The sum of the values [E, M] of each of K dialogues, [K, M], and how many examples each has, [K]."""
-    sums = np.stack([np.bincount(dialogues, column) for column in values.T], axis=1)
-    return sums, np.bincount(dialogues).astype(np.float64)
+    sizes = np.bincount(dialogues).astype(np.float64)
+    sums = np.zeros((len(sizes), values.shape[1]))
+    np.add.at(sums, dialogues, values)
+    return sums, sizes
 
 
 def resampled(units: int, seed: int) -> Iterator[Floats]:

@@ -59,7 +59,9 @@ def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
     agent.judges = True
     try:
         return agent, create_task(opt, agent)
-    except (OSError, RuntimeError) as error:
+    except InputError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
         raise InputError(
             f"--task {opt['task']} cannot be read ({str(error).splitlines()[0]}); give a task that parlai "
             f"display_data shows, with its flags."
