@@ -103,8 +103,9 @@ def test_the_batch_size_changes_nothing_of_inline_candidates(trained, report, tm
 
 
 def test_examples_without_a_label_are_not_counted(trained, report, tmp_path):
-    text = "text:a\tlabels:b\tlabel_candidates:b|c\ntext:d\tlabels:\tlabel_candidates:b|c\tepisode_done:True\ntext:e\tlabels:c\tlabel_candidates:b|c\t"
-    (tmp_path / "few.txt").write_text(f"{text}episode_done:True\n")
+    turns = [("a", "b", "b|c"), ("d", "", "b|c"), ("e", "c", "b|c")]
+    lines = [f"text:{text}\tlabels:{label}\tlabel_candidates:{listed}" for text, label, listed in turns]
+    (tmp_path / "few.txt").write_text("{}\n{}\tepisode_done:True\n{}\tepisode_done:True\n".format(*lines))
     found, _ = report(trained("bi"), "-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "few.txt")
     assert (found["examples"], found["dialogues"]) == (2, 2)
 
