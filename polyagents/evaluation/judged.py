@@ -63,8 +63,7 @@ def judge(scores: np.ndarray, candidates: CandidateSet, labels: Sequence[Label |
     Raises:
         InputError: a score is infinite or not a number.
     """
-    real = candidates.real.expand(len(labels), -1).numpy()
-    right = candidates.right.numpy() & real
+    real, right = candidates.real.expand(len(labels), -1).numpy(), candidates.right.numpy()
     return [
         None if label is None else judge_one(row, there, answers, candidates.of(example), label)
         for example, (label, row, there, answers) in enumerate(zip(labels, scores, real, right, strict=True))
