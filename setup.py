@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).resolve().parent
 
 # Lower bounds are the newest versions of November 2026 that still run on Python 3.10, so that every Python from 3.10 on
-# finds a match. There are two upper bounds and one exact version, and each says why.
+# finds a match. There are three upper bounds and one exact version, and each says why.
 
 # The core: load, score, rank, index, re-rank, export; `polyagents rank`, `build_index`, `zoo`, `recipe list`.
 CORE = [
@@ -44,6 +44,7 @@ PARLAI = [
     "pandas>=2.3",  # the tables of every training and evaluation report
     "tensorboardX>=2.6.5",  # --tensorboard-log
     # Ours.
+    "scipy>=1.15",  # Student's and the normal distribution, for the intervals of `polyagents evaluate`
     "matplotlib>=3.10",  # the pictures of `polyagents demo` and `polyagents recipe report`
 ]
 
@@ -88,6 +89,11 @@ RAY = [
     "ray[data]>=2.60,<2.64",
 ]
 
+# Only for those who run a model on MTEB's tasks (polyagents/mteb_models.py).
+MTEB = [
+    "mteb>=2.26,<3",  # the benchmark; the protocols that we meet are those of its second version
+]
+
 # Tasks that are built from raw data, or come as a package: build_wiki_search, build_pairs, and the tasks dstc7 and
 # chitchat.
 DATA = [
@@ -106,6 +112,7 @@ DEV = [
     *MILVUS,
     *RAY,
     *LORA,
+    *MTEB,
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
@@ -116,6 +123,7 @@ DEV = [
     "ruff>=0.17",
     "mypy>=2.4",
     "import-linter>=2.15",  # the layers of pyproject.toml, in `make lint`
+    "ir_measures>=0.4.3",  # trec_eval's metrics, which tests compare those of `polyagents evaluate` with
     "subword-nmt>=0.3.8",  # ParlAI's `bpe` dictionary, which tests compare ours with
     "pre-commit>=4.6",
     "httpx2>=2.14",  # requests to our servers, in tests; starlette's test client needs it
@@ -134,6 +142,7 @@ EXTRAS = {
     "milvus": MILVUS,
     "ray": RAY,
     "lora": LORA,
+    "mteb": MTEB,
     "data": DATA,
     "dev": DEV,
 }

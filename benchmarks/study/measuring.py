@@ -4,22 +4,21 @@ import contextlib
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
 from parlai.core.opt import Opt
-from parlai.core.worlds import BatchWorld, World, create_task
+from parlai.core.worlds import World, create_task
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import utf8
+from polyagents.parlai_agents.exchanges import exchanges, note
 from polyagents.parlai_agents.task_reader import TaskReader
 from polyagents.ranker import median_seconds
 
 TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order
-PARLAIS_SEED = 42  # of eval_model, for a task that draws its candidates
 
 # The median reply is of so many contexts, fewer where they would take longer than that: pairs are slow. Chosen here.
 TIMED_CONTEXTS = (3, 50)
@@ -80,25 +79,6 @@ def evaluate(world: World, num_examples: int) -> Ranks:
     if not ranks:
         raise InputError("The task's valid split has no examples with labels; there is nothing to measure.")
     return Ranks(ranks, digest.hexdigest()[:16])
-
-
-def exchanges(world: World, num_examples: int) -> Iterator[tuple[int, Any, Any]]:
-    """What the task says and what is replied, as eval_model has it said: (place in the batch, message, reply)."""
-    random.seed(PARLAIS_SEED)
-    world.reset()
-    seen = 0
-    while not world.epoch_done() and seen < num_examples:
-        world.parley()
-        given, replies = world.acts if isinstance(world, BatchWorld) else [[act] for act in world.acts]
-        seen += len(replies)
-        for place, (message, reply) in enumerate(zip(given, replies, strict=True)):
-            yield place, message, reply
-
-
-def note(message: Mapping[str, Any], digest: Any) -> None:
-    """Add an example to a hash of all."""
-    texts = [message["text"], *message["eval_labels"], *(message.get("label_candidates") or ())]
-    digest.update(utf8("\n".join(texts) + "\n\n"))
 
 
 def examples_of(opt: Opt, num_examples: int) -> tuple[list[Example], str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-CONFIDENCE = 0.95
+from polyagents.evaluation.intervals import CONFIDENCE
 
 Floats = NDArray[np.float64]
 

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import number, positive_int
+from polyagents.commands.out_file import check_out_file
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read, search, write; then say what was found."""
-    check_outfile(opt["outfile"])
+    check_out_file("--outfile", opt["outfile"])
 
     from polyagents.files.atomic import atomic_write  # these import torch, which a wrong flag should not wait for
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
@@ -75,15 +75,6 @@ def run(opt: Mapping[str, Any]) -> None:
             out.write(line_of(mined))
             counts.add(mined, opt["negatives"])
     report(opt, counts, skipped, len(pool))
-
-
-def check_outfile(path: str) -> None:
-    """Say that a file cannot be written before hours are spent on what it would hold."""
-    if not path:
-        raise InputError("--outfile is empty; give the name of a file in a folder of your own.")
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise InputError(f"--outfile {path} cannot be written; give the name of a file in a folder of your own.")
 
 
 def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

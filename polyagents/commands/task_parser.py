@@ -13,13 +13,21 @@ class TaskCommandParser(CommandParser):
 
     ParlAI takes seconds to import. So a missing flag is said before, and a command that was given no task needs none
     of it. Its result is then ParlAI's `Opt`, a dict, in place of a namespace.
+
+    Attributes:
+        evaluates: whether the command evaluates a model, so that it takes the flags of the model, too, and reads the
+            valid split unless it is told another one.
     """
 
-    def __init__(self, prog: str, description: str, task_required: bool):
+    def __init__(self, prog: str, description: str, task_required: bool, evaluates: bool = False):
         self.own_flags: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+        self.evaluates = evaluates
         super().__init__(prog, description)
+        # Not among the command's own flags: ParlAI's parser has these, and adds those of the task and the model.
         task_help = "a task of ParlAI's, or polyagents.tasks.NAME"
         argparse.ArgumentParser.add_argument(self, "-t", "--task", required=task_required, help=task_help)
+        if evaluates:
+            argparse.ArgumentParser.add_argument(self, "-mf", "--model-file", required=True, help="a trained model")
 
     def add_argument(self, *names: Any, **settings: Any) -> Any:
         """Add a flag of the command's own to this parser and to ParlAI's."""
@@ -44,10 +52,12 @@ class TaskCommandParser(CommandParser):
         from polyagents.parlai_agents import patches
 
         patches.apply()
-        parser = ParlaiParser(True, False, self.description, prog=self.prog)
+        parser = ParlaiParser(True, self.evaluates, self.description, prog=self.prog)
         for names, settings in self.own_flags:
             # Those that are missing have been refused, and ParlAI parses a request for help without it.
             parser.add_argument(*names, **{key: value for key, value in settings.items() if key != "required"})
+        if self.evaluates:
+            parser.set_params(datatype="valid")
         opt: dict[str, Any] = parser.parse_args(arguments)
         logging.set_log_level(opt["loglevel"].upper())
         return opt

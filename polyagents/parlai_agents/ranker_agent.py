@@ -20,6 +20,7 @@ from torch import Tensor
 
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.evaluation.judged import judge
 from polyagents.index.builder import CandidateEncoder
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.manifest import Manifest
@@ -54,10 +55,12 @@ class RankerAgent(ModelAgent, ObservingAgent):
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None where none are asked for.
+        judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
     """
 
     fixed_candidates_path: str
     fixed: FixedCandidates | EngineReplies | None
+    judges: bool = False
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
@@ -229,7 +232,10 @@ class RankerAgent(ModelAgent, ObservingAgent):
             scores, candidates = self.fixed.scores_with_labels(examples.contexts, examples.labels)
         if candidates.labels is not None:
             self._record(evaluation_metrics(scores, candidates, self.module.logit_scale, self.recall_at))
-        return self.replies.of_scores(scores.numpy(), candidates)
+        output = self.replies.of_scores(scores.numpy(), candidates)
+        if self.judges and candidates.labels is not None:
+            output["judged"] = judge(scores.numpy(), candidates, examples.labels)
+        return output
 
     def _record(self, metrics: Metrics) -> None:
         for name, values in metrics.items():

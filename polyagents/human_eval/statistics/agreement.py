@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyagents.evaluation.intervals import RESAMPLES, Estimate, Floats, bootstrap_interval
 from polyagents.human_eval.records import Judgement
-from polyagents.human_eval.statistics.intervals import RESAMPLES, Estimate, Floats, bootstrap_interval
 
 Counts = NDArray[np.int64]
 

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
+from polyagents.evaluation.intervals import RESAMPLES, Estimate, Floats, bootstrap_interval
 from polyagents.human_eval.records import Judgement
-from polyagents.human_eval.statistics.intervals import RESAMPLES, Estimate, Floats, bootstrap_interval
 
 ENOUGH_ANNOTATORS = 5  # from which on they are what a resample draws, see resampled()
 MOST_STEPS = 100  # of a fit; a handful is usual

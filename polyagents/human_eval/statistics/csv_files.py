@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from polyagents.human_eval.statistics.intervals import Estimate
+from polyagents.evaluation.intervals import Estimate
 
 # A cell that starts with one of these is a formula to Excel or LibreOffice: the list of OWASP's page on CSV injection,
 # with the full-width signs that Japanese and Chinese versions take for the same. And the mark itself, see as_cell().

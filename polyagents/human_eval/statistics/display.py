@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polyagents.human_eval.statistics.intervals import Estimate  # loads SciPy
+    from polyagents.evaluation.intervals import Estimate  # loads SciPy
 
 LONGEST_NAME = 34  # characters
 

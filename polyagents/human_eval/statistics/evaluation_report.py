@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import jinja2
 
 from polyagents.errors import InputError
+from polyagents.evaluation.intervals import RESAMPLES
 from polyagents.files.atomic import atomic_write
 from polyagents.human_eval.records import Judgement, RatedChat
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough, filter_judgements
-from polyagents.human_eval.statistics.intervals import RESAMPLES
 from polyagents.human_eval.statistics.judgement_tables import judgement_tables
 from polyagents.human_eval.statistics.rating_tables import rating_tables
 from polyagents.human_eval.statistics.ratings import ModelRating, ratings

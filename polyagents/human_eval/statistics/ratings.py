@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from polyagents.evaluation.intervals import CONFIDENCE, Estimate, share
 from polyagents.human_eval.records import HIGHEST, LOWEST, RatedChat
-from polyagents.human_eval.statistics.intervals import CONFIDENCE, Estimate, share
 
 UNKNOWN = float("nan")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from scipy.stats import binomtest
 
+from polyagents.evaluation.intervals import Estimate, share
 from polyagents.human_eval.records import Judgement
-from polyagents.human_eval.statistics.intervals import Estimate, share
 
 
 @dataclass(frozen=True)

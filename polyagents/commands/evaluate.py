@@ -1,0 +1,98 @@
+"""`polyagents evaluate`: the metrics of a model on a task, with intervals, beside other models."""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.arguments import positive_int
+from polyagents.commands import parlai_command
+from polyagents.commands.out_file import check_out_file
+from polyagents.commands.task_parser import TaskCommandParser
+from polyagents.errors import InputError
+from polyagents.zoo.models import our_agent
+
+
+class EvaluateParser(TaskCommandParser):
+    """Parses flags of a task and of models; `evaluated` holds ParlAI's options for each of the models."""
+
+    def parse_with_task(self, arguments: list[str]) -> dict[str, Any]:
+        """The options for the first model, and under `evaluated` those for every one."""
+        opt = self.parse_for_model(arguments, parlai_command.model_file(arguments))
+        files = opt["compare"] or ()
+        for file in files:
+            if not file:
+                raise InputError("--compare has an empty name among its models; give a path that train_model wrote.")
+            parlai_command.check_model_file(["evaluate", "-mf", file])
+        return opt | {"evaluated": [opt, *(self.parse_for_model([*arguments, "-mf", file], file) for file in files)]}
+
+    def parse_for_model(self, arguments: list[str], file: str | None) -> dict[str, Any]:
+        """ParlAI's options of a command line, for the model whose file comes last in it."""
+        written_by_parlai = file is not None and not parlai_command.names_a_model(arguments) and our_agent(file)
+        return super().parse_with_task([*arguments, "-m", written_by_parlai] if written_by_parlai else arguments)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags: models, a task with its own flags, files to write."""
+    parser = EvaluateParser(
+        "polyagents evaluate",
+        "Measure how well a model ranks the candidates of a task: R@k, MRR, nDCG@k and MAP with bootstrap intervals. "
+        "It ranks what eval_model does, and takes the same flags of the task and of the model.",
+        task_required=True,
+        evaluates=True,
+    )
+    parser.add_argument(
+        "--compare", nargs="+", metavar="MODEL_FILE", help="further models, each held against the first"
+    )
+    parser.add_argument(
+        "-ne", "--num-examples", type=positive_int, help="so many at least, in whole batches; by default all"
+    )
+    parser.add_argument("--out", help="a file for the report as JSON")
+    parser.add_argument("--trec-run", help="a file for the rankings of the first model, in TREC's format")
+    parser.add_argument("--trec-qrels", help="a file for the right answers, in TREC's format")
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Rank, measure, print the table, write the files."""
+    check(opt)
+
+    from polyagents.evaluation import report  # SciPy and torch, which a wrong flag should not wait for
+    from polyagents.files.atomic import write_text
+    from polyagents.parlai_agents.evaluating import evaluate
+
+    first, *others = opt["evaluated"]
+    found = evaluate(first, opt["num_examples"], opt["trec_run"], opt["trec_qrels"])
+    models = [found, *(evaluate(other, opt["num_examples"]) for other in others)]
+    for other in models:
+        if other.examples_hash != found.examples_hash:
+            raise InputError(
+                f"{other.model_file} was asked other examples than {found.model_file}, and cannot be compared with "
+                f"it: --task {opt['task']} draws what it asks."
+            )
+    measured = report.measure(models)
+    task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
+    if opt["out"]:
+        write_text(opt["out"], json.dumps(report.as_json(measured, task), indent=2) + "\n")
+    print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
+
+
+def check(opt: Mapping[str, Any]) -> None:
+    """Refuse what cannot be evaluated before a model is loaded.
+
+    Raises:
+        InputError: with the flag to change.
+    """
+    if "train" in opt["datatype"] and "evalmode" not in opt["datatype"]:
+        raise InputError("--datatype train draws its examples; give train:evalmode to evaluate on the training set.")
+    if "," in opt["task"]:
+        raise InputError(f"--task {opt['task']}: evaluate takes one task; call it once for each.")
+    if opt["dynamic_batching"]:
+        raise InputError("--dynamic-batching puts examples in another order; omit it, batches are sorted anyway.")
+    flags = {f"--{name.replace('_', '-')}": opt[name] for name in ("out", "trec_run", "trec_qrels")}
+    given = {flag: path for flag, path in flags.items() if path is not None}
+    for flag, path in given.items():
+        check_out_file(flag, path)
+    if len({os.path.realpath(path) for path in given.values()}) < len(given):
+        raise InputError(f"{', '.join(given)} name one file; give each a name of its own.")

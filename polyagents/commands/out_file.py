@@ -1,0 +1,22 @@
+"""Files that a command is to write."""
+
+import os
+
+from polyagents.errors import InputError
+
+
+def check_out_file(flag: str, path: str) -> None:
+    """Refuse a file that cannot be written, before hours are spent on what it would hold.
+
+    Args:
+        flag: that names it.
+        path: what it names.
+
+    Raises:
+        InputError: it is empty, a folder, or in a folder that is not there or not ours to write to.
+    """
+    if not path:
+        raise InputError(f"{flag} is empty; give the name of a file in a folder of your own.")
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise InputError(f"{flag} {path} cannot be written; give the name of a file in a folder of your own.")

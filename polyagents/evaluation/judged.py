@@ -1,0 +1,96 @@
+"""The ranked candidates of one example, and which of them are right."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyagents.errors import InputError
+from polyagents.index.top_k import top_k
+from polyagents.ranking.candidate_set import CandidateSet, Label
+from polyagents.text.normalize import normalized
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The candidates of one example with their scores.
+
+    Right candidates that read alike, by the normalisation that ParlAI's teachers apply to replies, are one answer: the
+    best of them is kept, in the place of the first one.
+
+    Attributes:
+        columns: [C], where each candidate stands in the list that was ranked, from 0.
+        scores: [C] fp32, finite.
+        right: [C], True for every right answer; at least one is.
+    """
+
+    columns: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    right: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def right_ranks(self) -> NDArray[np.int64]:
+        """The rank of each right answer, from 1, best first: [R].
+
+        A right answer stands behind every wrong candidate of its score, as `label_ranks` has it, so that a model whose
+        scores have collapsed to one value wins nothing by luck.
+        """
+        wrong = np.sort(self.scores[~self.right])
+        right = np.sort(self.scores[self.right])[::-1]
+        above = len(wrong) - np.searchsorted(wrong, right, side="left")
+        return above + np.arange(1, len(right) + 1)
+
+    def best(self, count: int) -> NDArray[np.int64]:
+        """Indices of the `count` best candidates, best first; of equal ones the wrong come first, then the earlier."""
+        return top_k(self.scores, count, self.right.astype(np.int64))
+
+
+def judge(scores: np.ndarray, candidates: CandidateSet, labels: Sequence[Label | None]) -> list[Judged | None]:
+    """The ranked candidates of a batch.
+
+    Args:
+        scores: [B, C] fp32.
+        candidates: what they are of, with labels.
+        labels: what answers each of the B examples.
+
+    Returns:
+        One for each example; None for those that have no label.
+
+    Raises:
+        InputError: a score is infinite or not a number.
+    """
+    real, right = candidates.real.expand(len(labels), -1).numpy(), candidates.right.numpy()
+    return [
+        None if label is None else judge_one(row, there, answers, candidates.of(example), label)
+        for example, (label, row, there, answers) in enumerate(zip(labels, scores, real, right, strict=True))
+    ]
+
+
+def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: Any, label: Label) -> Judged:
+    """The ranked candidates of one example: scores, real and right [C], and the text of each."""
+    if not np.isfinite(scores[real]).all():
+        raise InputError(
+            "The model scores candidates as infinite or not a number, so that there is no ranking to evaluate; its "
+            "training has diverged, or --precision fp16 is too narrow for it."
+        )
+    answers = first_and_best(scores, np.flatnonzero(right), texts, label)
+    columns = np.flatnonzero(real & ~right).tolist() + list(answers)
+    values = np.concatenate([scores[real & ~right], np.array([*answers.values()], np.float32)])
+    is_right = np.arange(len(columns)) >= len(columns) - len(answers)
+    order = np.argsort(columns)
+    return Judged(np.array(columns)[order], values[order], is_right[order])
+
+
+def first_and_best(scores: np.ndarray, right: np.ndarray, texts: Any, label: Label) -> dict[int, float]:
+    """The first column of each right answer and the best score of those that read as it does."""
+    readings = {normalized(text) for text in label.right}
+    found: dict[str, list[int]] = {}
+    for column in right.tolist():
+        reading = normalized(texts[column])
+        # What reads differently is right by its token ids, which are those of the label that was drawn.
+        found.setdefault(reading if reading in readings else normalized(label.candidate.text), []).append(column)
+    return {columns[0]: float(scores[columns].max()) for columns in found.values()}

@@ -1,0 +1,206 @@
+"""What `polyagents evaluate` reports: the metrics of a model with intervals, beside other models, as JSON and text."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyagents.console import in_columns
+from polyagents.evaluation.intervals import CONFIDENCE, RESAMPLES, Estimate
+from polyagents.evaluation.metrics import Floats, metrics
+from polyagents.evaluation.resampling import RANDOMISATIONS, estimates, randomisation_p
+from polyagents.files.json_files import json_number
+
+SEED = 0  # of what is drawn for intervals and tests: the same evaluation reports the same numbers
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One model on the examples of a task.
+
+    Attributes:
+        model_file: where the model is.
+        architecture: what people call its architecture, such as "poly-encoder".
+        cutoffs: the k of its metrics, its `--recall-at`.
+        source: where its candidates came from: inline, batch, batch-all-cands or fixed.
+        right_ranks: of each of E examples, the ranks of its right answers, best first.
+        sizes: [E], how many candidates each example ranked.
+        dialogues: [E], which dialogue each is from, numbered from 0.
+        examples_hash: of the examples' texts; equal for models that were asked the same.
+    """
+
+    model_file: str
+    architecture: str
+    cutoffs: Sequence[int]
+    source: str
+    right_ranks: Sequence[NDArray[np.int64]]
+    sizes: NDArray[np.int64]
+    dialogues: NDArray[np.int64]
+    examples_hash: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a metric of a model is less that of the first one, with the p of the randomisation test."""
+
+    estimate: Estimate
+    p: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The metrics of one model, and how they differ from the first one's; empty for that one itself."""
+
+    evaluated: Evaluated
+    metrics: dict[str, Estimate]
+    differences: dict[str, Difference]
+
+
+def measure(models: Sequence[Evaluated]) -> list[Measured]:
+    """The metrics of one or more models that were asked the same examples, each later one compared with the first.
+
+    The k of all metrics are those of the first model.
+    """
+    values = [metrics(model.right_ranks, models[0].cutoffs) for model in models]
+    return [
+        Measured(model, with_intervals(own, model), differences(own, values[0], model) if place else {})
+        for place, (model, own) in enumerate(zip(models, values, strict=True))
+    ]
+
+
+def with_intervals(values: dict[str, Floats], model: Evaluated) -> dict[str, Estimate]:
+    """The mean of each metric, whose interval ends at 0 and 1 as the metric does."""
+    found = estimates(np.stack([*values.values()], axis=1), model.dialogues, SEED)
+    return {
+        name: one._replace(low=float(np.maximum(one.low, 0)), high=float(np.minimum(one.high, 1)))
+        for name, one in zip(values, found, strict=True)
+    }
+
+
+def differences(values: dict[str, Floats], first: dict[str, Floats], model: Evaluated) -> dict[str, Difference]:
+    """Each metric of a model less that of the first one, paired by example."""
+    paired = np.stack([values[name] - first[name] for name in values], axis=1)
+    ends = estimates(paired, model.dialogues, SEED)
+    chances = randomisation_p(paired, model.dialogues, SEED)
+    return {name: Difference(one, p) for name, one, p in zip(values, ends, chances, strict=True)}
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any]:
+    """The report as JSON has it; what is not known is null.
+
+    Args:
+        measured: the models, the first one first.
+        task: what is said of the task.
+    """
+    first = measured[0].evaluated
+    return {
+        **task,
+        "examples": len(first.right_ranks),
+        "dialogues": count_dialogues(first),
+        "right_answers": mean_and_range([len(ranks) for ranks in first.right_ranks]),
+        "candidates": mean_and_range(first.sizes.tolist()) | {"source": first.source},
+        "intervals": {
+            "confidence": CONFIDENCE,
+            "method": "expanded percentile bootstrap",
+            "unit": unit(first),
+            "resamples": RESAMPLES,
+            "seed": SEED,
+        },
+        "test": {"method": "paired randomisation, two-sided", "unit": unit(first), "draws": RANDOMISATIONS},
+        "models": [
+            {
+                "model_file": one.evaluated.model_file,
+                "architecture": one.evaluated.architecture,
+                "metrics": {name: estimate_json(estimate) for name, estimate in one.metrics.items()},
+                "less_the_first": {
+                    name: estimate_json(difference.estimate) | {"p": difference.p}
+                    for name, difference in one.differences.items()
+                },
+            }
+            for one in measured
+        ],
+    }
+
+
+def estimate_json(estimate: Estimate) -> dict[str, float | None]:
+    """A number with the ends of its interval."""
+    return {name: json_number(value) for name, value in estimate._asdict().items()}
+
+
+def mean_and_range(counts: Sequence[int]) -> dict[str, float]:
+    """How many there are in an example: on average, at least and at most."""
+    return {"mean": sum(counts) / len(counts), "least": min(counts), "most": max(counts)}
+
+
+def count_dialogues(model: Evaluated) -> int:
+    """How many dialogues the examples are from."""
+    return int(model.dialogues.max()) + 1
+
+
+def unit(model: Evaluated) -> str:
+    """What is resampled; an example where every dialogue has one."""
+    return "example" if count_dialogues(model) == len(model.dialogues) else "dialogue"
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def as_text(measured: Sequence[Measured], task: str) -> str:
+    """The report for people.
+
+    Args:
+        measured: the models, the first one first.
+        task: its name.
+    """
+    first = measured[0].evaluated
+    dialogues = f" of {count_dialogues(first):,} dialogues" if unit(first) == "dialogue" else ""
+    lines = [f"{task}: {len(first.right_ranks):,} examples{dialogues}, {candidates_text(first)}", ""]
+    lines += in_columns(list(table(measured)))
+    lines += ["", f"In brackets 95 % intervals, from a bootstrap over {unit(first)}s; right answers lose ties."]
+    if len(measured) > 1:
+        lines.append("Differences are a model's metric less the first one's; p by the paired randomisation test.")
+    return "\n".join(lines)
+
+
+def candidates_text(model: Evaluated) -> str:
+    """How many candidates an example ranked, and how many right answers there are where some have several."""
+    least, most = int(model.sizes.min()), int(model.sizes.max())
+    count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    right = sum(map(len, model.right_ranks)) / len(model.right_ranks)
+    several = f", {right:.2f} of them right on average" if right > 1 else ""
+    return f"{count} candidates each ({model.source}){several}"
+
+
+def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
+    """A row for each metric: every model's number, and how it differs from the first one's."""
+    header = [""]
+    for one in measured:
+        header += [f"{one.evaluated.model_file} ({one.evaluated.architecture})"]
+        header += ["difference", "p"] if one.differences else []
+    yield header
+    for name in shown(measured[0]):
+        row = [name]
+        for one in measured:
+            row.append(with_ends(one.metrics[name]))
+            if one.differences:
+                difference = one.differences[name]
+                row += [with_ends(difference.estimate, "+"), f"{difference.p:.4f}"]
+        yield row
+
+
+def shown(first: Measured) -> list[str]:
+    """The metrics that the table has: hits@k is R@k where every example has one right answer."""
+    several = any(len(ranks) > 1 for ranks in first.evaluated.right_ranks)
+    return [name for name in first.metrics if several or not name.startswith("hits@")]
+
+
+def with_ends(estimate: Estimate, sign: str = "") -> str:
+    """A number with the ends of its interval: 0.652 (0.610, 0.693)."""
+    value, low, high = (f"{number:{sign}.3f}" for number in estimate)
+    return value if math.isnan(estimate.low) else f"{value} ({low}, {high})"

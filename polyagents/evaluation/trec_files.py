@@ -1,0 +1,85 @@
+"""Rankings and right answers as TREC's text files, which trec_eval, ir_measures, ranx and pytrec_eval read.
+
+A run has a line for each ranked candidate, `1 Q0 17 3 8.25 name`: example, the word Q0, candidate, rank, score, name
+of the run. The qrels ("query relevance") have one for each right answer, `1 0 17 1`. An example's name is its number in
+the evaluation, from 1; a candidate's is its place in the list that the example ranked, from 0.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyagents.evaluation.judged import Judged
+from polyagents.files.atomic import atomic_write
+
+DEPTH = 1_000  # candidates of an example in a run, as in TREC's tracks
+
+Write = Callable[[int, Judged], None]
+"""Takes the number of an example, from 1, and its ranked candidates."""
+
+Lines = Callable[[int, Judged], Iterator[str]]
+"""Makes lines of the same."""
+
+
+@contextlib.contextmanager
+def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]:
+    """What writes examples to a run and to qrels, each whole or not at all.
+
+    Args:
+        run: a file; None where none is wanted.
+        qrels: the same.
+        name: of the run, where it came from; white space in it is replaced.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    word = re.sub(r"\s+", "_", name) or "run"
+    with contextlib.ExitStack() as files:
+        parts: list[tuple[str | None, Lines]] = [(run, partial(run_lines, name=word)), (qrels, qrel_lines)]
+        opened = [(lines, files.enter_context(new_text(path))) for path, lines in parts if path]
+
+        def write(number: int, judged: Judged) -> None:
+            for lines, file in opened:
+                file.writelines(lines(number, judged))
+
+        yield write
+
+
+@contextlib.contextmanager
+def new_text(path: str) -> Iterator[TextIO]:
+    """A text file to write to, that is there once all is written."""
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        yield file
+
+
+def run_lines(number: int, judged: Judged, name: str) -> Iterator[str]:
+    """The lines of an example in a run: its `DEPTH` best candidates, best first."""
+    best = judged.best(DEPTH)
+    scores = strictly_falling(judged.scores[best])
+    for rank, (column, score) in enumerate(zip(judged.columns[best].tolist(), scores, strict=True), 1):
+        yield f"{number} Q0 {column} {rank} {score!s} {name}\n"
+
+
+def qrel_lines(number: int, judged: Judged) -> Iterator[str]:
+    """The lines of an example in the qrels: its right answers."""
+    for column in judged.columns[judged.right].tolist():
+        yield f"{number} 0 {column} 1\n"
+
+
+def strictly_falling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scores in falling order [n], of which equal ones are moved apart by the smallest step of fp32.
+
+    Who reads a run sorts it by score, ignores the ranks, and breaks ties by the candidates' names, each tool in a way
+    of its own. With no ties every tool has the same ranking, which is ours.
+    """
+    fallen = scores.astype(np.float32)
+    for place in np.flatnonzero(np.diff(fallen) >= 0).tolist():
+        while place + 1 < len(fallen) and fallen[place + 1] >= fallen[place]:
+            fallen[place + 1] = np.nextafter(fallen[place], np.float32(-np.inf))
+            place += 1
+    return fallen

@@ -1,0 +1,247 @@
+"""Rankers as models of MTEB: `mteb.evaluate(mteb_model("runs/poly"), tasks)` runs them on its tasks.
+
+A bi- or poly-encoder is a search model (mteb's SearchProtocol): all documents are encoded once and searched exactly,
+and of a task that brings a list for each query only that list is ranked. A uni- or cross-encoder is a cross-encoder
+(mteb's CrossEncoderProtocol), which ranks such lists, as it cannot search.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyagents.errors import InputError
+from polyagents.faults import missing_module
+from polyagents.ranker import CONTEXTS_AT_ONCE, Ranker
+from polyagents.ranking.candidate_set import inline_set
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
+
+# A document, a query or a batch of them, as mteb's data sets have them: columns by name.
+Columns = Mapping[str, Any]
+
+
+def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/model") -> "SearchModel | PairModel":
+    """A ranker as what `mteb.evaluate` takes.
+
+    >>> import mteb
+    >>> mteb.evaluate(mteb_model("runs/poly", "me/poly"), mteb.get_tasks(["NFCorpus"]))  # doctest: +SKIP
+
+    Args:
+        ranker: or the model file that it is loaded from.
+        name: under which mteb keeps the results, "OWNER/MODEL". Their revision is a hash of the weights and of all
+            options that decide a score, so that no results of another training are taken for this one's.
+
+    Raises:
+        InputError: mteb is not installed, or the name has no "/".
+    """
+    if name.count("/") != 1 or not all(name.split("/")):
+        raise InputError(f"{name!r} is no name for mteb; give OWNER/MODEL.")
+    given = ranker if isinstance(ranker, Ranker) else Ranker.load(ranker)
+    described = description(given.model, name)
+    return SearchModel(given, described) if isinstance(given.model, TwoTowerModel) else PairModel(given, described)
+
+
+def description(model: RankingModel, name: str) -> Any:
+    """mteb's ModelMeta of a model.
+
+    Raises:
+        InputError: mteb is not installed.
+    """
+    try:
+        from mteb.models.model_meta import ModelMeta, ScoringFunction
+    except ModuleNotFoundError as error:
+        raise InputError(missing_module(error.name or "", "mteb") or str(error)) from error
+    limits = [model.settings.text_truncate, model.settings.label_truncate]
+    options = [
+        model.architecture,
+        dataclasses.asdict(model.settings.ranking),
+        model.settings.encoder.precision,
+        *limits,
+    ]
+    known: dict[str, Any] = {
+        "name": name,
+        "revision": model.fingerprint_of(model.module.state_dict(), json.dumps(options))[:16],
+        "n_parameters": sum(weight.numel() for weight in model.module.parameters()),
+        "max_tokens": model.settings.text_truncate,
+        "framework": ["PyTorch"],
+    }
+    if isinstance(model, TwoTowerModel):
+        dot = model.similarity == "dot"
+        known["similarity_fn_name"] = ScoringFunction.DOT_PRODUCT if dot else ScoringFunction.COSINE
+    else:
+        known["model_type"] = ["cross-encoder"]
+    return ModelMeta.create_empty(known)
+
+
+class SearchModel:
+    """mteb's SearchProtocol for a model of two towers.
+
+    Attributes:
+        ranker: encodes and searches.
+        mteb_model_meta: what mteb writes beside the results.
+        ids: the names of the documents of the last `index`.
+        texts: those documents.
+        encoded: the same, encoded; None before the first `index`.
+    """
+
+    def __init__(self, ranker: Ranker, described: Any):
+        self.ranker, self.mteb_model_meta = ranker, described
+        self.ids: list[str] = []
+        self.texts: list[str] = []
+        self.encoded: Any = None
+
+    def index(
+        self,
+        corpus: Iterable[Columns],
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        encode_kwargs: Any,
+        num_proc: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Encode the documents of a task; all arguments but the first are mteb's, and change nothing here."""
+        documents = list(corpus)
+        self.ids = [str(document["id"]) for document in documents]
+        self.texts = [document_text(document) for document in documents]
+        self.encoded = self.ranker.prepare(self.texts)
+
+    def search(
+        self,
+        queries: Iterable[Columns],
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        top_k: int,
+        encode_kwargs: Any,
+        top_ranked: Mapping[str, Sequence[str]] | None = None,
+        num_proc: int | None = None,
+        **kwargs: Any,
+    ) -> dict[str, dict[str, float]]:
+        """The best documents of every query: their names and scores.
+
+        Args:
+            queries: rows of mteb's data set.
+            task_metadata: mteb's, not used; nor are `hf_split`, `hf_subset`, `encode_kwargs`, `num_proc`, `kwargs`.
+            top_k: how many, at most.
+            top_ranked: the names of the documents that each query ranks; by default it ranks all.
+        """
+        asked = {str(query["id"]): query_text(query) for query in queries}
+        if top_ranked is not None:
+            return self.rerank(asked, top_ranked, top_k)
+        found = self.ranker.rank(list(asked.values()), self.encoded, top_k)
+        return {
+            query: {self.ids[match.index]: match.score for match in matches}
+            for query, matches in zip(asked, found, strict=True)
+        }
+
+    def rerank(
+        self, asked: Mapping[str, str], top_ranked: Mapping[str, Sequence[str]], top_k: int
+    ) -> dict[str, dict[str, float]]:
+        """The best documents of the list that each query brings; none where it brings none."""
+        text_of = dict(zip(self.ids, self.texts, strict=True))
+        lists = {query: list(top_ranked.get(query, ())) for query in asked}
+        own = [(asked[query], [text_of[document] for document in listed]) for query, listed in lists.items()]
+        found = {}
+        for (query, listed), scores in zip(lists.items(), scores_in_lists(self.ranker.model, own), strict=True):
+            order = np.argsort(-scores, kind="stable")[:top_k]
+            found[query] = {listed[place]: float(scores[place]) for place in order}
+        return found
+
+
+class PairModel:
+    """mteb's CrossEncoderProtocol for a model that reads context and candidate together.
+
+    Attributes:
+        ranker: scores.
+        mteb_model_meta: what mteb writes beside the results.
+    """
+
+    def __init__(self, ranker: Ranker, described: Any):
+        self.ranker, self.mteb_model_meta = ranker, described
+
+    def predict(
+        self,
+        inputs1: Iterable[Columns],
+        inputs2: Iterable[Columns],
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: Any = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Scores of pairs, [N] fp32.
+
+        Args:
+            inputs1: N queries in batches.
+            inputs2: N documents in batches.
+            task_metadata: mteb's, not used; nor are `hf_split`, `hf_subset`, `prompt_type` and `kwargs`.
+        """
+        contexts = [text for batch in inputs1 for text in query_texts(batch)]
+        documents = [text for batch in inputs2 for text in batch["text"]]
+        pairs = zip(contexts, documents, strict=True)
+        # A query's documents follow each other, so that one row of a uni-encoder holds several.
+        lists = [
+            (context, [document for _, document in own])
+            for context, own in itertools.groupby(pairs, lambda pair: pair[0])
+        ]
+        return np.concatenate([np.zeros(0, np.float32), *scores_in_lists(self.ranker.model, lists)])
+
+
+def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str]]]) -> list[np.ndarray]:
+    """The scores of each context's own candidates, in their order; a list may be empty."""
+    found: list[np.ndarray] = []
+    for start in range(0, len(lists), CONTEXTS_AT_ONCE):
+        block = lists[start : start + CONTEXTS_AT_ONCE]
+        given = [model.candidates(own) for _, own in block]
+        if any(given):
+            scores = model.scores([model.context_ids(context) for context, _ in block], inline_set(given, None))
+            found += [row[: len(own)] for row, own in zip(scores.cpu().numpy(), given, strict=True)]
+        else:
+            found += [np.zeros(0, np.float32)] * len(block)
+    return found
+
+
+# ---- texts -----------------------------------------------------------------------------------------------------------
+
+
+def document_text(document: Columns) -> str:
+    """A document as mteb has models read it: its title, where it has one, and its text."""
+    return f"{document.get('title') or ''} {document['text']}".strip()
+
+
+def query_text(query: Columns) -> str:
+    """A row of queries as a context: turns are divided by line ends, where mteb would write "role: turn; ..."."""
+    text, instruction = query["text"], query.get("instruction")
+    if isinstance(text, str):
+        return f"{text} {instruction}" if instruction else text  # the order is mteb's
+    return with_instruction(turns(text), instruction)
+
+
+def query_texts(batch: Columns) -> list[str]:
+    """A batch of queries as contexts; mteb has made one text of the turns of each, and kept them."""
+    if "conversation" not in batch:
+        return list(batch["text"])
+    instructions = batch.get("instruction") or [None] * len(batch["conversation"])
+    return [
+        with_instruction(turns(conversation), instruction)
+        for conversation, instruction in zip(batch["conversation"], instructions, strict=True)
+    ]
+
+
+def turns(conversation: Sequence[str | Columns]) -> str:
+    """The turns of a conversation, a line each."""
+    return "\n".join(turn if isinstance(turn, str) else str(turn["content"]) for turn in conversation)
+
+
+def with_instruction(context: str, instruction: str | None) -> str:
+    """A conversation with its instruction, where it has one, in front, as mteb has it; here as a line of its own."""
+    return f"{instruction}\n{context}" if instruction else context

@@ -1,0 +1,127 @@
+"""One of our rankers, evaluated on a ParlAI task: what eval_model runs, with every example's ranking kept."""
+
+import contextlib
+import hashlib
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from parlai.core.agents import create_agent
+from parlai.core.opt import Opt
+from parlai.core.worlds import World, create_task
+from tqdm import tqdm
+
+from polyagents.errors import InputError
+from polyagents.evaluation.judged import Judged
+from polyagents.evaluation.report import Evaluated
+from polyagents.evaluation.trec_files import Write, trec_files
+from polyagents.parlai_agents.exchanges import exchanges, note
+from polyagents.parlai_agents.quiet import quiet
+from polyagents.parlai_agents.ranker_agent import RankerAgent
+
+SLOW = 5  # seconds after which a progress bar is shown
+
+Example = tuple[int, Mapping[str, Any], Judged]
+"""Which dialogue an example is from, the task's message, and the candidates as they were ranked."""
+
+
+def evaluate(opt: Opt, num_examples: int | None, run: str | None = None, qrels: str | None = None) -> Evaluated:
+    """Evaluate a model on a task, with the candidates that its flags name.
+
+    Args:
+        opt: of a command with flags of a model and of a task.
+        num_examples: at least so many, in whole batches; None is all.
+        run: a file to write, TREC's run of this evaluation.
+        qrels: a file to write, TREC's qrels.
+
+    Raises:
+        InputError: the model is none of our rankers, the task cannot be read or has no example with a label, or a file
+            cannot be written.
+    """
+    # Standard output is for the report, and teachers print to it.
+    with quiet(), contextlib.redirect_stdout(sys.stderr):
+        agent, world = ranker_and_world(opt)
+        with trec_files(run, qrels, str(opt["model_file"])) as write:
+            return evaluated(opt, agent, judged_examples(world, num_examples), write)
+
+
+def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
+    """The agent of a model file, which keeps its rankings, and the task before it.
+
+    Raises:
+        InputError: it is none of our rankers, or the task cannot be read.
+    """
+    agent = create_agent(opt, requireModelExists=True)
+    if not isinstance(agent, RankerAgent):
+        raise InputError(f"{opt['model_file']} is no ranker of polyagents: evaluate is for bi, poly, uni and cross.")
+    agent.judges = True
+    try:
+        return agent, create_task(opt, agent)
+    except InputError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--task {opt['task']} cannot be read ({str(error).splitlines()[0]}); give a task that parlai "
+            f"display_data shows, with its flags."
+        ) from error
+
+
+def judged_examples(world: World, num_examples: int | None) -> Iterator[Example]:
+    """The examples that have a label, in order: the dialogue that each is from, the task's message, and its ranking.
+
+    Args:
+        world: of the task and an agent that judges.
+        num_examples: at least so many, in whole batches; None is all.
+    """
+    limit = math.inf if num_examples is None else num_examples
+    dialogue_of: dict[int, int] = {}  # by place in the batch
+    begun = 0
+    with tqdm(total=min(limit, world.num_examples() or 0) or None, unit=" examples", delay=SLOW) as bar:
+        for place, message, reply in exchanges(world, limit):
+            if place not in dialogue_of:
+                dialogue_of[place], begun = begun, begun + 1
+            if reply.get("judged") is not None:
+                yield dialogue_of[place], message, reply["judged"]
+                bar.update()
+            if message.get("episode_done"):
+                del dialogue_of[place]
+
+
+def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: Write) -> Evaluated:
+    """What an evaluation comes to.
+
+    Args:
+        opt: that `agent` was made with.
+        agent: whose rankings are measured.
+        examples: what it was asked.
+        write: is told every example.
+
+    Raises:
+        InputError: there are no examples.
+    """
+    ranks, sizes, dialogues, digest, own_candidates = [], [], [], hashlib.sha256(), False
+    for dialogue, message, judged in examples:
+        ranks.append(judged.right_ranks())
+        sizes.append(len(judged))
+        dialogues.append(dialogue)
+        note(message, digest)
+        own_candidates |= bool(message.get("label_candidates"))
+        write(len(ranks), judged)
+    if not ranks:
+        raise InputError(
+            f"--task {opt['task']} has no example with text and label in --datatype {opt['datatype']}; there is "
+            f"nothing to evaluate."
+        )
+    return Evaluated(
+        model_file=opt["model_file"],
+        architecture=agent.ranking.label,
+        cutoffs=agent.recall_at,
+        # Where a task brings no candidates the labels of each batch take their place (batch_candidates.py).
+        source=agent.eval_candidates if own_candidates or agent.eval_candidates == "fixed" else "batch",
+        right_ranks=ranks,
+        sizes=np.array(sizes),
+        dialogues=np.unique(dialogues, return_inverse=True)[1],
+        examples_hash=digest.hexdigest()[:16],
+    )

@@ -1,0 +1,210 @@
+"""`polyagents evaluate`: the same numbers as eval_model and ir_measures, whole files, and what it refuses."""
+
+import json
+
+import ir_measures
+import pytest
+from commands import SAMPLE, colour_dialogues, evaluate, own, write_task
+from ir_measures import AP, RR, R, Success, nDCG
+
+from polyagents.__main__ import main
+
+SOME = ("-t", SAMPLE, "-ne", 40, "-bs", 8)
+TEACHERS = {"hits@1": "hits@1", "hits@5": "hits@5", "hits@10": "hits@10", "MRR": "mrr"}  # our name: eval_model's
+
+
+@pytest.fixture
+def report(tmp_path, capsys):
+    """Run the command: its JSON report, and the lines of its table."""
+
+    def run(model_file, *arguments):
+        capsys.readouterr()
+        own("evaluate", "-mf", model_file, "--out", tmp_path / "report.json", *arguments)
+        return json.loads((tmp_path / "report.json").read_text()), capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def values(found, model=0):
+    """The metrics of a report, without their intervals."""
+    return {name: metric["value"] for name, metric in found["models"][model]["metrics"].items()}
+
+
+# ---- the numbers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
+def test_the_numbers_are_those_of_eval_model(kind, trained, report):
+    found, lines = report(trained(kind), *SOME)
+    theirs = evaluate(trained(kind), *SOME)
+    assert {name: values(found)[name] for name in TEACHERS} == pytest.approx(
+        {name: theirs[other] for name, other in TEACHERS.items()}, abs=1e-6
+    )
+    assert found["examples"] == theirs["exs"] == 40
+    assert found["candidates"] == {"mean": 20, "least": 20, "most": 20, "source": "inline"}
+    for metric in found["models"][0]["metrics"].values():
+        assert 0 <= metric["low"] <= metric["value"] <= metric["high"] <= 1
+    first = found["models"][0]["metrics"]["R@1"]
+    row = f"R@1      {first['value']:.3f} ({first['low']:.3f}, {first['high']:.3f})"
+    assert row in lines and f"{kind}-encoder" in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    "source", [("--eval-candidates", "batch"), ("--eval-candidates", "fixed", "--fixed-candidates-path", "{replies}")]
+)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
+def test_other_candidates(kind, source, model, replies, report):
+    """Labels that are not in the fixed ones are ranked with them, each for its own example."""
+    flags = [*SOME, *(flag.format(replies=replies) for flag in source)]
+    file = model(kind)
+    found, theirs = report(file, *flags)[0], evaluate(file, *flags)
+    assert {name: values(found)[name] for name in TEACHERS} == pytest.approx(
+        {name: theirs[other] for name, other in TEACHERS.items()}, abs=1e-6
+    )
+    assert found["candidates"]["source"] == source[1]
+    assert found["candidates"]["most"] == {"batch": 8, "fixed": 7}[source[1]]
+
+
+def test_several_right_answers_against_ir_measures_from_the_files(trained, report, tmp_path):
+    """Douban's test has ten candidates, of which one or more are right."""
+    run, qrels = tmp_path / "run", tmp_path / "qrels"
+    files = ("--trec-run", run, "--trec-qrels", qrels, "--recall-at", "1,2,5")
+    found, lines = report(trained("poly"), "-t", "polyagents.tasks.douban:Sample", "-dt", "test", "-bs", 4, *files)
+    assert found["right_answers"]["most"] > 1
+    theirs = {"MRR": RR, "MAP": AP}
+    for k in (1, 2, 5):
+        theirs |= {f"R@{k}": R @ k, f"hits@{k}": Success @ k, f"nDCG@{k}": nDCG @ k}
+    expected = ir_measures.calc_aggregate(
+        [*theirs.values()], ir_measures.read_trec_qrels(str(qrels)), ir_measures.read_trec_run(str(run))
+    )
+    assert values(found) == pytest.approx({name: expected[metric] for name, metric in theirs.items()}, abs=1e-6)
+    assert values(found)["hits@5"] > values(found)["R@5"] and values(found)["MAP"] < values(found)["MRR"]
+    assert any(line.startswith("hits@1") for line in lines) and "right on average" in lines[0]
+
+
+def test_labels_of_the_batch_where_the_task_brings_no_candidates(trained, report, tmp_path):
+    lines = [(text, label, None) for text, label, _ in colour_dialogues(8)]
+    found, table = report(trained("bi"), *write_task(tmp_path, lines), "-bs", 4)
+    assert found["candidates"]["source"] == "batch" and "(batch)" in table[0]
+
+
+def test_the_batch_size_changes_nothing_of_inline_candidates(trained, report, tmp_path):
+    """Ten dialogues of three turns, which a batch of four meets side by side."""
+    lines = [
+        f"text:{text}\tlabels:{label}\tlabel_candidates:{'|'.join(candidates)}" + "\tepisode_done:True" * (turn == 2)
+        for number, (text, label, candidates) in enumerate(colour_dialogues(30))
+        for turn in [number % 3]
+    ]
+    (tmp_path / "talk.txt").write_text("\n".join(lines) + "\n")
+    task = ("-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "talk.txt")
+    one, four = (report(trained("bi"), *task, "-bs", size)[0] for size in (1, 4))
+    assert one["examples"] == four["examples"] == 30 and one["dialogues"] == four["dialogues"] == 10
+    assert values(one) == pytest.approx(values(four))
+
+
+def test_examples_without_a_label_are_not_counted(trained, report, tmp_path):
+    turns = [("a", "b", "b|c"), ("d", "", "b|c"), ("e", "c", "b|c")]
+    lines = [f"text:{text}\tlabels:{label}\tlabel_candidates:{listed}" for text, label, listed in turns]
+    (tmp_path / "few.txt").write_text("{}\n{}\tepisode_done:True\n{}\tepisode_done:True\n".format(*lines))
+    found, _ = report(trained("bi"), "-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "few.txt")
+    assert (found["examples"], found["dialogues"]) == (2, 2)
+
+
+def test_of_one_dialogue_there_is_no_interval(trained, report, tmp_path):
+    text = "text:a\tlabels:b\tlabel_candidates:b|c\ntext:e\tlabels:c\tlabel_candidates:b|c\tepisode_done:True\n"
+    (tmp_path / "one.txt").write_text(text)
+    found, lines = report(trained("bi"), "-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "one.txt")
+    assert found["models"][0]["metrics"]["MRR"]["low"] is None and found["dialogues"] == 1
+    assert any(line.startswith("MRR") and "(" not in line for line in lines)
+
+
+# ---- several models --------------------------------------------------------------------------------------------------
+
+
+def test_models_are_compared_with_the_first(trained, report):
+    poly, bi = trained("poly"), trained("bi")
+    found, lines = report(poly, *SOME, "--compare", bi, poly)
+    assert [one["model_file"] for one in found["models"]] == [poly, bi, poly]
+    assert found["models"][0]["less_the_first"] == {}
+    assert values(found, 1) == values(report(bi, *SOME)[0])
+    for name, difference in found["models"][1]["less_the_first"].items():
+        assert difference["value"] == pytest.approx(values(found, 1)[name] - values(found)[name])
+        assert difference["low"] <= difference["value"] <= difference["high"] and 0 < difference["p"] <= 1
+    assert all(
+        one == {"value": 0, "low": 0, "high": 0, "p": 1} for one in found["models"][2]["less_the_first"].values()
+    )
+    assert "difference" in lines[2] and "+0.000" in "".join(lines)
+
+
+def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, tmp_path, monkeypatch, ends_with_2):
+    """Here the second model is asked another number of candidates, as a careless teacher would have it."""
+    from polyagents.parlai_agents import evaluating
+
+    drawn = iter("ab")
+    note = evaluating.note
+    monkeypatch.setattr(evaluating, "note", lambda message, digest: note({**message, "text": next(drawn, "c")}, digest))
+    (said,) = ends_with_2("evaluate", "-mf", trained("bi"), *SOME, "--compare", trained("poly"))
+    assert "was asked other examples" in said
+
+
+# ---- what cannot work ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("-mf", "{folder}/nothing"), "There is no trained model at {folder}/nothing"),
+        (("--compare", "{folder}/nothing"), "There is no trained model at {folder}/nothing"),
+        (("--compare", ""), "--compare has an empty name"),
+        (("--out", ""), "--out is empty"),
+        (("--trec-run", "{folder}"), "--trec-run {folder} cannot be written"),
+        (("--trec-qrels", "{folder}/no/F"), "--trec-qrels {folder}/no/F cannot be written"),
+        (("--trec-run", "{folder}/F", "--out", "{folder}/F"), "--out, --trec-run name one file"),
+        (("-t", f"{SAMPLE},convai2"), "evaluate takes one task"),
+        (("-dt", "train"), "--datatype train draws its examples"),
+        (("--dynamic-batching", "full"), "--dynamic-batching"),
+        (("-ne", "0"), "'0' is no whole number of 1 or more"),
+        (("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/nothing"), "cannot be read"),
+        (
+            ("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/blank.txt"),
+            "no example with text and label",
+        ),
+        (("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/bare.txt"), "cannot be read (ParlaiDialog"),
+        (("--recall-at", "0"), "--recall-at"),
+    ],
+)
+def test_bad_input_gets_one_sentence(flags, sentence, trained, tmp_path, ends_with_2):
+    (tmp_path / "blank.txt").write_text("text:hello\tlabels:\tlabel_candidates:b|c\tepisode_done:True\n")
+    (tmp_path / "bare.txt").write_text("text:hello\tepisode_done:True\n")
+    before = sorted(tmp_path.iterdir())
+    given = ("-mf", trained("bi"), "-t", SAMPLE, "-ne", "8", *(flag.format(folder=tmp_path) for flag in flags))
+    assert sentence.format(folder=tmp_path) in ends_with_2("evaluate", *given)[-1]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_another_agents_model_is_refused(tmp_path, ends_with_2):
+    (tmp_path / "M").touch()
+    (tmp_path / "M.opt").write_text(json.dumps({"model": "repeat_label", "task": SAMPLE}))
+    said = ends_with_2("evaluate", "-mf", tmp_path / "M", "-m", "repeat_label", "-t", SAMPLE)
+    assert "is no ranker of polyagents" in said[-1]
+
+
+def test_a_task_is_needed_before_parlai_is_imported(trained, ends_with_2):
+    assert "the following arguments are required: -t/--task" in ends_with_2("evaluate", "-mf", trained("bi"))[-1]
+    assert "required: -mf/--model-file" in ends_with_2("evaluate", "-t", SAMPLE)[-1]
+
+
+def test_help_has_the_flags_of_the_command_and_of_parlai(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["polyagents", "evaluate", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().out
+    assert "--trec-run" in said and "--compare" in said and "--batchsize" in said
+
+
+# ---- what ParlAI's agents wrote --------------------------------------------------------------------------------------
+
+
+def test_a_model_that_parlais_own_agent_wrote(written, report, tmp_path):
+    found, _ = report(written("poly"), *write_task(tmp_path, colour_dialogues(8)))
+    assert found["examples"] == 8 and found["models"][0]["architecture"] == "poly-encoder"
