@@ -19,6 +19,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "milvus": frozenset({"pymilvus", "milvus_lite"}),
     "ray": frozenset({"ray"}),
     "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
+    "hf": frozenset({"datasets", "pyarrow"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
         | {"nltk", "pandas", "tensorboardX", "matplotlib"}
