@@ -10,6 +10,7 @@ CORE = [
     "torch>=2.6",  # the tensors; constraints.txt names the version we test
     "transformers>=5.23",  # every backbone: AutoModel, AutoTokenizer
     "tokenizers>=0.23",  # learns the vocabularies of the `scratch:` backbones
+    "huggingface-hub>=1.31",  # Ranker.from_pretrained and push_to_hub; transformers brings it
     "safetensors>=0.8",  # weights without pickle
     "numpy>=2.2",  # scores and candidate vectors outside torch
     "faiss-cpu>=1.15",  # approximate search over millions of candidates

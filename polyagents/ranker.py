@@ -135,9 +135,9 @@ class Ranker:
             InputError: the hub has no such model, does not answer, or the files are no model of ours.
         """
         name = os.fspath(name_or_folder)
-        if os.path.isdir(name):
+        if os.path.exists(name):
             if revision is not None:
-                raise InputError(f"{name} is a folder, which has no revision {revision}; remove one of the two.")
+                raise InputError(f"{name} is on the disk, and has no revision {revision}; remove one of the two.")
             return cls.load(name, **options)
         return cls.load(hub.download(name, revision, token), **options)
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from safetensors import SafetensorError
-
 from polyagents import __version__
 from polyagents.errors import InputError
 from polyagents.files import model_file
@@ -160,23 +158,17 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     """
     config = config_of_model(model, file)
     keeps_card = os.path.exists(os.path.join(folder, CARD))
-    try:
-        os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
-        with atomic_folder(folder) as temporary:
-            model.tokenizer.to_transformers().save_pretrained(temporary)
-            texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # as it is: indexes know it by its text
-            texts[CONFIG] = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"
-            if not keeps_card:
-                texts[CARD] = model_card(model, config.options, config.training, config.results, license)
-            for name, text in texts.items():
-                with open(os.path.join(temporary, name), "w", encoding="utf-8") as out:
-                    out.write(text)
-            model_file.write(os.path.join(temporary, WEIGHTS), {"model": model.module.state_dict()})
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the files that were there "
-            f"before are kept."
-        ) from error
+    with atomic_folder(folder) as temporary:
+        os.makedirs(temporary)
+        model.tokenizer.to_transformers().save_pretrained(temporary)
+        texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # as it is: indexes know it by its text
+        texts[CONFIG] = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"
+        if not keeps_card:
+            texts[CARD] = model_card(model, config.options, config.training, config.results, license)
+        for name, text in texts.items():
+            with open(os.path.join(temporary, name), "w", encoding="utf-8") as out:
+                out.write(text)
+        model_file.write(os.path.join(temporary, WEIGHTS), {"model": model.module.state_dict()})
 
 
 def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:

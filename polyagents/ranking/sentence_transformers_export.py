@@ -43,15 +43,12 @@ def write_folder(model: RankingModel, folder: str) -> None:
         InputError: the library has no modules for such a model, or the folder cannot be written.
     """
     refuse_unknown(model)
-    try:
-        with atomic_folder(folder) as temporary:
-            os.makedirs(temporary)
-            if isinstance(model.module, BiEncoder):
-                write_bi(model, model.module, temporary)
-            elif isinstance(model.module, CrossEncoder):
-                write_cross(model, model.module, temporary)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written ({error.strerror or error}); give another --out.") from error
+    with atomic_folder(folder) as temporary:
+        os.makedirs(temporary)
+        if isinstance(model.module, BiEncoder):
+            write_bi(model, model.module, temporary)
+        elif isinstance(model.module, CrossEncoder):
+            write_cross(model, model.module, temporary)
 
 
 def refuse_unknown(model: RankingModel) -> None:
@@ -109,7 +106,7 @@ def write_cross(model: RankingModel, module: CrossEncoder, folder: str) -> None:
     if settings.text_truncate is not None and settings.label_truncate is not None:
         limit = settings.text_truncate + settings.label_truncate
     modules = Modules(folder)
-    write_transformer(model, encoder, modules.add("Transformer", ""), limit, "right", {})
+    write_transformer(model, encoder, modules.add("Transformer", ""), limit, "left", {})
     write_json(modules.add("Pooling"), "config.json", pooling(encoder, module.kind))
     weight, bias = module.linear.weight.detach() * encoder.output_scaling, module.linear.bias.detach()
     write_dense(modules.add("Dense"), weight, bias, "scores")

@@ -28,12 +28,14 @@ class Block:
 
     Attributes:
         count: how many.
-        where: what to call them in a sentence.
+        path: where they are, for a sentence.
+        first: how many rows are before them there.
         load: reads them; it is given the columns that are wanted.
     """
 
     count: int
-    where: str
+    path: str
+    first: int
     load: Callable[[Sequence[str]], list[Row]]
 
 
@@ -55,14 +57,14 @@ class Table:
         Raises:
             InputError: the row holds something else than texts, or the file has changed.
         """
-        row = self._loaded(spot.shard)[spot.row]
-        return self.columns.example(row, f"Row {spot.row + 1} of {self.blocks[spot.shard].where}")
+        row, block = self._loaded(spot.shard)[spot.row], self.blocks[spot.shard]
+        return self.columns.example(row, f"Row {block.first + spot.row + 1:,} of {block.path}")
 
     def _load(self, number: int) -> list[Row]:
         block = self.blocks[number]
         rows = block.load(self.columns.names)
         if len(rows) != block.count:
-            raise InputError(f"{block.where} has {len(rows):,} rows instead of {block.count:,}; it has changed.")
+            raise InputError(f"{block.path} has changed since it was opened; start again.")
         return rows
 
 
@@ -79,8 +81,7 @@ def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
     blocks = []
     for start in range(0, len(dataset), ROWS):
         stop = min(start + ROWS, len(dataset))
-        named = f"{where} from row {start + 1:,} on"
-        blocks.append(Block(stop - start, named, functools.partial(load, start=start, stop=stop)))
+        blocks.append(Block(stop - start, where, start, functools.partial(load, start=start, stop=stop)))
     return blocks, dataset.column_names
 
 
@@ -105,12 +106,12 @@ def of_parquet(path: str) -> tuple[list[Block], list[str]]:
             raise InputError(f"{path} is damaged ({first_line(error)}).") from error
         return rows
 
-    counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    blocks = [
-        Block(count, f"row group {group + 1} of {path}", functools.partial(load, group=group))
-        for group, count in enumerate(counts)
-        if count
-    ]
+    blocks, first = [], 0
+    for group in range(file.num_row_groups):
+        count = file.metadata.row_group(group).num_rows
+        if count:
+            blocks.append(Block(count, path, first, functools.partial(load, group=group)))
+        first += count
     return blocks, list(file.schema_arrow.names)
 
 
@@ -135,8 +136,7 @@ def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
             begin, count = file.tell(), sum(1 for _ in itertools.islice(lines_of(file), ROWS))
             if not count:
                 return blocks, names
-            where = f"{path} from byte {begin:,} on"
-            blocks.append(Block(count, where, functools.partial(load, begin=begin, count=count)))
+            blocks.append(Block(count, path, len(blocks) * ROWS, functools.partial(load, begin=begin, count=count)))
 
 
 def opened(path: str) -> Any:

@@ -77,7 +77,7 @@ class Columns:
             InputError: it holds something else.
         """
         value = row.get(column)
-        values = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(isinstance(text, str) for text in values):
-            raise InputError(f"{where} has no text in the column {column} but {type(values[0]).__name__}.")
+        values = [text for text in (value if isinstance(value, list) else [value]) if text is not None]
+        if others := [type(text).__name__ for text in values if not isinstance(text, str)]:
+            raise InputError(f"{where} has no text in the column {column} but {others[0]}.")
         return [text for text in values if text.strip()]

@@ -142,5 +142,5 @@ def test_no_network_is_said_quickly(monkeypatch, tmp_path):
 
 
 def test_a_folder_has_no_revision(tmp_path):
-    with pytest.raises(InputError, match="has no revision"):
+    with pytest.raises(InputError, match="is on the disk, and has no revision"):
         Ranker.from_pretrained(tmp_path, revision="main")
