@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyagents import __version__
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder
-from polyagents.files.json_files import fits, read_fields, read_json
+from polyagents.files.json_files import fields_of_json, fits, read_json
 from polyagents.models.architecture import is_known
 from polyagents.models.backbone import config_values
 from polyagents.options import fields_of
@@ -86,7 +86,7 @@ def read_config(folder: str) -> FolderConfig:
         found = read_json(path)
         if not isinstance(found, Mapping) or found.get("format") != FORMAT:
             raise ValueError(f"it is no {FORMAT}")
-        config = read_fields(path, FolderConfig)
+        config = fields_of_json(found, FolderConfig)
     except OSError as error:
         raise InputError(
             f"{folder} is no model: {path} cannot be read ({error.strerror}); give a folder that "
@@ -94,7 +94,7 @@ def read_config(folder: str) -> FolderConfig:
         ) from error
     except ValueError as error:
         raise InputError(
-            f"{path} is not the configuration of a ranker ({error}); give a folder that Ranker.save_pretrained wrote. "
+            f"{path} is not the configuration of a ranker ({first_line(error)}); give a folder that Ranker.save_pretrained wrote. "
             f"An encoder of another library starts a training, with --backbone."
         ) from error
     if not is_known(config.architecture):
