@@ -94,8 +94,8 @@ def read_config(folder: str) -> FolderConfig:
         ) from error
     except ValueError as error:
         raise InputError(
-            f"{path} is not the configuration of a ranker ({first_line(error)}); give a folder that Ranker.save_pretrained wrote. "
-            f"An encoder of another library starts a training, with --backbone."
+            f"{path} is not the configuration of a ranker ({first_line(error)}); give a folder that "
+            f"Ranker.save_pretrained wrote. An encoder of another library starts a training, with --backbone."
         ) from error
     if not is_known(config.architecture):
         raise InputError(f"{path} names the architecture {config.architecture!r}, which is not known here.")
