@@ -1,5 +1,6 @@
 """Folders for sentence-transformers, opened by that library itself, and what ours reads of its folders."""
 
+import json
 import os
 
 import numpy as np
@@ -9,7 +10,7 @@ from backbones import save
 from commands import SAMPLE, own, run
 from parlai.core.params import ParlaiParser
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers import models as modules
+from sentence_transformers.sentence_transformer import modules
 from tokenizers import processors
 
 from polyagents import InputError, Ranker
@@ -48,7 +49,7 @@ def made(architecture, backbone, **options):
     """A ranker of random weights on a tiny backbone."""
     torch.manual_seed(1)
     tokenizer = load_tokenizer(str(backbone))
-    values = {"backbone": str(backbone), "text_truncate": 20, "label_truncate": 8, **options}
+    values = {"backbone": str(backbone), "text_truncate": 100, "label_truncate": 40, **options}
     settings = settings_of(architecture, values)
     model = build_model(build_encoder(settings, tokenizer, training=False), tokenizer, settings)
     for parameter in model.module.parameters():  # two towers that differ, and norms that are not 1
@@ -93,7 +94,7 @@ def test_cross_encoders_have_equal_scores(family, options, folders, tmp_path):
 
 
 def test_two_towers_cut_long_texts_as_ours(folders, tmp_path):
-    ranker = made("BiEncoder", folders["bert"])
+    ranker = made("BiEncoder", folders["bert"], text_truncate=20, label_truncate=8)
     theirs = SentenceTransformer(str(exported(ranker, tmp_path / "st")), device="cpu")
     long = ["a b c d e " * 9 + end for end in ("x", "y z")] + ["i do " * 3 + "\n" + "why " * 30]
     equal(vectors_of(ranker, long, True), theirs.encode_query(long))
@@ -101,7 +102,7 @@ def test_two_towers_cut_long_texts_as_ours(folders, tmp_path):
 
 
 def test_one_tower_cuts_long_candidates_at_the_other_end(folders, tmp_path):
-    ranker = made("BiEncoder", folders["bert"], share_encoders=True)
+    ranker = made("BiEncoder", folders["bert"], share_encoders=True, label_truncate=8)
     theirs = SentenceTransformer(str(exported(ranker, tmp_path / "st")), device="cpu")
     long = "a b c d e f g h i j"
     equal(vectors_of(ranker, [long], True), theirs.encode_query([long]))
@@ -190,8 +191,9 @@ def test_their_prompts(folders, tmp_path):
     assert sentence_transformers_import.prompts_of(folder) == {"context_prompt": "query: "}
     folder = theirs_of(folders["bert"], tmp_path / "2", "mean", prompts=prompts, default_prompt_name="clustering")
     assert sentence_transformers_import.prompts_of(folder) == {"context_prompt": "query: "}
-    folder = theirs_of(folders["bert"], tmp_path / "3", "mean", prompts={"a": "b"}, default_prompt_name="a")
-    assert sentence_transformers_import.prompts_of(folder) == {"context_prompt": "b", "candidate_prompt": "b"}
+    old = {"prompts": {"passage": "p: ", "a": "b"}, "default_prompt_name": "a"}  # where a name is missing, the default
+    (tmp_path / "2" / "config_sentence_transformers.json").write_text(json.dumps(old))
+    assert sentence_transformers_import.prompts_of(folder) == {"context_prompt": "b", "candidate_prompt": "p: "}
 
 
 @pytest.mark.parametrize(
