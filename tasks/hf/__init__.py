@@ -7,3 +7,16 @@ An example, as JSON line:
 
     {"query": "where is canada", "positive": "canada is in north america", "negative": "i am here"}
 """
+
+from typing import Any
+
+__all__ = ["DefaultTeacher"]
+
+
+def __getattr__(name: str) -> Any:
+    """The teacher, imported when ParlAI asks for it: reading the data needs no ParlAI."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from . import agents
+
+    return getattr(agents, name)

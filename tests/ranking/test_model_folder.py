@@ -115,6 +115,12 @@ def test_commands_take_a_folder(trained, replies, tmp_path, monkeypatch, capsys)
     assert Served.load(str(tmp_path / "folder"), index_dir=str(tmp_path / "index")).kind == "bi-encoder"
 
 
+def hits(file):
+    """What an evaluation by ParlAI's command reaches."""
+    report = evaluate(file, "-t", SAMPLE, "--num-examples", "8")
+    return {name: value for name, value in report.items() if name.startswith(("hits", "mrr", "loss", "exs"))}
+
+
 def test_parlais_commands_say_how_to_make_a_model_file(trained, tmp_path, ends_with_2, chat):
     Ranker.load(trained("bi")).save_pretrained(tmp_path / "folder")
     (line,) = ends_with_2("interactive", "-mf", tmp_path / "folder")
@@ -122,4 +128,4 @@ def test_parlais_commands_say_how_to_make_a_model_file(trained, tmp_path, ends_w
     own("convert_weights", "-mf", tmp_path / "folder", "--to", "model-file", "--out", tmp_path / "M")
     ranker = Ranker.load(trained("bi"))
     assert np.array_equal(Ranker.load(tmp_path / "M").score(CONTEXTS, TEXTS), ranker.score(CONTEXTS, TEXTS))
-    assert evaluate(tmp_path / "M", "-t", SAMPLE, "-n", "8") == evaluate(trained("bi"), "-t", SAMPLE, "-n", "8")
+    assert hits(tmp_path / "M") == hits(trained("bi"))
