@@ -135,7 +135,7 @@ class Modules:
     def write(self, config: dict[str, Any]) -> None:
         """Write the list, and the settings of the whole."""
         write_json(self.folder, "modules.json", self.listed)
-        prompts = {"prompts": {}, "default_prompt_name": None}
+        prompts: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
         write_json(self.folder, "config_sentence_transformers.json", config | prompts)
 
 

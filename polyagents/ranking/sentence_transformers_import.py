@@ -76,9 +76,9 @@ def prompts_of(folder: str) -> dict[str, str]:
     if not os.path.exists(os.path.join(folder, "config_sentence_transformers.json")):
         return {}
     settings = read(folder, "config_sentence_transformers.json")
-    prompts = settings.get("prompts", {}) if isinstance(settings, Mapping) else None
-    if not fits(prompts, dict[str, str | None]):
+    if not isinstance(settings, dict) or not fits(settings.get("prompts", {}), dict[str, str | None]):
         raise damaged(folder, "config_sentence_transformers.json")
+    prompts: dict[str, str | None] = settings.get("prompts", {})
     default = prompts.get(str(settings.get("default_prompt_name")))
     found = {}
     for flag, names in (("context_prompt", CONTEXT_PROMPTS), ("candidate_prompt", CANDIDATE_PROMPTS)):
