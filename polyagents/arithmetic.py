@@ -32,3 +32,8 @@ def machine() -> str:
                                         ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
     threads, version = torch.get_num_threads(), torch.__version__
     return f"{names[0]}, {threads} threads, {' '.join(special)}; torch {version}, Python {platform.python_version()}"
+
+
+def training_machine() -> str:
+    """What a training runs on: the GPU, where there is one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else machine()

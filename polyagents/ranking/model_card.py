@@ -22,29 +22,22 @@ ranker.rank("where is canada", candidates, top_k=1)  # reads each candidate with
 }
 
 
-def model_card(
-    model: RankingModel,
-    options: Mapping[str, Any],
-    training: Mapping[str, Any],
-    results: Mapping[str, Mapping[str, float]],
-    license: str | None,
-) -> str:
+def model_card(model: RankingModel, config: Mapping[str, Any], license: str | None) -> str:
     """The card of a model, as Markdown with the metadata that model hubs read.
 
     Args:
         model: in memory.
-        options: its own options.
-        training: flags of its training.
-        results: split -> metric -> value.
+        config: what config.json holds; the fields of model_folder.FolderConfig.
         license: such as "mit"; None where nobody has decided.
     """
+    options = config["options"]
     name = f"A {model.label} that ranks replies and passages"
     sections = [
         ("", description(model, options)),
         ("How to use it", use(model)),
-        ("What it reached", reached(results)),
-        ("How it was trained", flags(training)),
-        ("Machine", f"These files were written on {machine()}. Training does not record its machine."),
+        ("What it reached", reached(config["results"])),
+        ("How it was trained", flags(config["training"])),
+        ("Machine", machines(config["machine"])),
         ("Licence", licence(license)),
         ("Limits", limits(model)),
     ]
@@ -131,6 +124,12 @@ def flags(training: Mapping[str, Any]) -> str:
         return "Its files do not say."
     rows = {f"`--{name.replace('_', '-')}`": f"`{json.dumps(value)}`" for name, value in training.items()}
     return table(("flag", "value"), rows)
+
+
+def machines(trained_on: str | None) -> str:
+    """What the model was trained on, and what wrote the card."""
+    training = f"Trained on {trained_on}." if trained_on else "Its files do not say what it was trained on."
+    return f"{training} This folder was written on {machine()}."
 
 
 def licence(license: str | None) -> str:

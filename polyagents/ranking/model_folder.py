@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from polyagents import __version__
 from polyagents.errors import InputError, first_line
@@ -54,6 +54,7 @@ class FolderConfig:
         parlai: set where the tokenizer was made of ParlAI's own dictionary.
         training: flags of its training.
         results: split -> metric -> value, of the evaluations that ended its training.
+        machine: what it was trained on; None where nothing says so.
     """
 
     format: str
@@ -65,6 +66,7 @@ class FolderConfig:
     parlai: dict[str, Any] | None = None
     training: dict[str, Plain | list[Plain]] = field(default_factory=dict)
     results: dict[str, dict[str, float]] = field(default_factory=dict)
+    machine: str | None = None
 
 
 def is_folder(path: str) -> bool:
@@ -116,27 +118,38 @@ def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
         raise InputError(f"{path} is missing, or is not the tokenizer that {CONFIG} describes.") from error
 
 
-def results_of(file: str | None) -> dict[str, dict[str, float]]:
-    """What a model reached in the evaluations that ended its training: split -> metric -> value.
+class Outcome(NamedTuple):
+    """What a training has left beside its model; the fields are those of `FolderConfig`."""
+
+    results: dict[str, dict[str, float]]
+    machine: str | None
+
+
+def outcome_of(file: str | None) -> Outcome:
+    """What a model reached at the end of its training, and on which machine, as far as that is known.
 
     Args:
         file: a model file, which training has left `.trainstats` beside, or a folder; None where there is neither.
     """
-    if file is None:
-        return {}
-    if is_folder(file):
-        return read_config(file).results
+    if file is not None and is_folder(file):
+        config = read_config(file)
+        return Outcome(config.results, config.machine)
     try:
-        found = read_json(f"{file}.trainstats")
+        found = read_json(f"{file}.trainstats") if file is not None else None
     except (OSError, ValueError):
-        return {}
-    reports = {split: found.get(f"final_{split}_report") for split in ("valid", "test")} if fits(found, dict) else {}
-    shown = {
-        split: {name: value for name, value in report.items() if name.startswith(SHOWN) and fits(value, float)}
-        for split, report in reports.items()
-        if isinstance(report, dict)
-    }
-    return {split: report for split, report in shown.items() if report}
+        found = None
+    if not isinstance(found, dict):
+        return Outcome({}, None)
+    results = {split: shown(found.get(f"final_{split}_report")) for split in ("valid", "test")}
+    machine = found.get("machine")
+    there = {split: report for split, report in results.items() if report}
+    return Outcome(there, machine if isinstance(machine, str) else None)
+
+
+def shown(report: Any) -> dict[str, float]:
+    """The metrics of a report that a card shows."""
+    found = report if isinstance(report, dict) else {}
+    return {name: value for name, value in found.items() if name.startswith(SHOWN) and fits(value, float)}
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -164,7 +177,7 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
         texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # as it is: indexes know it by its text
         texts[CONFIG] = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"
         if not keeps_card:
-            texts[CARD] = model_card(model, config.options, config.training, config.results, license)
+            texts[CARD] = model_card(model, dataclasses.asdict(config), license)
         for name, text in texts.items():
             with open(os.path.join(temporary, name), "w", encoding="utf-8") as out:
                 out.write(text)
@@ -188,7 +201,7 @@ def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
         config_values(model.context_encoder.backbone),
         content["parlai"],
         training,
-        results_of(file),
+        *outcome_of(file),
     )
 
 

@@ -60,10 +60,11 @@ def test_the_card_says_what_is_known(trained, tmp_path):
     ranker.save_pretrained(tmp_path / "folder", license="apache-2.0")
     card = (tmp_path / "folder" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: polyagents\n") and 'license: "apache-2.0"' in card
-    stats = json.loads(Path(f"{trained('poly')}.trainstats").read_text())["final_test_report"]
+    left = json.loads(Path(f"{trained('poly')}.trainstats").read_text())
+    stats = left["final_test_report"]
     low, high = wilson(stats["hits@1"], stats["exs"])
     assert f"| R@1 | {stats['hits@1']:.3f} ({low:.3f} to {high:.3f}) |" in card
-    for said in ("poly-encoder", "`--learningrate` | `0.001`", "64 tokens", "torch "):
+    for said in ("poly-encoder", "`--learningrate` | `0.001`", "64 tokens", f"Trained on {left['machine']}."):
         assert said in card
     example = card.split("```python\n")[1].split("```")[0].replace("THIS FOLDER OR ITS NAME", str(tmp_path / "folder"))
     (tmp_path / "replies.txt").write_text("yes\nno\n")
