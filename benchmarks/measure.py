@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import math
-import platform
 import resource
 import statistics
 import time
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+
+from polyagents.arithmetic import machine as machine  # what every benchmark prints with its figures
 
 
 def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
@@ -66,18 +67,3 @@ def limit_memory(part: float = 0.9) -> None:
         free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     limit = int(resident()["VmData"] * 2**20 + part * free)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-
-def machine() -> str:
-    """What a figure was measured on."""
-    names = [platform.processor() or platform.machine()]
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/cpuinfo") as file,
-    ):  # only Linux has it
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")] or names
-    special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
-                                        ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
-                                        ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
-    threads, version = torch.get_num_threads(), torch.__version__
-    return f"{names[0]}, {threads} threads, {' '.join(special)}; torch {version}, Python {platform.python_version()}"

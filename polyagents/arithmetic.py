@@ -1,6 +1,8 @@
-"""Which arithmetic this machine is fast in."""
+"""What this machine computes with: which arithmetic it is fast in, and what it is called."""
 
+import contextlib
 import functools
+import platform
 
 import torch
 
@@ -15,3 +17,23 @@ def has_bf16() -> bool:
 def has_int8() -> bool:
     """Whether this CPU multiplies in int8."""
     return bool(torch.cpu._is_vnni_supported())
+
+
+def machine() -> str:
+    """What a figure was measured on."""
+    names = [platform.processor() or platform.machine()]
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/cpuinfo") as file,
+    ):  # only Linux has it
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")] or names
+    special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
+                                        ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
+                                        ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
+    threads, version = torch.get_num_threads(), torch.__version__
+    return f"{names[0]}, {threads} threads, {' '.join(special)}; torch {version}, Python {platform.python_version()}"
+
+
+def training_machine() -> str:
+    """What a training runs on: the GPU, where there is one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else machine()

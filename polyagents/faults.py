@@ -20,6 +20,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "ray": frozenset({"ray"}),
     "mteb": frozenset({"mteb"}),
     "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
+    "hf": frozenset({"datasets", "pyarrow"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
         | {"nltk", "pandas", "tensorboardX", "scipy", "matplotlib"}

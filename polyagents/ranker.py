@@ -3,6 +3,7 @@
 import contextlib
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,10 @@ from polyagents.index.top_k import top_k as best
 from polyagents.models.query import Query, stack_queries
 from polyagents.models.reduction import ContextVectors, stacked
 from polyagents.options import fields_of
+from polyagents.ranking import hub
 from polyagents.ranking.candidate_set import columns_of, shared_set
 from polyagents.ranking.loading import architecture_of, load_model
+from polyagents.ranking.model_folder import write_folder
 from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -95,10 +98,11 @@ class Ranker:
 
     Attributes:
         model: the model, with its tokenizer and its options.
+        file: the model file or folder that it was loaded from; None where it was made in memory.
     """
 
-    def __init__(self, model: RankingModel):
-        self.model = model
+    def __init__(self, model: RankingModel, file: str | None = None):
+        self.model, self.file = model, file
         model.module.eval()
 
     def __repr__(self) -> str:
@@ -124,7 +128,8 @@ class Ranker:
         Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
 
         Args:
-            model_file: its path; `model_file.opt` and `model_file.dict` lie beside it. Or its name in the zoo, such as
+            model_file: its path; `model_file.opt` and `model_file.dict` lie beside it. Or a folder that
+                `save_pretrained` wrote. Or its name in the zoo, such as
                 "zoo:pretrained_transformers/model_poly/model", which is downloaded at first use.
             no_cuda: use the CPU, also where there is a GPU.
             gpu: which GPU; -1 is the current one.
@@ -141,7 +146,81 @@ class Ranker:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: no option of this model; there are {', '.join(sorted(possible))}."
             )
-        return cls(load_model(file, device(no_cuda, gpu), overrides))
+        return cls(load_model(file, device(no_cuda, gpu), overrides), file)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_folder: str | os.PathLike[str],
+        revision: str | None = None,
+        token: str | None = None,
+        **options: Any,
+    ) -> "Ranker":
+        """Load a model folder: from the disk, or by its name from the Hugging Face hub.
+
+        A folder needs no network. Any other name is looked up on the hub, and what was downloaded is kept in the hub's
+        cache, which answers without a network as well. Only JSON and safetensors are read; no code is loaded.
+
+        Args:
+            name_or_folder: a folder that `save_pretrained` wrote, or a name such as "somebody/convai2-poly".
+            revision: a branch, a tag or a commit of the hub's repository; by default its main branch.
+            token: of a user who may read it; by default the one that `hf auth login` has kept.
+            options: those of `load`.
+
+        Raises:
+            InputError: the hub has no such model, does not answer, or the files are no model of ours.
+        """
+        name = os.fspath(name_or_folder)
+        if os.path.exists(name):
+            if revision is not None:
+                raise InputError(f"{name} is on the disk, and has no revision {revision}; remove one of the two.")
+            return cls.load(name, **options)
+        return cls.load(hub.download(name, revision, token), **options)
+
+    def save_pretrained(self, folder: str | os.PathLike[str], license: str | None = None) -> None:
+        """Write the model as a folder that `from_pretrained`, `load` and -mf of `rank`, `serve` and others read.
+
+        It holds config.json, model.safetensors, the tokenizer's files and README.md, a model card. A README.md that is
+        there already stays as it is.
+
+        Args:
+            folder: made where it is missing; files of the same names are replaced.
+            license: what the card says of the licence, such as "mit"; without one it says that nobody has decided.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        write_folder(self.model, os.fspath(folder), self.file, license)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        private: bool | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload a ranker of polyagents",
+        token: str | None = None,
+        license: str | None = None,
+    ) -> str:
+        """Upload what `save_pretrained` writes to the Hugging Face hub, as one commit.
+
+        Args:
+            repo_id: such as "somebody/convai2-poly"; the repository is made where it is missing.
+            private: whether a new repository is private; by default what the owner's settings say.
+            revision: the branch to commit to, by default the main one.
+            commit_message: its first line.
+            token: of a user who may write there; by default the one that `hf auth login` has kept.
+            license: as for `save_pretrained`.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            InputError: the hub refuses, or does not answer.
+        """
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = os.path.join(temporary, "model")
+            self.save_pretrained(folder, license)
+            return hub.upload(folder, repo_id, private, revision, commit_message, token)
 
     # ---- where and how it computes ---------------------------------------------------------------------------------
 

@@ -49,6 +49,9 @@ line = command("rank", "-mf", f"{models}/poly", "--candidates-file", file, "--to
 assert json.loads(line)["candidates"][0]["text"] == found[0][0].text
 assert "poly" in command("zoo", "list") and "convai2/bi/bert" in command("recipe", "list")
 command("convert_weights", "-mf", f"{models}/bi", "--to", "huggingface", "--out", f"{folder}/hf")
+command("convert_weights", "-mf", f"{models}/bi", "--to", "sentence-transformers", "--out", f"{folder}/st")
+poly.save_pretrained(f"{folder}/poly")
+assert Ranker.from_pretrained(f"{folder}/poly").rank(contexts[0], texts) == poly.rank(contexts[0], texts)
 
 from starlette.testclient import TestClient
 from polyagents.serving.ranking_app import create_app

@@ -73,6 +73,21 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def folder(files):
+    """The same model as a folder."""
+    Ranker.load(files / "M").save_pretrained(files / "folder")
+    return files / "folder"
+
+
+def use_folder(folder):
+    """Load the model and rank, and say in one line what is wrong with it."""
+    try:
+        Ranker.from_pretrained(folder).rank("where is canada", TEXTS)
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
 def use(folder):
     """Load the model, rank, and search its index."""
     ranker = Ranker.load(folder / "M")
@@ -166,3 +181,59 @@ def test_lines_that_are_no_contexts(examples):
             assert "Line 1 of the input" in str(error)
 
     tried(examples, check)
+
+
+@pytest.mark.parametrize("examples", BUDGETS)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_model_folder_with_parts_that_others_made_up(folder, name, examples):
+    document = json.loads((folder / name).read_text())
+
+    def check(data):
+        (folder / name).write_text(json.dumps(changed(data, document)))
+        use_folder(folder)
+
+    tried(examples, check)
+
+
+@pytest.mark.parametrize("examples", BUDGETS)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_model_folder_with_damaged_bytes(folder, name, examples):
+    content = (folder / name).read_bytes()
+
+    def check(data):
+        (folder / name).write_bytes(damaged(data, content))
+        use_folder(folder)
+
+    tried(examples, check)
+
+
+def each_part_of_a_configuration_replaced(good):
+    """config.json with each part of it replaced by each nasty value."""
+    for value in NASTY:
+        yield from (good | {name: value} for name in good)
+        for group in ("options", "backbone", "special_tokens", "training", "results"):
+            yield from (good | {group: good[group] | {name: value}} for name in good[group])
+
+
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
+def test_configurations_of_folders_that_no_model_has(folder, every):
+    good = json.loads((folder / "config.json").read_text())
+    for content in list(each_part_of_a_configuration_replaced(good))[::every]:
+        (folder / "config.json").write_text(json.dumps(content))
+        use_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_model_folder_that_is_not_whole(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(InputError, match=name):
+        Ranker.from_pretrained(folder)
+
+
+def test_code_that_a_configuration_names_is_not_asked_for(folder, monkeypatch):
+    config = json.loads((folder / "config.json").read_text())
+    scores = Ranker.from_pretrained(folder).score("hi", TEXTS).tolist()
+    named = {"auto_map": dict.fromkeys(("AutoConfig", "AutoModel"), "somebody/evil--evil.Model")}
+    (folder / "config.json").write_text(json.dumps(config | {"backbone": config["backbone"] | named}))
+    monkeypatch.setattr("builtins.input", lambda *said: pytest.fail("transformers asks whether to run it"))
+    assert Ranker.from_pretrained(folder).score("hi", TEXTS).tolist() == scores

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from parlai.core.opt import Opt
 from parlai.scripts.train_model import TrainLoop, TrainModel, load_eval_worlds, set_seed
 
-from polyagents.benchmarks import measure
+from polyagents.arithmetic import training_machine
 from polyagents.benchmarks.study import measuring, records, text_ranking
 from polyagents.benchmarks.study.job import Job
 from polyagents.benchmarks.study.plan import Mark
@@ -149,13 +148,8 @@ def finish(job: Job, opt: Opt, run: Run, pipeline: Pipeline, seconds: float) -> 
         examples = measuring.examples_of(opt, job.pool_examples)[0][: job.pool_examples]
         pool = text_ranking.pool_of(opt, examples, job.pool)
         ranks = text_ranking.ranks_in_pool(pipeline, examples, pool)
-    end = End(round(seconds, 3), milliseconds, len(candidates), machine(), ranks, len(pool))
+    end = End(round(seconds, 3), milliseconds, len(candidates), training_machine(), ranks, len(pool))
     records.write(job.results, replace(run, end=end))
-
-
-def machine() -> str:
-    """What the times were measured on."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else measure.machine()
 
 
 def carry_out(job: Job) -> None:

@@ -1,8 +1,7 @@
-"""`polyagents convert_weights`: a trained model for other programs, Hugging Face's libraries or ParlAI's own agents."""
+"""`polyagents convert_weights`: a trained model for other programs, Hugging Face's libraries or ParlAI's agents."""
 
 import argparse
 import contextlib
-import dataclasses
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from polyagents.zoo.datapath import add_datapath_flag, datapath
 if TYPE_CHECKING:
     from polyagents.ranking.ranking_model import RankingModel
 
-PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ParlAI's; ours has the first two
+PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ours or of ParlAI's
 
 
 def parser() -> argparse.ArgumentParser:
@@ -24,15 +23,18 @@ def parser() -> argparse.ArgumentParser:
         "-mf",
         "--model-file",
         required=True,
-        help="a model of polyagents or of ParlAI's bi-, poly- or cross-encoder; or zoo:...",
+        help="a model of polyagents, a folder of Ranker.save_pretrained, a model of ParlAI's bi-, poly- or "
+        "cross-encoder; or zoo:...",
     )
     parser.add_argument(
         "--to",
         required=True,
-        choices=("huggingface", "parlai", "merged"),
+        choices=("huggingface", "sentence-transformers", "parlai", "model-file"),
         help="huggingface: the encoder that reads contexts, with its tokenizer, a folder for AutoModel and for "
-        "--backbone; parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like; "
-        "merged: a model file whose weights have taken up the adapters of --lora-rank, and which needs no --backbone",
+        "--backbone; sentence-transformers: a bi- or cross-encoder, a folder for SentenceTransformer or CrossEncoder; "
+        "parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like; model-file: "
+        "everything, as training writes it, of a folder, or of a model with adapters. Adapters (--lora-rank) are merged "
+        "into the weights",
     )
     parser.add_argument(
         "--out", required=True, help="the folder or model file to write; nothing that exists is overwritten"
@@ -44,40 +46,49 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Convert."""
     file, target, out = opt["model_file"], opt["to"], opt["out"]
-    for path in (out, *(f"{out}{part}" for part in PARTS if target != "huggingface")):
+    for path in (out, *(f"{out}{part}" for part in PARTS if target in ("parlai", "model-file"))):
         if os.path.lexists(path):
             raise InputError(f"{path} exists, and nothing is overwritten; give another --out.")
 
-    from polyagents.models.adapters import (  # these import torch, which a wrong flag should not wait for
-        is_adapted,
-        merge,
-    )
-    from polyagents.ranker import Ranker
+    from polyagents.ranker import Ranker  # this imports torch, which a wrong flag should not wait for
+
+    model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"])).model.merged()
+    os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
+    print(WRITERS[target](model, out))
+
+
+def write_huggingface(model: "RankingModel", folder: str) -> str:
+    """Write the encoder that reads contexts, and say how it is used."""
     from polyagents.ranking.hugging_face import write_folder
+
+    write_folder(model.context_encoder.backbone, model.tokenizer, folder)
+    scaling = model.context_encoder.output_scaling
+    note = "" if scaling == 1 else f" --output-scaling {scaling}, which the folder does not hold"
+    return f"{folder} is a Hugging Face folder: use it with --backbone {folder}{note}"
+
+
+def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
+    """Write a bi- or cross-encoder for sentence-transformers, and say how it is used."""
+    from polyagents.ranking.sentence_transformers_export import write_folder
+
+    write_folder(model, folder)
+    kind = "CrossEncoder" if model.architecture == "CrossEncoder" else "SentenceTransformer"
+    return f"{folder} is a folder of sentence-transformers: {kind}({folder!r})"
+
+
+def write_model_file(model: "RankingModel", file: str) -> str:
+    """Write a model file as training does, and say how it is used."""
     from polyagents.ranking.saving import save_model
 
-    model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"])).model
-    if is_adapted(model.module):
-        merge(model.module)
-        model.settings = dataclasses.replace(model.settings, saved={**model.saved, "lora_rank": None})
-    elif target == "merged":
-        raise InputError(f"{file} has no adapters to merge: it was not trained with --lora-rank.")
-    os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
-    if target == "merged":
-        save_model(model, out)
-        print(f"{out} is a model file: polyagents rank -mf {out} --candidates-file FILE")
-    elif target == "huggingface":
-        write_folder(model.context_encoder.backbone, model.tokenizer, out)
-        scaling = model.context_encoder.output_scaling
-        note = "" if scaling == 1 else f" --output-scaling {scaling}, which the folder does not hold"
-        print(f"{out} is a Hugging Face folder: use it with --backbone {out}{note}")
-    else:
-        write_parlai(model, out)
-        print(f"{out} is a model file of ParlAI's: parlai eval_model -mf {out} -t TASK")
+    save_model(model, file)
+    return f"{file} is a model file: polyagents interactive -mf {file}"
 
 
-def write_parlai(model: "RankingModel", file: str) -> None:
-    """Write the model file, its options and dictionary; the model file comes last, so where it is, the others are."""
+def write_parlai(model: "RankingModel", file: str) -> str:
+    """Write ParlAI's model file, its options and dictionary, and say how they are used.
+
+    The model file comes last, so where it is, the others are.
+    """
     from polyagents.parlai_agents.parlai_flags import agent_flags
     from polyagents.parlai_files import parlai_options
     from polyagents.parlai_files.parlai_weights import ParlaiModel  # imports torch
@@ -92,3 +103,12 @@ def write_parlai(model: "RankingModel", file: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(f"{file}{part}")
         raise
+    return f"{file} is a model file of ParlAI's: parlai eval_model -mf {file} -t TASK"
+
+
+WRITERS = {
+    "huggingface": write_huggingface,
+    "sentence-transformers": write_sentence_transformers,
+    "parlai": write_parlai,
+    "model-file": write_model_file,
+}

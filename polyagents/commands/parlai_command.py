@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from polyagents.commands.names import BY_EVERY_NAME, PARLAI_COMMANDS
+from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
 from polyagents.zoo.models import GROUP, find, our_agent
@@ -55,6 +55,13 @@ def check_model_file(arguments: Sequence[str]) -> None:
         InputError: it is missing, or zoo: names no model.
     """
     file = model_file(arguments)
+    if file and os.path.isdir(file) and not os.path.exists(f"{file}.opt"):
+        if arguments[0] in OWN_COMMANDS:
+            return  # which say themselves what is wrong with it
+        raise InputError(
+            f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands need a model file: make it "
+            f"with polyagents convert_weights -mf {file} --to model-file --out M."
+        )
     if file and not names_a_model(arguments) and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"There is no trained model at {file} ({file}.opt is missing). Give the path that was --model-file of "

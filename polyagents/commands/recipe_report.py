@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
-from polyagents.benchmarks import measure
+from polyagents.arithmetic import training_machine
 from polyagents.console import markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
@@ -81,7 +80,7 @@ def report(folder: str) -> None:
             "## Time of a reply",
             f"One context at a time among {TIMED_CANDIDATES:,} candidates, their vectors ready-made for bi- and "
             f"poly-encoder; the median of {MESSAGES['bi']} messages (of a cross-encoder, {MESSAGES['cross']}). "
-            f"{machine()}.",
+            f"{training_machine()}.",
             markdown(speed(models)),
         ]
     )
@@ -89,11 +88,6 @@ def report(folder: str) -> None:
     draw(models, os.path.join(folder, "report.png"))
     print(text)
     say(f"Written to {os.path.join(folder, 'report.md')} and report.png.")
-
-
-def machine() -> str:
-    """What the times were measured on."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else measure.machine()
 
 
 def trained_in(folder: str) -> list[Trained]:

@@ -85,7 +85,11 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
 
 @contextlib.contextmanager
 def atomic_folder(folder: str) -> Iterator[str]:
-    """A temporary folder to write to, whose files go into `folder` once all are there; the weights come last."""
+    """A temporary folder to write to, whose files go into `folder` once all are there; the weights come last.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
     temporary = temporary_name(os.path.abspath(folder))
     try:
         clear_leftovers(folder)
@@ -95,6 +99,11 @@ def atomic_folder(folder: str) -> Iterator[str]:
             return
         for name in sorted(os.listdir(temporary), key=lambda name: name.startswith("model")):
             os.replace(os.path.join(temporary, name), os.path.join(folder, name))
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the files that were there "
+            f"before are kept."
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

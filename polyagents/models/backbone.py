@@ -136,7 +136,8 @@ def config_of(values: Mapping[str, Any]) -> "transformers.PretrainedConfig":
         for name, value in values.items():
             if isinstance(value, int | float) and not is_possible(name, value):
                 raise ValueError(f"{name} is {value}")
-        config: transformers.PretrainedConfig = transformers.AutoConfig.for_model(**values)
+        own = {name: value for name, value in values.items() if name != "auto_map"}  # which names code to download
+        config: transformers.PretrainedConfig = transformers.AutoConfig.for_model(**own)
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(
             f"The backbone's configuration in the model's dictionary file cannot be used ({first_line(error)}); the "

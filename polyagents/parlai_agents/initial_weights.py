@@ -20,6 +20,7 @@ from polyagents.models.model_options import SCRATCH
 from polyagents.options import fields_of
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
+from polyagents.ranking import sentence_transformers_import
 from polyagents.ranking.option_groups import option_groups
 from polyagents.zoo.resolve import zoo_file
 
@@ -118,6 +119,8 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
     if file is None:
         if opt["backbone"].startswith(SCRATCH) and "reduction_type" not in given:
             opt["reduction_type"] = "mean"  # random weights hardly learn by the first output (docs/training.md)
+        if sentence_transformers_import.is_folder(opt["backbone"]):
+            decide_by_sentence_transformers(opt)
         source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
@@ -161,6 +164,18 @@ def refuse_adapters(file: str | None, opt: Opt) -> None:
             f"--lora-rank learns beside the weights of a pretrained backbone, which are read again whenever the model "
             f"is loaded, and --backbone {backbone} has none of these; give a folder or a hub name."
         )
+
+
+def decide_by_sentence_transformers(opt: Opt) -> None:
+    """Let a folder of sentence-transformers decide the pooling and the prompts that were not given."""
+    folder, given = opt["backbone"], opt.get("override", {})
+    if "reduction_type" not in given:
+        opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
+    for flag, prompt in sentence_transformers_import.prompts_of(folder).items():
+        if flag not in opt:
+            logging.warning(f"{folder} was trained with {prompt!r} before its texts, which is not put there.")
+        elif flag not in given:
+            opt[flag] = prompt
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:

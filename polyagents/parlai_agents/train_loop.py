@@ -8,6 +8,7 @@ M.checkpoint.trainstats says is in M.checkpoint, too, as a run may be killed bet
 import contextlib
 import functools
 import io
+import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
+from polyagents.arithmetic import training_machine
 from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
@@ -155,12 +157,12 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
 
 
 def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """What ParlAI's `_save_train_stats` writes to a file, as a text."""
+    """What ParlAI's `_save_train_stats` writes to a file, as a text, and the machine."""
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)
         save_train_stats(loop)
-    return written.getvalue()
+    return json.dumps(parse_json(written.getvalue()) | {"machine": training_machine()}, indent=4)
 
 
 def whole_or_not_at_all(progress: Progress) -> Any:

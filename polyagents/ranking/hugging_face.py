@@ -2,9 +2,7 @@
 
 import torch
 import transformers
-from safetensors import SafetensorError
 
-from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_folder
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -16,15 +14,9 @@ def write_folder(model: "transformers.PreTrainedModel", tokenizer: RankingTokeni
         InputError: the folder cannot be written.
     """
     give_rows(model, tokenizer)
-    try:
-        with atomic_folder(folder) as temporary:
-            model.save_pretrained(temporary)
-            tokenizer.to_transformers().save_pretrained(temporary)
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the files that were there "
-            f"before are kept."
-        ) from error
+    with atomic_folder(folder) as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.to_transformers().save_pretrained(temporary)
 
 
 def give_rows(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer) -> None:

@@ -1,4 +1,4 @@
-"""A trained model from its files: `M`, `M.opt` and `M.dict`, as our agents or ParlAI's own wrote them."""
+"""A trained model from its files: `M`, `M.opt` and `M.dict` of our agents or of ParlAI's own, or a folder."""
 
 import os
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import config_of, scratch_config
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
+from polyagents.ranking import model_folder
 from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
@@ -48,7 +49,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     """Load a model for evaluation, not for training.
 
     Args:
-        file: its path; the other files lie beside it.
+        file: its path; the other files lie beside it. Or a folder that `model_folder.write_folder` wrote.
         device: where its weights shall be.
         overrides: options with other values than the file's.
 
@@ -56,17 +57,21 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
         InputError: a file is missing or damaged, or the model is none of ours.
     """
     architecture = architecture_of(file)
-    parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
+    if model_folder.is_folder(file):
+        parts = folder_parts(file)
+    else:
+        parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     try:
-        config = (
-            None if settings.ranking.lora_rank else parts.config
-        )  # adapters stand beside the backbone's own weights
+        # Adapters stand beside the weights of the backbone itself.
+        config = None if settings.ranking.lora_rank else parts.config
         encoder = build_encoder(settings, parts.tokenizer, training=False, config=config)
         model = build_model(encoder, parts.tokenizer, settings)
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:  # shapes that no tensor can have
-        raise InputError(f"{file}.opt does not describe a model that can be built ({first_line(error)}).") from error
+        raise InputError(
+            f"{options_file(file)} does not describe a model that can be built ({first_line(error)})."
+        ) from error
     model.load_weights(checked_weights(model, parts.weights, file))
     model.module.to(device).eval()
     return model
@@ -104,7 +109,7 @@ def refuse_wrong_weights(
     if wrong := wrong_tensors(own, weights):
         raise InputError(
             f"{file} cannot be loaded as polyagents:{architecture} with --backbone {backbone} ({wrong[0]}); it was "
-            f"trained with other options than {file}.opt says."
+            f"trained with other options than {options_file(file)} says."
         )
 
 
@@ -114,10 +119,12 @@ def architecture_of(file: str) -> str:
     Raises:
         InputError: there is no such model, or it is another agent's.
     """
+    if model_folder.is_folder(file):
+        return model_folder.read_config(file).architecture
     if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the path that was "
-            f"--model-file of train_model."
+            f"--model-file of train_model, or a folder that Ranker.save_pretrained wrote."
         )
     name = str(parlai_options.read_whole(file).get("model"))
     found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
@@ -126,6 +133,25 @@ def architecture_of(file: str) -> str:
             f"{file} was trained as {name}; Ranker loads models of polyagents ({', '.join(sorted(ARCHITECTURES))})."
         )
     return found
+
+
+def options_file(file: str) -> str:
+    """Where the options of a model are written down."""
+    return os.path.join(file, model_folder.CONFIG) if model_folder.is_folder(file) else f"{file}.opt"
+
+
+def folder_parts(folder: str) -> Parts:
+    """What a model folder holds.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    config = model_folder.read_config(folder)
+    if config.options.get("lora_rank") is not None:  # nobody writes such folders, and a backbone would be asked for
+        raise InputError(f"{folder} names adapters (lora_rank), which model folders have merged into their weights.")
+    tokenizer = model_folder.read_tokenizer(folder, config)
+    weights = read_weights(os.path.join(folder, model_folder.WEIGHTS))["model"]
+    return Parts({**config.training, **config.options}, tokenizer, config_of(config.backbone), weights)
 
 
 def own_parts(file: str) -> Parts:

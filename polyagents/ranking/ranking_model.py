@@ -5,6 +5,8 @@ architectures: two towers, whose candidates can be encoded ahead (two_tower_mode
 """
 
 import abc
+import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import fingerprint
+from polyagents.models.adapters import is_adapted, merge
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
@@ -118,6 +121,17 @@ class RankingModel(abc.ABC):
         Returns:
             [B, C] fp32.
         """
+
+    def merged(self) -> "RankingModel":
+        """Itself, or, where it has adapters (--lora-rank), a copy whose weights have taken them up."""
+        if not is_adapted(self.module):
+            return self
+        model = copy.deepcopy(self)
+        merge(model.module)
+        ranking = dataclasses.replace(self.settings.ranking, lora_rank=None)
+        model.settings = dataclasses.replace(self.settings, ranking=ranking, saved={**self.saved, "lora_rank": None})
+        model.weights_changed()
+        return model
 
     def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
         """Forget what was made with other weights."""

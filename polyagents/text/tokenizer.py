@@ -197,12 +197,19 @@ class RankingTokenizer:
         self._forget()
         self.compiled.add_tokens([AddedToken(token, normalized=False) for token in tokens])
 
-    def to_transformers(self) -> "transformers.PreTrainedTokenizerFast":
-        """The tokenizer as transformers has it, for a Hugging Face folder."""
+    def to_transformers(
+        self, compiled: Tokenizer | None = None, **settings: Any
+    ) -> "transformers.PreTrainedTokenizerFast":
+        """The tokenizer as transformers has it, for a Hugging Face folder.
+
+        Args:
+            compiled: a variant of it with the same token ids; by default itself.
+            settings: further ones of transformers' tokenizers.
+        """
         unknown = getattr(self.compiled.model, "unk_token", None)
         special = self.special
         names = {"pad_token": special.pad, "cls_token": special.start, "sep_token": special.end}
         names |= {"unk_token": unknown} if unknown else {}
         mask = next((token for token in MASK_TOKENS if self.compiled.token_to_id(token) is not None), None)
         names |= {"mask_token": mask} if mask else {}
-        return transformers.PreTrainedTokenizerFast(tokenizer_object=self.compiled, **names)
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=compiled or self.compiled, **names, **settings)

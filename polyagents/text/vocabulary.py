@@ -61,8 +61,5 @@ def save(tokenizer: Tokenizer, folder: str) -> None:
     """
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
-    try:
-        with atomic_folder(folder) as temporary:
-            fast.save_pretrained(temporary)
-    except OSError as error:
-        raise InputError(f"--out {folder} cannot be written ({error.strerror or error}).") from error
+    with atomic_folder(folder) as temporary:
+        fast.save_pretrained(temporary)

@@ -11,6 +11,7 @@ from parlai.utils.data import DatatypeHelper
 from polyagents.errors import InputError, NoTestSplit
 
 from ..streaming.data_manifest import MANIFEST, files_of
+from ..streaming.order import Shards
 from ..streaming.teacher import Stream, StreamTeacher
 from .build_pairs import PairsPlan, build
 from .pairs_manifest import read_manifest, stamp
@@ -45,7 +46,7 @@ class DefaultTeacher(StreamTeacher):
                 f"{folder} has no pairs in {split}: all are for training ({MANIFEST} counts them); evaluate with -et "
                 f"on another task."
             )
-        return Stream(opt, self.datatype, list(files_of(folder, made, split)))
+        return Stream(opt, self.datatype, Shards(list(files_of(folder, made, split))))
 
 
 class Sample(DefaultTeacher):

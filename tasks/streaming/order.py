@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from polyagents.errors import InputError
 from polyagents.files.json_files import parse_json
@@ -71,6 +71,19 @@ def some_others(count: int, wanted: int, but: int, seed: str) -> list[int]:
         if number != but:
             found[number] = None
     return list(found)
+
+
+class Examples(Protocol):
+    """The examples of a split, in shards."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of examples of each shard."""
+        ...
+
+    def example(self, spot: Spot) -> dict[str, Any]:
+        """Its fields, as the teacher knows them."""
+        ...
 
 
 class Shards:

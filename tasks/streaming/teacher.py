@@ -13,7 +13,7 @@ from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.files.json_files import read_json
 
-from .order import Order, Shards, Spot
+from .order import Examples, Order, Spot
 
 
 class Stream:
@@ -26,8 +26,8 @@ class Stream:
         is_evaluation: not a training set.
     """
 
-    def __init__(self, opt: Opt, datatype: str, files: Sequence[tuple[str, int]]):
-        self.shards = Shards(files)
+    def __init__(self, opt: Opt, datatype: str, shards: Examples):
+        self.shards = shards
         self.order = Order(self.shards.sizes, int(opt.get("teacher_seed") or 0))
         self.is_evaluation = not DatatypeHelper.is_training(datatype)
         self.shuffle = DatatypeHelper.should_shuffle(datatype)

@@ -13,7 +13,7 @@ from parlai.utils.data import DatatypeHelper
 from polyagents.errors import InputError
 
 from ..streaming.data_manifest import files_of
-from ..streaming.order import Spot, some_others
+from ..streaming.order import Shards, Spot, some_others
 from ..streaming.teacher import Stream, StreamTeacher
 from .wiki_manifest import POOL, read_manifest
 
@@ -82,7 +82,7 @@ class Data(Stream):
     def __init__(self, opt: Opt, datatype: str, eval_candidates: int):
         folder = opt.get("wiki_search_path") or os.path.join(opt["datapath"], "wiki_search")
         made = read_manifest(folder)
-        super().__init__(opt, datatype, list(files_of(folder, made, DatatypeHelper.fold(datatype))))
+        super().__init__(opt, datatype, Shards(list(files_of(folder, made, DatatypeHelper.fold(datatype)))))
         given = opt.get("wiki_eval_candidates")
         wanted = (eval_candidates if given is None else given) if self.is_evaluation else 0
         self.pool = first_of_pool(folder, wanted, given is not None)

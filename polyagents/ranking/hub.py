@@ -1,0 +1,97 @@
+"""Model folders on the Hugging Face hub, or on whatever HF_ENDPOINT names: download one, upload one.
+
+`huggingface_hub` does the work, with its cache, its tokens and its environment variables. It is imported only here and
+only when a hub is asked, which happens for no name but one that the user has given to `Ranker.from_pretrained` or
+`push_to_hub`.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from polyagents.errors import InputError, first_line
+from polyagents.ranking.model_folder import CARD, CONFIG, TOKENIZER, WEIGHTS
+
+NEEDED = (CONFIG, WEIGHTS, TOKENIZER)
+UPLOADED = (*NEEDED, "tokenizer_config.json", "special_tokens_map.json", CARD)
+
+
+def download(repo_id: str, revision: str | None, token: str | None) -> str:
+    """Have a model of the hub on the disk, in the hub's cache; what is there already is not downloaded again.
+
+    Args:
+        repo_id: its name.
+        revision: a branch, a tag or a commit; None is the main branch.
+        token: of a user who may read it; None for the one that is logged in, if any.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: there is no such model, it has not the files of one, or the hub does not answer.
+    """
+    from huggingface_hub import snapshot_download
+
+    with in_one_sentence(f"{repo_id} is no folder, and could not be had from the model hub"):
+        folder: str = snapshot_download(repo_id, revision=revision, token=token, allow_patterns=list(NEEDED))
+    missing = [name for name in NEEDED if not os.path.exists(os.path.join(folder, name))]
+    if missing:
+        raise InputError(
+            f"{repo_id} on the model hub has no {missing[0]}, so it is no ranker that Ranker.push_to_hub uploaded. An "
+            f"encoder of another library starts a training, with --backbone."
+        )
+    return folder
+
+
+def upload(
+    folder: str, repo_id: str, private: bool | None, revision: str | None, commit_message: str, token: str | None
+) -> str:
+    """Upload a model folder as one commit; the other arguments are those of `Ranker.push_to_hub`.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        InputError: the hub refuses, or does not answer.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    api = HfApi(token=token)
+    files = [(name, os.path.join(folder, name)) for name in UPLOADED]
+    added = [CommitOperationAdd(name, path) for name, path in files if os.path.exists(path)]
+    with in_one_sentence(f"{repo_id} could not be uploaded to the model hub"):
+        name = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision is not None:
+            api.create_branch(name, branch=revision, exist_ok=True)
+        # Not upload_folder, which may make several commits: nobody should find the weights of one model and the
+        # options of another.
+        commit = api.create_commit(name, added, commit_message=commit_message, revision=revision)
+    return str(commit.commit_url)
+
+
+@contextlib.contextmanager
+def in_one_sentence(what: str) -> Iterator[None]:
+    """Say in one sentence what the hub, its client or the network have refused.
+
+    Raises:
+        InputError: something was refused.
+    """
+    try:
+        yield
+    except Exception as error:  # the client raises dozens of kinds, by version, its own and those of two libraries
+        raise InputError(f"{what}: {reason(error)}.") from error
+
+
+def reason(error: Exception) -> str:
+    """Why the hub was of no use, and what to change."""
+    from huggingface_hub import constants, errors
+
+    if constants.HF_HUB_OFFLINE and isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set, so only folders and what was downloaded before can be loaded; unset it"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return "it has no such revision; give a branch, a tag or a commit that is there"
+    if isinstance(error, errors.GatedRepoError):
+        return "its owner has to let you in first"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "there is no such repository, or it is private; check the name, and log in or give a token"
+    return f"{first_line(error)}; check the name, the network and the token"

@@ -1,0 +1,158 @@
+"""The README.md of a model folder: what the model is, how to use it, what it reached, and what is not known of it."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.arithmetic import machine
+from polyagents.ranking.ranking_model import RankingModel
+
+NORMAL_95 = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+USE = {
+    True: """candidates = ["i am here", "canada is in north america"]
+ranker.rank("where is canada", candidates, top_k=1)
+index = ranker.index("replies.txt", "replies.index")  # a file of many candidates, encoded once
+ranker.rank("where is canada", index)""",
+    False: """candidates = ["i am here", "canada is in north america"]
+ranker.rank("where is canada", candidates, top_k=1)  # reads each candidate with the context: re-rank some tens""",
+}
+
+
+def model_card(model: RankingModel, config: Mapping[str, Any], license: str | None) -> str:
+    """The card of a model, as Markdown with the metadata that model hubs read.
+
+    Args:
+        model: in memory.
+        config: what config.json holds; the fields of model_folder.FolderConfig.
+        license: such as "mit"; None where nobody has decided.
+    """
+    options = config["options"]
+    name = f"A {model.label} that ranks replies and passages"
+    sections = [
+        ("", description(model, options)),
+        ("How to use it", use(model)),
+        ("What it reached", reached(config["results"])),
+        ("How it was trained", flags(config["training"])),
+        ("Machine", machines(config["machine"])),
+        ("Licence", licence(license)),
+        ("Limits", limits(model)),
+    ]
+    body = "\n\n".join(f"## {title}\n\n{text}" if title else text for title, text in sections)
+    return f"{metadata(model, options, license)}\n# {name}\n\n{body}\n"
+
+
+def metadata(model: RankingModel, options: Mapping[str, Any], license: str | None) -> str:
+    """The YAML at the head of a card; JSON strings are YAML's as well."""
+    lines = ["---", "library_name: polyagents", "pipeline_tag: text-ranking"]
+    if license is not None:
+        lines.append(f"license: {json.dumps(license)}")
+    if HUB_NAME.fullmatch(str(options["backbone"])):
+        lines.append(f"base_model: {json.dumps(options['backbone'])}")
+    return "\n".join([*lines, "tags:", "- polyagents", f"- {json.dumps(model.label)}", "---"]) + "\n"
+
+
+def description(model: RankingModel, options: Mapping[str, Any]) -> str:
+    """What the model is: architecture, encoder, size, lengths."""
+    config = model.context_encoder.backbone.config
+    weights = {id(weight): weight.numel() for weight in model.module.parameters()}
+    rows = {
+        "architecture": f"{model.label} (`{model.architecture}`)",
+        "encoder": f"`{options['backbone']}` ({config.model_type}), "
+        f"{getattr(config, 'num_hidden_layers', '?')} layers, width {model.context_encoder.width}",
+        "parameters": f"{sum(weights.values()):,}",
+        "context": f"{tokens(model.settings.text_truncate)}, the end is kept",
+        "candidate": f"{tokens(model.settings.label_truncate)}, the beginning is kept",
+    }
+    shown = ("reduction_type", "similarity", "share_encoders", "polyencoder_type", "poly_n_codes", "joint_head")
+    rows |= {f"`--{name.replace('_', '-')}`": f"`{options[name]}`" for name in shown if name in options}
+    return "It was made with polyagents (Humeau et al., arXiv 1905.01969).\n\n" + table(("", ""), rows)
+
+
+def tokens(limit: int | None) -> str:
+    """A length in words."""
+    return "any length" if limit is None else f"{limit} tokens"
+
+
+def use(model: RankingModel) -> str:
+    """How the model is loaded and asked."""
+    example = USE[hasattr(model, "query")]
+    return (
+        f'```python\nfrom polyagents import Ranker\n\nranker = Ranker.from_pretrained("THIS FOLDER OR ITS NAME")\n'
+        f"{example}\n```\n\nA context is one string; its turns are divided by line ends, the oldest first."
+    )
+
+
+def reached(results: Mapping[str, Mapping[str, float]]) -> str:
+    """The results, with the 95 % interval of each share (hits@k) where the number of examples is known."""
+    if not results:
+        return "No evaluation was left beside the model; measure it before you rely on it."
+    parts = []
+    for split, report in results.items():
+        examples = report.get("exs", 0)
+        rows = {
+            f"{name.replace('hits@', 'R@')}": shown(value, examples if name.startswith("hits@") else 0)
+            for name, value in report.items()
+            if name != "exs"
+        }
+        parts.append(f"{split}, {examples:,.0f} examples:\n\n{table(('metric', 'value (95 % interval)'), rows)}")
+    return "\n\n".join(parts) + "\n\nThe intervals are Wilson's; they take the examples as independent."
+
+
+def shown(value: float, examples: float) -> str:
+    """A number, with the interval of a share of so many examples; 0 where it is no share."""
+    if examples < 1 or not 0 <= value <= 1:
+        return f"{value:.4g}"
+    low, high = wilson(value, examples)
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+
+def wilson(share: float, of: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share. human_eval has it with scipy, which the core does without."""
+    z = NORMAL_95
+    middle = share + z * z / (2 * of)
+    spread = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return max((middle - spread) / (1 + z * z / of), 0.0), min((middle + spread) / (1 + z * z / of), 1.0)
+
+
+def flags(training: Mapping[str, Any]) -> str:
+    """The flags of the training."""
+    if not training:
+        return "Its files do not say."
+    rows = {f"`--{name.replace('_', '-')}`": f"`{json.dumps(value)}`" for name, value in training.items()}
+    return table(("flag", "value"), rows)
+
+
+def machines(trained_on: str | None) -> str:
+    """What the model was trained on, and what wrote the card."""
+    training = f"Trained on {trained_on}." if trained_on else "Its files do not say what it was trained on."
+    return f"{training} This folder was written on {machine()}."
+
+
+def licence(license: str | None) -> str:
+    """What is known of the licence."""
+    if license is not None:
+        return f"`{license}`. The licences of the encoder that it started from, and of the training data, apply too."
+    return "Whoever publishes this model has to choose one; those of its encoder and of its training data apply."
+
+
+def limits(model: RankingModel) -> str:
+    """What a user should not expect."""
+    score = "cosines" if getattr(model.settings.ranking, "similarity", "dot") == "cosine" else "unbounded numbers"
+    return (
+        f"- It orders candidates that it is given; it writes nothing, and the best of bad candidates is still first.\n"
+        f"- Scores are {score}, comparable for one context and not between contexts; they are no probabilities.\n"
+        f"- What is longer than the lengths above is cut off without a word.\n"
+        f"- It knows the language and the kind of text that it was trained on, with their biases."
+    )
+
+
+def table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
+    """Two columns of Markdown; what would break the table is replaced."""
+    lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
+    cells = ((cell.replace("\n", " ").replace("|", "\\|") for cell in row) for row in rows.items())
+    lines += ["| {} | {} |".format(*row) for row in cells]
+    return "\n".join(lines)

@@ -1,0 +1,213 @@
+"""A model as one folder, the way model hubs keep them: config.json, model.safetensors, tokenizer files, README.md.
+
+Such a folder usually comes from somebody else. Only JSON and safetensors are read from it, and each value has the type
+that is expected here; there are no pickles, and nothing in it names code. It holds what the model needs and what its
+card says, but no paths of the machine that wrote it.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from polyagents import __version__
+from polyagents.errors import InputError, first_line
+from polyagents.files import model_file
+from polyagents.files.atomic import atomic_folder
+from polyagents.files.json_files import fields_of_json, fits, read_json
+from polyagents.models.architecture import is_known
+from polyagents.models.backbone import config_values
+from polyagents.options import fields_of
+from polyagents.parlai_files.parlai_options import Plain
+from polyagents.ranking.model_card import model_card
+from polyagents.ranking.option_groups import option_groups
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.text.tokenizer import RankingTokenizer
+
+FORMAT = "polyagents-folder-1"
+CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+
+# What the card shows of a training, and what ParlAI's commands read a dialogue by. Nothing that names a file.
+TRAINING_FLAGS = (
+    *("task", "seed", "num_epochs", "max_train_steps", "max_train_time", "batchsize", "update_freq", "fp16"),
+    *("optimizer", "learningrate", "lr_scheduler", "lr_scheduler_patience", "lr_scheduler_decay", "warmup_updates"),
+    *("weight_decay", "gradient_clip", "validation_metric", "validation_patience", "candidates", "eval_candidates"),
+    *("cross_negatives", "every_utterance", "history_size", "person_tokens", "delimiter", "split_lines"),
+)
+NAME_FILES = ("backbone", "vocabulary")  # options that may be paths
+SHOWN = ("exs", "hits@", "mrr", "loss")  # how the metrics begin that a card shows
+
+
+@dataclass(frozen=True)
+class FolderConfig:
+    """What config.json holds.
+
+    Attributes:
+        format: which of our formats this is.
+        polyagents_version: what wrote it.
+        architecture: the name of the model's class, such as "PolyEncoder".
+        options: the model's own options.
+        special_tokens: the tokens that are not text (text/special_tokens.py).
+        backbone: the configuration of the Hugging Face model within.
+        parlai: set where the tokenizer was made of ParlAI's own dictionary.
+        training: flags of its training.
+        results: split -> metric -> value, of the evaluations that ended its training.
+        machine: what it was trained on; None where nothing says so.
+    """
+
+    format: str
+    polyagents_version: str
+    architecture: str
+    options: dict[str, Plain]
+    special_tokens: dict[str, str]
+    backbone: dict[str, Any]
+    parlai: dict[str, Any] | None = None
+    training: dict[str, Plain | list[Plain]] = field(default_factory=dict)
+    results: dict[str, dict[str, float]] = field(default_factory=dict)
+    machine: str | None = None
+
+
+def is_folder(path: str) -> bool:
+    """Whether a path names a folder, which can only be a model of this kind."""
+    return os.path.isdir(path)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_config(folder: str) -> FolderConfig:
+    """Read config.json of a folder.
+
+    Raises:
+        InputError: there is none, or it is not one of ours.
+    """
+    path = os.path.join(folder, CONFIG)
+    try:
+        found = read_json(path)
+        if not isinstance(found, Mapping) or found.get("format") != FORMAT:
+            raise ValueError(f"it is no {FORMAT}")
+        config = fields_of_json(found, FolderConfig)
+    except OSError as error:
+        raise InputError(
+            f"{folder} is no model: {path} cannot be read ({error.strerror}); give a folder that "
+            f"Ranker.save_pretrained wrote, or the --model-file of train_model."
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"{path} is not the configuration of a ranker ({first_line(error)}); give a folder that "
+            f"Ranker.save_pretrained wrote. An encoder of another library starts a training, with --backbone."
+        ) from error
+    if not is_known(config.architecture):
+        raise InputError(f"{path} names the architecture {config.architecture!r}, which is not known here.")
+    return config
+
+
+def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
+    """Read the tokenizer of a folder.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    path = os.path.join(folder, TOKENIZER)
+    try:
+        content = {"special_tokens": config.special_tokens, "parlai": config.parlai}
+        return RankingTokenizer.of_content(content | {"tokenizer": json.dumps(read_json(path))})
+    except Exception as error:  # no JSON, or not ours; the tokenizers library raises bare Exceptions
+        raise InputError(f"{path} is missing, or is not the tokenizer that {CONFIG} describes.") from error
+
+
+class Outcome(NamedTuple):
+    """What a training has left beside its model; the fields are those of `FolderConfig`."""
+
+    results: dict[str, dict[str, float]]
+    machine: str | None
+
+
+def outcome_of(file: str | None) -> Outcome:
+    """What a model reached at the end of its training, and on which machine, as far as that is known.
+
+    Args:
+        file: a model file, which training has left `.trainstats` beside, or a folder; None where there is neither.
+    """
+    if file is not None and is_folder(file):
+        config = read_config(file)
+        return Outcome(config.results, config.machine)
+    try:
+        found = read_json(f"{file}.trainstats") if file is not None else None
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        return Outcome({}, None)
+    results = {split: shown(found.get(f"final_{split}_report")) for split in ("valid", "test")}
+    machine = found.get("machine")
+    there = {split: report for split, report in results.items() if report}
+    return Outcome(there, machine if isinstance(machine, str) else None)
+
+
+def shown(report: Any) -> dict[str, float]:
+    """The metrics of a report that a card shows."""
+    found = report if isinstance(report, dict) else {}
+    return {name: value for name, value in found.items() if name.startswith(SHOWN) and fits(value, float)}
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_folder(model: RankingModel, folder: str, file: str | None, license: str | None) -> None:
+    """Write a model as a folder; each file is whole or not at all, and the weights come last.
+
+    A README.md that is there stays: somebody may have written it.
+
+    Args:
+        model: in memory.
+        folder: made where it is missing.
+        file: where the model was loaded from, for the results of its training; None where that is not known.
+        license: what the card says of the licence, such as "mit"; None where it is to say that nobody has decided.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    model = model.merged()  # a folder needs nothing but itself
+    config = config_of_model(model, file)
+    keeps_card = os.path.exists(os.path.join(folder, CARD))
+    with atomic_folder(folder) as temporary:
+        os.makedirs(temporary)
+        model.tokenizer.to_transformers().save_pretrained(temporary)
+        texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # as it is: indexes know it by its text
+        texts[CONFIG] = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"
+        if not keeps_card:
+            texts[CARD] = model_card(model, dataclasses.asdict(config), license)
+        for name, text in texts.items():
+            with open(os.path.join(temporary, name), "w", encoding="utf-8") as out:
+                out.write(text)
+        model_file.write(os.path.join(temporary, WEIGHTS), {"model": model.module.state_dict()})
+
+
+def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
+    """The configuration of a model in memory; the arguments are those of `write_folder`."""
+    names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
+    options = {option.name: model.saved.get(option.name, option.default) for option in names}
+    options |= {name: without_path(options[name]) for name in NAME_FILES}
+    options["output_scaling"] = model.context_encoder.output_scaling
+    training = {name: model.saved[name] for name in TRAINING_FLAGS if model.saved.get(name) is not None}
+    content = model.tokenizer.content()
+    return FolderConfig(
+        FORMAT,
+        __version__,
+        model.architecture,
+        options,
+        content["special_tokens"],
+        config_values(model.context_encoder.backbone),
+        content["parlai"],
+        training,
+        *outcome_of(file),
+    )
+
+
+def without_path(name: Any) -> Any:
+    """A name of a backbone, without the folders of this machine that lead to it."""
+    if not isinstance(name, str) or not (os.path.isabs(name) or os.path.exists(name)):
+        return name
+    return os.path.basename(os.path.normpath(name))

@@ -1,0 +1,263 @@
+"""A bi- or cross-encoder as a folder that sentence-transformers opens: `SentenceTransformer(F)`, `CrossEncoder(F)`.
+
+The folder is a list of that library's modules (`modules.json`), each with its settings and weights; the library itself
+is not needed to write it. Its tokenizer is set up to make the same token ids of the same texts, line ends included, as
+ours; what cannot be had there, and what differs for long texts, docs/ecosystem.md says.
+"""
+
+import json
+import os
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, processors
+from torch import Tensor
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_folder
+from polyagents.models.bi import BiEncoder
+from polyagents.models.cross import CrossEncoder
+from polyagents.models.encoder import Encoder
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.text.tokenizer import RankingTokenizer
+
+CLASSES = "sentence_transformers.models."  # names that its versions 2 to 6 know
+IDENTITY = "torch.nn.modules.linear.Identity"
+# Texts that tokenizers are likely to treat in different ways: line ends, spaces, marks, no text, a special token.
+PROBES = (
+    "hello",
+    "",
+    "\n",
+    "a\nb",
+    "  two  spaces \n\n and Words, don't\n",
+    "i live in são paulo\r\nüber 日本",
+    "[SEP] <s>",
+)
+
+
+def write_folder(model: RankingModel, folder: str) -> None:
+    """Write a bi- or cross-encoder as a folder of sentence-transformers, which must not be there yet.
+
+    Raises:
+        InputError: the library has no modules for such a model, or the folder cannot be written.
+    """
+    refuse_unknown(model)
+    with atomic_folder(folder) as temporary:
+        os.makedirs(temporary)
+        if isinstance(model.module, BiEncoder):
+            write_bi(model, model.module, temporary)
+        elif isinstance(model.module, CrossEncoder):
+            write_cross(model, model.module, temporary)
+
+
+def refuse_unknown(model: RankingModel) -> None:
+    """Refuse a model that the library's modules cannot compute.
+
+    Raises:
+        InputError: it is one; what it has is said.
+    """
+    ranking = model.settings.ranking
+    if not isinstance(model.module, BiEncoder | CrossEncoder):
+        wrong = f"a {model.label}, which is neither a bi- nor a cross-encoder"
+    elif ranking.reduction_type == "first_m":
+        wrong = "one with --reduction-type first_m"
+    elif getattr(ranking, "joint_head", "linear") != "linear":
+        wrong = f"one with --joint-head {getattr(ranking, 'joint_head', None)}"
+    elif model.tokenizer.parlai is not None:
+        wrong = "one with ParlAI's own dictionary, whose line ends are pieces of words"
+    else:
+        return
+    raise InputError(f"sentence-transformers has no modules for this model ({wrong}); use Ranker.save_pretrained.")
+
+
+# ---- the two kinds ---------------------------------------------------------------------------------------------------
+
+
+def write_bi(model: RankingModel, module: BiEncoder, folder: str) -> None:
+    """Write one Transformer with its pooling where the towers are one, and a Router with both where they are two."""
+    context, candidate = model.settings.text_truncate, model.settings.label_truncate
+    modules = Modules(folder)
+    if module.context_encoder is module.candidate_encoder:
+        lengths = {"query_length": context, "document_length": candidate}
+        write_transformer(model, module.context_encoder, modules.add("Transformer", ""), context, "left", lengths)
+        write_json(modules.add("Pooling"), "config.json", pooling(module.context_encoder, module.kind))
+    else:
+        root = modules.add("Router", "")
+        write_router(root)
+        for name, encoder, limit, side in (
+            ("query", module.context_encoder, context, "left"),
+            ("document", module.candidate_encoder, candidate, "right"),
+        ):
+            write_transformer(model, encoder, made(root, f"{name}_0_Transformer"), limit, side, {})
+            write_json(made(root, f"{name}_1_Pooling"), "config.json", pooling(encoder, module.kind))
+    scaling, width = module.context_encoder.output_scaling, module.context_encoder.width
+    if scaling != 1 and not module.cosine:
+        write_dense(modules.add("Dense"), scaling * torch.eye(width), None, "sentence_embedding")
+    if module.cosine:
+        modules.add("Normalize")
+    modules.write({"model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if module.cosine else "dot"})
+
+
+def write_cross(model: RankingModel, module: CrossEncoder, folder: str) -> None:
+    """Write a Transformer over pairs, its pooling, and a Dense from that vector to the score, with no activation."""
+    settings, encoder = model.settings, module.encoder
+    limit = None
+    if settings.text_truncate is not None and settings.label_truncate is not None:
+        limit = settings.text_truncate + settings.label_truncate
+    modules = Modules(folder)
+    write_transformer(model, encoder, modules.add("Transformer", ""), limit, "left", {})
+    write_json(modules.add("Pooling"), "config.json", pooling(encoder, module.kind))
+    weight, bias = module.linear.weight.detach() * encoder.output_scaling, module.linear.bias.detach()
+    write_dense(modules.add("Dense"), weight, bias, "scores")
+    modules.write({"model_type": "CrossEncoder", "activation_fn": IDENTITY})
+
+
+class Modules:
+    """The list of modules of a folder.
+
+    Attributes:
+        folder: where it is written.
+        listed: what `modules.json` will hold.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        self.listed: list[dict[str, Any]] = []
+
+    def add(self, kind: str, path: str | None = None) -> str:
+        """List a module by the name of its class; the folder for its files."""
+        number = len(self.listed)
+        path = f"{number}_{kind}" if path is None else path
+        self.listed.append({"idx": number, "name": str(number), "path": path, "type": f"{CLASSES}{kind}"})
+        return made(self.folder, path)
+
+    def write(self, config: dict[str, Any]) -> None:
+        """Write the list, and the settings of the whole."""
+        write_json(self.folder, "modules.json", self.listed)
+        prompts: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
+        write_json(self.folder, "config_sentence_transformers.json", config | prompts)
+
+
+# ---- modules ---------------------------------------------------------------------------------------------------------
+
+
+def write_transformer(
+    model: RankingModel, encoder: Encoder, folder: str, limit: int | None, side: str, lengths: dict[str, int | None]
+) -> None:
+    """Write an encoder with its tokenizer.
+
+    Args:
+        model: whose tokenizer it is.
+        encoder: one of the model's.
+        folder: where to.
+        limit: tokens at most; None for no limit.
+        side: where longer texts are cut, left or right.
+        lengths: of the library's tasks "query" and "document", where they differ.
+    """
+    encoder.backbone.save_pretrained(folder)
+    compiled = exported_tokenizer(model.tokenizer)
+    refuse_other_ids(model.tokenizer, compiled)
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if encoder.has_segments else [])]
+    settings: dict[str, Any] = {"truncation_side": side, "model_input_names": names, "split_special_tokens": True}
+    settings |= {} if limit is None else {"model_max_length": limit}
+    model.tokenizer.to_transformers(compiled, **settings).save_pretrained(folder)
+    given = {name: length for name, length in lengths.items() if length is not None}
+    write_json(folder, "sentence_bert_config.json", {"transformer_task": "feature-extraction", **given})
+
+
+def pooling(encoder: Encoder, kind: str) -> dict[str, Any]:
+    """The settings of a Pooling that is our red(), by the names that all versions of the library read."""
+    mode = "mean_tokens" if kind == "mean" else "lasttoken" if encoder.causal else "cls_token"
+    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    return {
+        "word_embedding_dimension": encoder.width,
+        **{f"pooling_mode_{name}": name == mode for name in modes},
+        "include_prompt": True,
+    }
+
+
+def write_router(folder: str) -> None:
+    """Write the settings of a Router: queries go one way, documents the other, also where nothing is said."""
+    routes = {name: [f"{name}_0_Transformer", f"{name}_1_Pooling"] for name in ("query", "document")}
+    types = {path: f"{CLASSES}{path.rsplit('_', 1)[1]}" for paths in routes.values() for path in paths}
+    parameters = {"default_route": "document", "allow_empty_key": True}
+    write_json(folder, "router_config.json", {"types": types, "structure": routes, "parameters": parameters})
+
+
+def write_dense(folder: str, weight: Tensor, bias: Tensor | None, output: str) -> None:
+    """Write a linear layer [out, in] from the pooled vector, without activation."""
+    config = {
+        "in_features": weight.size(1),
+        "out_features": weight.size(0),
+        "bias": bias is not None,
+        "activation_function": IDENTITY,
+    }
+    named = {} if output == "sentence_embedding" else {"module_output_name": output}
+    write_json(folder, "config.json", config | named)
+    tensors = {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias})
+    contiguous = {name: tensor.cpu().clone().contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, os.path.join(folder, "model.safetensors"))
+
+
+# ---- the tokenizer ---------------------------------------------------------------------------------------------------
+
+
+def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
+    """The tokenizer, which itself reads line ends as we do, and puts [S] around a text and around both of a pair."""
+    content = json.loads(tokenizer.compiled.to_str())
+    newline, special = tokenizer.special.newline, tokenizer.special
+    added = [token for token in content["added_tokens"] if token["content"] == newline]
+    if added:  # ours, found in no text: it is found as a line end there
+        added[0].update({"content": "\n", "special": False, "normalized": False, "lstrip": False, "rstrip": False})
+        rename_in_vocabulary(content["model"], newline)
+    else:  # the vocabulary's own, as long as no other character joins it
+        split = {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False}
+        before = [content["pre_tokenizer"]] if content["pre_tokenizer"] else []
+        content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, *before]}
+    compiled = Tokenizer.from_str(json.dumps(content))
+    start, end = (special.start, tokenizer.start_id), (special.end, tokenizer.end_id)
+    compiled.post_processor = processors.TemplateProcessing(
+        single=[f"{special.start}:0", "$A:0", f"{special.end}:0"],
+        pair=[f"{special.start}:0", "$A:0", f"{special.end}:0", f"{special.start}:1", "$B:1", f"{special.end}:1"],
+        special_tokens=list(dict.fromkeys((start, end))),
+    )
+    compiled.encode_special_tokens = True  # as `split_special_tokens` has transformers do
+    return compiled
+
+
+def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
+    """Call the token for a line end by that name in a vocabulary that holds it itself (those of scratch backbones)."""
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict) and newline in vocabulary:
+        vocabulary["\n"] = vocabulary.pop(newline)
+
+
+def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
+    """Refuse a tokenizer that reads some texts in another way once it is exported.
+
+    Raises:
+        InputError: it does.
+    """
+    for text, ids in zip(PROBES, tokenizer.encode(PROBES), strict=True):
+        if exported.encode(text).ids != tokenizer.context(ids, None):
+            raise InputError(
+                f"sentence-transformers cannot read texts as this model's tokenizer does ({text!r} is one that it "
+                f"would read in another way); use Ranker.save_pretrained."
+            )
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def made(folder: str, name: str) -> str:
+    """A folder within a folder, which is there."""
+    path = os.path.join(folder, name)
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def write_json(folder: str, name: str, content: Any) -> None:
+    """Write a small file."""
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2)

@@ -1,0 +1,111 @@
+"""What a folder of sentence-transformers says of its encoder: its pooling and its prompts, from `modules.json`.
+
+The weights are those of a Hugging Face folder, which `--backbone` reads anyway. The files are read as plain JSON: no
+class that they name is imported.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.errors import InputError
+from polyagents.files.json_files import fits, read_json
+
+# Which of theirs is which of our --reduction-type. For decoders, ours takes the last token where theirs says so.
+REDUCTIONS = {"cls": "first", "cls_token": "first", "lasttoken": "first", "mean": "mean", "mean_tokens": "mean"}
+WITHOUT_WEIGHTS = {"Normalize", "Dropout"}  # which the similarity decides, and the training
+CONTEXT_PROMPTS, CANDIDATE_PROMPTS = ("query",), ("document", "passage", "corpus")  # the library's names, best first
+
+
+def is_folder(path: str) -> bool:
+    """Whether a path is a folder of sentence-transformers."""
+    return os.path.isfile(os.path.join(path, "modules.json"))
+
+
+def reduction_of(folder: str) -> str:
+    """Our --reduction-type for the pooling of a folder.
+
+    Raises:
+        InputError: it has modules that we do not have, or is damaged.
+    """
+    listed = read(folder, "modules.json")
+    if not fits(listed, list[dict[str, Any]]) or not all(
+        fits([module.get("type"), module.get("path")], list[str]) for module in listed
+    ):
+        raise damaged(folder, "modules.json")
+    kinds = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in listed}
+    if "Router" in kinds or "Asym" in kinds:
+        raise InputError(
+            f"--backbone {folder} has an encoder for queries and one for documents; give the folder of one of them, "
+            f"such as {os.path.join(folder, 'query_0_Transformer')}."
+        )
+    if unknown := sorted(kinds.keys() - {"Transformer", "Pooling"} - WITHOUT_WEIGHTS):
+        raise InputError(
+            f"--backbone {folder} has modules of sentence-transformers that polyagents does not have "
+            f"({', '.join(unknown)}); to start from its encoder without them, give --reduction-type."
+        )
+    return pooled(folder, kinds["Pooling"]) if "Pooling" in kinds else "first"
+
+
+def pooled(folder: str, path: str) -> str:
+    """Our --reduction-type for a module Pooling; its settings are the older ones, or those of version 6.
+
+    Raises:
+        InputError: it pools in a way that we do not have, or in several.
+    """
+    settings = read(folder, os.path.join(path, "config.json"))
+    if not isinstance(settings, Mapping):
+        raise damaged(folder, os.path.join(path, "config.json"))
+    flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
+    modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
+    modes = [modes] if isinstance(modes, str) else modes
+    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in REDUCTIONS:
+        raise InputError(
+            f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
+            f"first or mean to start from its encoder all the same."
+        )
+    return REDUCTIONS[modes[0]]
+
+
+def prompts_of(folder: str) -> dict[str, str]:
+    """Our flags for what a folder's model was trained to read before texts; none for what it reads as it is.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    if not os.path.exists(os.path.join(folder, "config_sentence_transformers.json")):
+        return {}
+    settings = read(folder, "config_sentence_transformers.json")
+    if not isinstance(settings, dict) or not fits(settings.get("prompts", {}), dict[str, str | None]):
+        raise damaged(folder, "config_sentence_transformers.json")
+    prompts: dict[str, str | None] = settings.get("prompts", {})
+    default = prompts.get(str(settings.get("default_prompt_name")))
+    found = {}
+    for flag, names in (("context_prompt", CONTEXT_PROMPTS), ("candidate_prompt", CANDIDATE_PROMPTS)):
+        prompt = next((prompts[name] for name in names if prompts.get(name) is not None), default)
+        if prompt:
+            found[flag] = prompt
+    return found
+
+
+def read(folder: str, name: str) -> Any:
+    """What a file of the folder holds.
+
+    Raises:
+        InputError: it is missing, outside the folder, or no JSON.
+    """
+    path = os.path.normpath(os.path.join(folder, name))
+    if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
+        raise damaged(folder, name)
+    try:
+        return read_json(path)
+    except (OSError, ValueError) as error:
+        raise damaged(folder, name) from error
+
+
+def damaged(folder: str, name: str) -> InputError:
+    """The sentence for a folder that is not whole."""
+    return InputError(
+        f"--backbone {folder} is a folder of sentence-transformers whose {name} cannot be read; download it again, or "
+        f"give --reduction-type."
+    )

@@ -1,0 +1,83 @@
+"""Which columns of a data set are contexts, right replies and wrong ones, by the names that people give them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from polyagents.errors import InputError
+
+# What sentence-transformers' data sets call them, the most usual name first.
+CONTEXTS = ("query", "anchor", "question")
+LABELS = ("positive", "answer")
+JUDGEMENTS = ("label", "labels", "score", "scores")
+NEGATIVE = re.compile(r"negatives?(_\d+)?")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a data set that are read; others are not.
+
+    Attributes:
+        context: holds a text.
+        label: holds a right reply, or a list of them.
+        negatives: each holds a wrong reply, or a list of them, or nothing.
+    """
+
+    context: str
+    label: str
+    negatives: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str], where: str) -> "Columns":
+        """Find the columns by their names.
+
+        Raises:
+            InputError: one is missing, and the sentence says which there are; or pairs are judged one by one.
+        """
+        there = sorted(names)
+        if judged := [name for name in there if name in JUDGEMENTS]:
+            raise InputError(
+                f"{where} has the column {judged[0]}, which says how right a pair is, and this task takes right pairs "
+                f"and wrong replies by name; keep the right ones and remove the column."
+            )
+        context = next((name for name in CONTEXTS if name in there), None)
+        label = next((name for name in LABELS if name in there), None)
+        if context is None or label is None:
+            lacks, possible = ("text to reply to", CONTEXTS) if context is None else ("right reply", LABELS)
+            raise InputError(
+                f"{where} has the columns {', '.join(there)}, and none of them is the {lacks}; rename one to "
+                f"{' or '.join(possible)} (wrong replies: negative, negatives, negative_1 and so on)."
+            )
+        return cls(context, label, tuple(name for name in there if NEGATIVE.fullmatch(name)))
+
+    @property
+    def names(self) -> list[str]:
+        """All of them."""
+        return [self.context, self.label, *self.negatives]
+
+    def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Read a row: `text`, `labels`, and `negatives`, which are none of the labels.
+
+        Raises:
+            InputError: a column holds something else than texts, or no text where there must be one.
+        """
+        (context, *more), labels = self.texts(row, self.context, where) or [""], self.texts(row, self.label, where)
+        if more or not context or not labels:
+            column = self.label if context and not more else self.context
+            raise InputError(f"{where} has no text in the column {column}; leave such rows out.")
+        negatives = [text for name in self.negatives for text in self.texts(row, name, where)]
+        return {"text": context, "labels": labels, "negatives": [text for text in negatives if text not in labels]}
+
+    @staticmethod
+    def texts(row: Mapping[str, Any], column: str, where: str) -> list[str]:
+        """The texts of a cell: one, a list of them, or none; empty ones are none.
+
+        Raises:
+            InputError: it holds something else.
+        """
+        value = row.get(column)
+        values = [text for text in (value if isinstance(value, list) else [value]) if text is not None]
+        if others := [type(text).__name__ for text in values if not isinstance(text, str)]:
+            raise InputError(f"{where} has no text in the column {column} but {others[0]}.")
+        return [text for text in values if text.strip()]
