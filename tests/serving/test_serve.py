@@ -22,7 +22,7 @@ from polyagents.commands.serve import token_of, write_replies_of_task
 from polyagents.errors import InputError
 from polyagents.human_eval.web.shared_pages import with_headers
 from polyagents.index.engines.engine import EngineError
-from polyagents.serving import limits, patient_protocol, ranking_app
+from polyagents.serving import answering, limits, patient_protocol, ranking_app
 from polyagents.serving.batching import Batcher, EncodingJob, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.limits import Rate
@@ -612,7 +612,7 @@ def test_what_a_client_has_given_up_is_not_waited_for():
     async def ask():
         result = asyncio.get_running_loop().create_future()
         with pytest.raises(HTTPException) as refused:
-            await ranking_app.wanted_still(result, Gone())
+            await answering.wanted_still(result, Gone())
         return refused.value.status_code, result.cancelled()
 
     assert asyncio.run(ask()) == (499, True)
