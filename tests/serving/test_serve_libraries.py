@@ -7,7 +7,9 @@ pydantic or huggingface_hub. Haystack, which can stand beside ours, is in test_s
 import json
 import subprocess
 import sys
+import tempfile
 import venv
+from pathlib import Path
 
 import pytest
 from stand import REPLIES
@@ -82,20 +84,19 @@ def poly(trained, tmp_path_factory):
 
 
 @pytest.mark.parametrize("requirement", LIBRARIES)
-def test_a_library_ranks_with_our_server(requirement, poly, tmp_path):
+def test_a_library_ranks_with_our_server(requirement, poly):
     ranker, url = poly
-    python = installed(requirement, tmp_path / "environment")
     query = "your persona: i ski .\nwhat do you do in winter ?"
     script = f"{READ}\n{LIBRARIES[requirement]}\nprint(json.dumps(found))"
-    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": str(tmp_path)}  # asks nobody but our server
-    done = subprocess.run(
-        [python, "-c", script],
-        input=json.dumps([url, query, REPLIES]),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    with tempfile.TemporaryDirectory() as folder:  # pytest would keep hundreds of megabytes
+        done = subprocess.run(
+            [installed(requirement, Path(folder, "environment")), "-c", script],
+            input=json.dumps([url, query, REPLIES]),
+            env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": folder},  # asks nobody but our server
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     matches = ranker.rank(query, REPLIES, top_k=3)
