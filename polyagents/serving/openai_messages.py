@@ -28,7 +28,7 @@ class EmbeddingsRequest(Request):
         Literal["document", "query"],
         Field(
             description='"document" for vectors of candidates, or "query" for those of contexts, which only a '
-            'bi-encoder has (OpenAI\'s client sends it in extra_body={"input_type": "document"})'
+            "bi-encoder has (with OpenAI's client a key of its argument extra_body)"
         ),
     ]
     model: Annotated[
