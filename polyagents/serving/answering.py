@@ -28,6 +28,7 @@ from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankReq
 from polyagents.serving.limits import TURNS
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
+from polyagents.serving.sentences import given
 from polyagents.serving.served import Served
 
 CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that chats can be ranked together
@@ -83,9 +84,8 @@ class Answering:
         encoding: Encoding = await wanted_still(self.ask(job).result, http)
         width = encoding.vectors.shape[1]
         if request.dimensions not in (None, width):
-            raise InputError(
-                f"dimensions is {request.dimensions}, and this model's vectors have {width}; leave it out."
-            )
+            wanted = given(request.dimensions)
+            raise InputError(f"dimensions is {wanted}, and this model's vectors have {width}; leave it out.")
         return EmbeddingsResponse.of(encoding, self.model, request.encoding_format)
 
     def chat(self, request: ChatRequest) -> "PendingReply":

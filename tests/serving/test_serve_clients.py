@@ -288,6 +288,9 @@ def test_the_width_may_be_named_and_not_changed(bi):
         openai.UnprocessableEntityError, match=f"dimensions is 7, and this model's vectors have {width}"
     ):
         vectors(client, "hi !", "query", dimensions=7)
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        vectors(client, "hi !", "query", dimensions=10**300)
+    assert len(str(refused.value)) < 150
 
 
 @pytest.mark.parametrize(
