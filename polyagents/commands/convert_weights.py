@@ -33,8 +33,7 @@ def parser() -> argparse.ArgumentParser:
         help="huggingface: the encoder that reads contexts, with its tokenizer, a folder for AutoModel and for "
         "--backbone; sentence-transformers: a bi- or cross-encoder, a folder for SentenceTransformer or CrossEncoder; "
         "parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like; model-file: "
-        "everything, as training writes it, of a folder, or of a model with adapters. Adapters (--lora-rank) are merged "
-        "into the weights",
+        "everything, as training writes it, of a folder or of a model with adapters. Adapters (--lora-rank) are merged",
     )
     parser.add_argument(
         "--out", required=True, help="the folder or model file to write; nothing that exists is overwritten"

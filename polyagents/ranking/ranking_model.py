@@ -6,7 +6,6 @@ architectures: two towers, whose candidates can be encoded ahead (two_tower_mode
 
 import abc
 import copy
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -128,8 +127,8 @@ class RankingModel(abc.ABC):
             return self
         model = copy.deepcopy(self)
         merge(model.module)
-        ranking = dataclasses.replace(self.settings.ranking, lora_rank=None)
-        model.settings = dataclasses.replace(self.settings, ranking=ranking, saved={**self.saved, "lora_rank": None})
+        ranking = replace(self.settings.ranking, lora_rank=None)
+        model.settings = replace(self.settings, ranking=ranking, saved={**self.saved, "lora_rank": None})
         model.weights_changed()
         return model
 

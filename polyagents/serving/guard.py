@@ -13,10 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.serving.limits import BODY_BYTES, BODY_SECONDS, Rate
+from polyagents.serving.problems import problem
 
 COOKIE = "polyagents_serve"
 HEADERS = {
@@ -37,9 +38,9 @@ class Refused(Exception):
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, headers
 
-    def response(self) -> Response:
-        """Make the answer in JSON."""
-        return JSONResponse({"error": self.sentence}, self.status, self.headers)
+    def response(self, path: str) -> Response:
+        """Make the answer in JSON to a request for a path."""
+        return problem(path, self.sentence, self.status, self.headers)
 
 
 class Guard:
@@ -71,11 +72,11 @@ class Guard:
             if scope["method"] == "POST":
                 check_sender(scope)
         except Refused as refusal:
-            await refusal.response()(scope, receive, answer)
+            await refusal.response(scope["path"])(scope, receive, answer)
             return
         if by_link and self.secret:
             more["Set-Cookie"] = f"{COOKIE}={self.secret.decode()}; Path=/; HttpOnly; SameSite=Strict"
-        ended = JSONResponse({"error": "The server is ending; ask again when it is back."}, 503)
+        ended = problem(scope["path"], "The server is ending; ask again when it is back.", 503)
         await answer_or(ended, self.once_whole, scope, receive, answer)
 
     async def once_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,7 +85,7 @@ class Guard:
             try:
                 receive = replay(await body(scope, receive), receive)
             except Refused as refusal:
-                await refusal.response()(scope, receive, send)
+                await refusal.response(scope["path"])(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 

@@ -1,4 +1,7 @@
-"""What travels as JSON: requests, with what each field may be, and responses."""
+"""What travels as JSON: requests, with what each field may be, and responses.
+
+Here are our own; cohere_messages.py and openai_messages.py have those in other people's shapes.
+"""
 
 from typing import Annotated, Any
 
@@ -51,6 +54,26 @@ TopK = Annotated[
 ]
 
 
+Context = Annotated[
+    Annotated[
+        Text,
+        AfterValidator(short_enough),
+        Field(json_schema_extra={"maxLength": CONTEXT_CHARACTERS, **NOT_BLANK}),
+    ]
+    | Turns,
+    AfterValidator(not_blank),
+]
+A_CONTEXT = (
+    f"a text, or a list of 1 to {TURNS} turns, oldest first and persona lines before them; not blank, at most "
+    f"{CONTEXT_CHARACTERS:,} characters together"
+)
+
+
+def one_text(context: str | list[str]) -> str:
+    """Return a context as the model reads it, with a line for each turn."""
+    return context if isinstance(context, str) else "\n".join(context)
+
+
 class Request(BaseModel):
     """A request: what it does not know is refused, and a number is no text."""
 
@@ -61,18 +84,7 @@ class RankRequest(Request):
     """Rank candidates for a context."""
 
     context: Annotated[
-        Annotated[
-            Text,
-            AfterValidator(short_enough),
-            Field(json_schema_extra={"maxLength": CONTEXT_CHARACTERS, **NOT_BLANK}),
-        ]
-        | Turns,
-        AfterValidator(not_blank),
-        Field(
-            description=f"a text, or a list of 1 to {TURNS} turns, oldest first and persona lines before them; not "
-            f"blank, at most {CONTEXT_CHARACTERS:,} characters together",
-            examples=[["your persona: i ski .", "what do you do in winter ?"]],
-        ),
+        Context, Field(description=A_CONTEXT, examples=[["your persona: i ski .", "what do you do in winter ?"]])
     ]
     candidates: Annotated[
         list[Annotated[Text, Field(max_length=CANDIDATE_CHARACTERS)]] | None,

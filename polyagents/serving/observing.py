@@ -10,8 +10,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
-PATHS = ("/", "/rank", "/chat", "/docs", "/openapi.json", HEALTH, READY, METRICS)  # others count together
+OTHERS = (RERANK_V1, RERANK_V2, EMBEDDINGS)
+PATHS = ("/", "/rank", "/chat", *OTHERS, "/docs", "/openapi.json", HEALTH, READY, METRICS)  # others count together
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 TOGETHER = (1, 2, 4, 8, 16, 32)
 STALE = 1.0  # seconds for which a probe is answered as the one before
@@ -39,7 +42,7 @@ class Figures:
         )
         self.together = Histogram(
             "polyagents_batch_size",
-            "Requests that one call of the model ranked",
+            "Requests that one call of the model answered",
             buckets=TOGETHER,
             registry=self.registry,
         )
@@ -51,7 +54,7 @@ class Figures:
         )
         Gauge("polyagents_waiting", "Requests that wait for the model", registry=self.registry).set_function(waiting)
 
-    def ranked(self, jobs: int, seconds: float) -> None:
+    def answered(self, jobs: int, seconds: float) -> None:
         """Count a call of the model."""
         self.together.observe(jobs)
         self.model_seconds.observe(seconds)

@@ -5,9 +5,12 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 
+from polyagents.serving.cohere_messages import RerankRequest
 from polyagents.serving.messages import ChatRequest, RankRequest
+from polyagents.serving.openai_messages import EmbeddingsRequest
 
-FIELDS = {**RankRequest.model_fields, **ChatRequest.model_fields}
+REQUESTS = (RankRequest, ChatRequest, RerankRequest, EmbeddingsRequest)
+FIELDS = {name: field for request in REQUESTS for name, field in request.model_fields.items()}
 
 
 def sentence_of(error: RequestValidationError) -> str:

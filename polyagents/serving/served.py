@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyagents.errors import InputError
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.texts import read_candidates
-from polyagents.ranker import Candidates, Encoded, Match, Ranker
+from polyagents.models.bi import BiEncoder
+from polyagents.ranker import Candidates, Encoded, Ranker
 from polyagents.ranking.task_candidates import task_candidates_file
+from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.serving.batching import ContextMatches, Encoding
+from polyagents.serving.paths import RERANK_V2
 from polyagents.zoo.resolve import zoo_file
 
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
@@ -73,21 +78,44 @@ class Served:
         if isinstance(self.candidates, EngineCandidates):
             self.candidates.collection.there(np.array([0]))
 
-    def length_class(self, context: str) -> int:
-        """Contexts of one class are worth encoding together.
+    def length_class(self, text: str) -> int:
+        """Texts of one class are worth encoding together.
 
         A batch is padded to its longest text. A GPU hardly minds; on a CPU that is work thrown away, and measured to
         cost more than a common call saves, but for short texts (benchmarks/serving.py).
         """
         if self.ranker.model.device.type != "cpu":
             return 0
-        return max(round(2 * math.log2(max(len(context), 1) / SHORT)), 0)
+        return max(round(2 * math.log2(max(len(text), 1) / SHORT)), 0)
 
-    def rank(
-        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
-    ) -> list[tuple[list[Match], bool]]:
+    def rank(self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int) -> list[ContextMatches]:
         """`Ranker.rank` over a request's candidates, or over the server's where it brings none; and if complete."""
         ranked = self.candidates if candidates is None else candidates
         if isinstance(ranked, Encoded):
             return list(zip(*self.ranker.search(contexts, ranked, top_k), strict=True))
         return [(matches, True) for matches in self.ranker.rank(contexts, ranked, top_k)]
+
+    def encode(self, texts: Sequence[str], are_contexts: bool) -> Encoding:
+        """Encode candidates, with the vectors that an index has of them, or a bi-encoder's contexts.
+
+        Raises:
+            InputError: the model has no such vectors.
+        """
+        model = self.ranker.model
+        if not isinstance(model, TwoTowerModel):
+            raise InputError(
+                f"A {model.label} reads a context and a candidate together and has vectors of neither; serve a bi- or "
+                f"poly-encoder, or rank with POST {RERANK_V2}."
+            )
+        if are_contexts and not isinstance(model.module, BiEncoder):
+            raise InputError(
+                f"A {model.label} has no single vector of a context; ask for those of candidates (input_type "
+                f"document), serve a bi-encoder, or rank with POST {RERANK_V2}."
+            )
+        if are_contexts:
+            ids: Sequence[Sequence[int]] = [model.context_ids(text) for text in texts]
+            vectors = model.query(ids).context.vectors[:, 0]  # [B, 1, D] -> [B, D]
+        else:
+            ids = [candidate.ids for candidate in model.candidates(texts)]
+            vectors = model.encode_ids(ids)
+        return Encoding(vectors.cpu().numpy(), list(map(len, ids)))

@@ -1,7 +1,11 @@
 """In place of a model and its candidates: what the servers' tests serve where no model is needed."""
 
-from polyagents import Match
+import numpy as np
 
+from polyagents import Match
+from polyagents.serving.batching import Encoding
+
+WIDTH = 2
 HERE = "http://127.0.0.1:8008"
 REPLIES = ["hi there", "so you like red", "so you like blue", "i do not know", "tell me more", "bye"]
 
@@ -14,8 +18,13 @@ class Stand:
     def __init__(self, rank, model="M", source="replies.txt"):
         self.rank, self.model, self.source = rank, model, source
 
-    def length_class(self, context):
+    def length_class(self, text):
         return 0
+
+    def encode(self, texts, are_contexts):
+        """A text's vector is its length, and whether it is a context."""
+        vectors = np.array([[len(text), are_contexts] for text in texts], np.float32)  # [N, WIDTH]
+        return Encoding(vectors, [len(text.split()) for text in texts])
 
     def check(self):
         pass

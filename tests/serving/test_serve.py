@@ -22,8 +22,8 @@ from polyagents.commands.serve import token_of, write_replies_of_task
 from polyagents.errors import InputError
 from polyagents.human_eval.web.shared_pages import with_headers
 from polyagents.index.engines.engine import EngineError
-from polyagents.serving import limits, patient_protocol, ranking_app
-from polyagents.serving.batching import Batcher, QueueFull, RankingJob
+from polyagents.serving import answering, limits, patient_protocol, ranking_app
+from polyagents.serving.batching import Batcher, EncodingJob, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.limits import Rate
 from polyagents.serving.ranking_app import create_app
@@ -135,10 +135,12 @@ def test_the_page_shows_what_is_served(client, served):
 
 def test_the_endpoints_are_described_without_the_network(client):
     page, schema = client.get("/docs").text, client.get("/openapi.json").json()
-    assert set(schema["paths"]) == {"/rank", "/chat"}
+    assert set(schema["paths"]) == {"/rank", "/chat", "/v1/rerank", "/v2/rerank", "/v1/embeddings"}
     described = "200 400 401 403 408 413 415 422 429 500 503"
-    assert set(described.split()) == set(schema["paths"]["/rank"]["post"]["responses"])
-    assert "POST /rank" in page and "a whole number from 1 to 100" in page and "curl http://127.0.0.1:8008/chat" in page
+    for path, methods in schema["paths"].items():
+        assert set(described.split()) == set(methods["post"]["responses"])
+        assert f"POST {path}" in page and f"curl http://127.0.0.1:8008{path}" in page
+    assert "a whole number from 1 to 100" in page
     assert "http" not in page.replace(HERE, "")  # nothing from elsewhere
     assert "<script" not in page
 
@@ -146,11 +148,11 @@ def test_the_endpoints_are_described_without_the_network(client):
 # ---- many at once ----------------------------------------------------------------------------------------------------
 
 
-def answers(rank, questions, **limits):
+def answers(model, questions, **limits):
     """Answers (or errors) to questions that all wait when the model begins."""
 
     async def ask():
-        batcher = Batcher(rank, **limits)
+        batcher = Batcher(model, **limits)
         tickets = [batcher.ask(question) for question in questions]
         worker = asyncio.create_task(batcher.run())
         result = await asyncio.gather(*(ticket.result for ticket in tickets), return_exceptions=True)
@@ -164,9 +166,9 @@ def answers(rank, questions, **limits):
 def test_what_waits_is_ranked_together_as_if_alone(trained, replies, kind):
     served = Served.load(trained(kind), str(replies))
     contexts = ["hi !", "do you like red ?\nyes", "tell me everything about the sea and the mountains", "bye", "hi !"]
-    together = answers(served.rank, [RankingJob(context, None, 4) for context in contexts])
+    together = answers(served, [RankingJob(context, None, 4) for context in contexts])
     for context, answer in zip(contexts, together, strict=True):
-        (alone,) = answers(served.rank, [RankingJob(context, None, 4)])
+        (alone,) = answers(served, [RankingJob(context, None, 4)])
         assert (alone.together, answer.together) == (1, 5)
         assert [m.index for m in answer.matches] == [m.index for m in alone.matches]
         assert [m.score for m in answer.matches] == pytest.approx([m.score for m in alone.matches], abs=1e-4)
@@ -174,16 +176,29 @@ def test_what_waits_is_ranked_together_as_if_alone(trained, replies, kind):
 
 def test_only_what_is_alike_is_ranked_together():
     asked = [RankingJob("a", None, 1), RankingJob("b", ("x",), 1), RankingJob("c", None, 2), RankingJob("d", None, 1)]
-    found = answers(echo, asked)
+    found = answers(Stand(echo), asked)
     assert [answer.matches[0].text for answer in found] == ["a", "b", "c", "d"]
     assert [answer.together for answer in found] == [2, 1, 1, 2]
+
+
+def test_single_texts_are_encoded_together_and_lists_by_themselves():
+    called = []
+    stand = Stand(echo)
+    encode = stand.encode
+    stand.encode = lambda texts, are_contexts: called.append(texts) or encode(texts, are_contexts)
+    asked = [EncodingJob(*job) for job in ((("a",), True), (("bb", "c"), True), (("dd",), False), (("eee",), True))]
+    found = answers(stand, [*asked, RankingJob("f", None, 1)])
+    assert called == [["a", "eee"], ["bb", "c"], ["dd"]]
+    assert [part.vectors.tolist() for part in found[:4]] == [[[1, 1]], [[2, 1], [1, 1]], [[2, 0]], [[3, 1]]]
+    assert [part.tokens for part in found[:4]] == [[1], [1, 1], [1], [1]]
+    assert found[4].matches[0].text == "f" and found[4].together == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU all are ranked together")
 def test_a_long_context_does_not_hold_up_short_ones(served):
     """On a CPU, where all would be padded to its length."""
     asked = [RankingJob(context, None, 1) for context in ("hi", "hi there " * 500, "how are you ?")]
-    assert [answer.together for answer in answers(served.rank, asked, length_class=served.length_class)] == [2, 1, 2]
+    assert [answer.together for answer in answers(served, asked)] == [2, 1, 2]
 
 
 def test_the_oldest_question_is_answered_first():
@@ -193,12 +208,14 @@ def test_the_oldest_question_is_answered_first():
         order.append("".join(contexts))
         return echo(contexts, candidates, top_k)
 
-    answers(rank, [RankingJob(context, None, k) for context, k in (("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 2))])
+    asked = [("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 2)]
+    answers(Stand(rank), [RankingJob(context, None, top_k) for context, top_k in asked])
     assert order == ["ad", "be", "c"]
 
 
 def test_no_more_are_ranked_together_than_allowed():
-    assert [a.together for a in answers(echo, [RankingJob(c, None, 1) for c in "abcde"], together=2)] == [2, 2, 2, 2, 1]
+    found = answers(Stand(echo), [RankingJob(context, None, 1) for context in "abcde"], together=2)
+    assert [answer.together for answer in found] == [2, 2, 2, 2, 1]
 
 
 def test_an_engine_that_is_away_is_asked_once_for_all_that_are_ranked_together():
@@ -208,12 +225,12 @@ def test_an_engine_that_is_away_is_asked_once_for_all_that_are_ranked_together()
         asked.append(len(contexts))
         raise EngineError("Milvus is away.")
 
-    found = answers(away, [RankingJob(context, None, 1) for context in "abc"])
+    found = answers(Stand(away), [RankingJob(context, None, 1) for context in "abc"])
     assert [str(error) for error in found] == ["Milvus is away."] * 3 and asked == [3]
 
 
 def test_an_error_of_the_model_is_only_for_the_request_that_caused_it():
-    first, second, third = answers(echo, [RankingJob(context, None, 1) for context in ("a", "bad", "c")])
+    first, second, third = answers(Stand(echo), [RankingJob(context, None, 1) for context in ("a", "bad", "c")])
     assert (first.matches[0].text, third.matches[0].text) == ("a", "c")
     assert isinstance(second, RuntimeError)
 
@@ -226,7 +243,7 @@ def test_what_nobody_waits_for_is_not_ranked():
         return echo(contexts, candidates, top_k)
 
     async def ask():
-        batcher = Batcher(rank)
+        batcher = Batcher(Stand(rank))
         gone, there = batcher.ask(RankingJob("gone", None, 1)), batcher.ask(RankingJob("there", None, 1))
         gone.result.cancel()
         worker = asyncio.create_task(batcher.run())
@@ -239,7 +256,7 @@ def test_what_nobody_waits_for_is_not_ranked():
 
 def test_a_full_queue_is_an_exception():
     async def ask():
-        batcher = Batcher(echo, waiting=1)
+        batcher = Batcher(Stand(echo), waiting=1)
         batcher.ask(RankingJob("a", None, 1))
         with pytest.raises(QueueFull):
             batcher.ask(RankingJob("b", None, 1))
@@ -595,7 +612,7 @@ def test_what_a_client_has_given_up_is_not_waited_for():
     async def ask():
         result = asyncio.get_running_loop().create_future()
         with pytest.raises(HTTPException) as refused:
-            await ranking_app.wanted_still(result, Gone())
+            await answering.wanted_still(result, Gone())
         return refused.value.status_code, result.cancelled()
 
     assert asyncio.run(ask()) == (499, True)

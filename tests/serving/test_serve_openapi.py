@@ -6,7 +6,7 @@ from drawing import budget
 from hypothesis import given
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from stand import REPLIES, Stand
+from stand import REPLIES, WIDTH, Stand
 from web import running
 
 from polyagents import Match
@@ -28,8 +28,13 @@ def description():
 
 
 def cannot_be_described(body):
-    """Whether a request is refused for what JSON Schema has no words for: a blank last turn, or the turns' sum."""
-    for name in ("context", "history", "persona"):
+    """Whether a request is refused for what the description has no words for.
+
+    That is a blank last turn, the turns' sum, and the width of this model's vectors.
+    """
+    if body.get("dimensions") not in (None, WIDTH):
+        return True
+    for name in ("context", "history", "persona", "query"):
         turns = body.get(name, ["-"])
         turns = [turns] if isinstance(turns, str) else turns
         if sum(map(len, turns)) > CONTEXT_CHARACTERS or (name != "persona" and not turns[-1].strip()):
@@ -39,7 +44,7 @@ def cannot_be_described(body):
 
 @pytest.mark.parametrize("examples", [40, pytest.param(1_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", GenerationMode)
-@pytest.mark.parametrize("path", ["/rank", "/chat"])
+@pytest.mark.parametrize("path", ["/rank", "/chat", "/v1/rerank", "/v2/rerank", "/v1/embeddings"])
 def test_every_answer_is_as_described(path, mode, examples, description):
     statuses = set()
 

@@ -1,0 +1,184 @@
+"""Answers to requests, by way of the queue."""
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import HTTPException
+from fastapi import Request as HttpRequest
+
+from polyagents.console import say
+from polyagents.errors import InputError
+from polyagents.index.engines.engine import EngineError
+from polyagents.serving.batching import (
+    Batcher,
+    Encoding,
+    EncodingJob,
+    Job,
+    QueueFull,
+    RankingJob,
+    RankingResult,
+    Ticket,
+)
+from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankRequest, RerankResponse, result_of
+from polyagents.serving.limits import TURNS
+from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
+from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
+from polyagents.serving.sentences import given
+from polyagents.serving.served import Served
+
+CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that chats can be ranked together
+
+
+class Answering:
+    """Answers requests by way of the queue."""
+
+    def __init__(self, served: Served, batcher: Batcher):
+        self.batcher, self.model = batcher, served.model
+        self.source = CandidateSource(name=served.source, size=served.size)
+
+    def ask(self, job: Job) -> Ticket:
+        """Queue a job.
+
+        Raises:
+            HTTPException: 503, where the queue is full.
+        """
+        try:
+            return self.batcher.ask(job)
+        except QueueFull as error:
+            raise HTTPException(
+                503, "Too many requests wait for the model; ask again in a second.", {"Retry-After": "1"}
+            ) from error
+
+    async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
+        """Answer POST /rank."""
+        begin = time.perf_counter()
+        candidates = None if request.candidates is None else tuple(request.candidates)
+        job = RankingJob(one_text(request.context), candidates, request.top_k)
+        result = await wanted_still(self.ask(job).result, http)
+        source = self.source if candidates is None else CandidateSource(name="request", size=len(candidates))
+        return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
+
+    async def rerank(self, request: RerankRequest, http: HttpRequest, version: str) -> RerankResponse:
+        """Answer POST /v1/rerank and /v2/rerank, by the version of Cohere's API."""
+        texts = request.texts()
+        job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
+        result: RankingResult = await wanted_still(self.ask(job).result, http)
+        return RerankResponse(
+            id=str(uuid.uuid4()),
+            results=[result_of(match, request) for match in result.matches],
+            meta=RerankMeta(api_version=ApiVersion(version=version)),
+        )
+
+    async def embed(self, request: EmbeddingsRequest, http: HttpRequest) -> EmbeddingsResponse:
+        """Answer POST /v1/embeddings.
+
+        Raises:
+            InputError: the model's vectors have another width than the request wants, or there are none.
+        """
+        job = EncodingJob(request.texts(), are_contexts=request.input_type == "query")
+        encoding: Encoding = await wanted_still(self.ask(job).result, http)
+        width = encoding.vectors.shape[1]
+        if request.dimensions not in (None, width):
+            wanted = given(request.dimensions)
+            raise InputError(f"dimensions is {wanted}, and this model's vectors have {width}; leave it out.")
+        return EmbeddingsResponse.of(encoding, self.model, request.encoding_format)
+
+    def chat(self, request: ChatRequest) -> "PendingReply":
+        """Queue what POST /chat asks for."""
+        context = "\n".join([*request.persona, *request.history])
+        said = set(context.split("\n"))
+        wanted = request.top_k + min(len(said), TURNS)
+        wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
+        return PendingReply(self.ask(RankingJob(context, None, wanted)), said, request.top_k, self.source)
+
+
+class NothingLeft(EngineError):
+    """An engine answers, and has no candidate any more."""
+
+
+class PendingReply:
+    """A message whose reply is on its way."""
+
+    def __init__(self, ticket: Ticket, said: set[str], top_k: int, source: CandidateSource):
+        self.begin = time.perf_counter()
+        self.ticket, self.said, self.top_k, self.source = ticket, said, top_k, source
+
+    async def response(self, http: HttpRequest | None = None) -> ChatResponse:
+        """Wait for the reply; as in `interactive` it repeats nothing, unless nothing else remains.
+
+        Args:
+            http: the request, where nobody else notices that its client has gone.
+        """
+        result = await (wanted_still(self.ticket.result, http) if http else self.ticket.result)
+        fields = RankResponse.of(result, self.source, milliseconds(self.begin))
+        fresh = [match for match in fields["matches"] if match.text not in self.said] or fields["matches"]
+        if not fresh:
+            raise NothingLeft("All candidates have been removed; there is nothing to reply.")
+        return ChatResponse(**fields | {"matches": fresh[: self.top_k], "text": fresh[0].text})
+
+    async def events(self) -> AsyncIterator[str]:
+        """Yield what happens to the message, as server-sent events, when it happens."""
+        yield event("queued", {"ahead": self.ticket.ahead})
+        try:
+            together = await self.ticket.started
+            yield event("ranking", {"together": together, "candidates": self.source.model_dump()})
+            yield event("reply", (await self.response()).model_dump())
+        except Exception as error:
+            logging.getLogger("uvicorn.error").error("The model failed", exc_info=error)
+            yield event("error", {"error": failure(error)[1]})
+        finally:
+            self.ticket.result.cancel()  # the client may have gone
+
+
+async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
+    """Wait for a result as long as its client does; what nobody waits for is not done (batching.py).
+
+    Raises:
+        HTTPException: 499, which nobody reads: the client has gone.
+    """
+    gone = asyncio.ensure_future(left(http))
+    try:
+        either: set[asyncio.Future[Any]] = {result, gone}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise HTTPException(499, "The client has closed the connection.")
+        return result.result()
+    finally:
+        gone.cancel()
+        result.cancel()
+
+
+async def left(http: HttpRequest) -> None:
+    """Wait until a client has gone."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+def event(name: str, data: dict[str, Any]) -> str:
+    """Write one server-sent event."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+def milliseconds(begin: float) -> float:
+    """Return the time since a moment of `time.perf_counter`."""
+    return (time.perf_counter() - begin) * 1e3
+
+
+def failure(error: Exception) -> tuple[int, str]:
+    """Return status and sentence of what the model, or the engine of its candidates, raised.
+
+    An engine's own sentence names its address, which is not for whoever may ask; it goes to the server's log.
+    """
+    if isinstance(error, NothingLeft):
+        return 503, str(error)
+    if isinstance(error, EngineError):
+        say(str(error))
+        return 503, "The engine of the candidates does not answer; ask again in a moment. The server's log says more."
+    if isinstance(error, InputError):
+        return 422, str(error)
+    return 500, f"The model failed with {type(error).__name__}; the server's log says more."

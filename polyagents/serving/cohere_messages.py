@@ -1,0 +1,145 @@
+"""A rerank request and its response in Cohere's shape, as its clients, and what is built on them, write and read it."""
+
+import math
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from polyagents.files.json_files import json_number
+from polyagents.ranker import Match
+from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
+from polyagents.serving.messages import A_CONTEXT, Context, Request, Text, whole
+
+
+def with_text(document: dict[str, str]) -> dict[str, str]:
+    """Refuse a document without a text, or with too long a one."""
+    if "text" not in document or len(document["text"]) > DOCUMENT_CHARACTERS:
+        raise ValueError("no text, or too long")
+    return document
+
+
+Document = (
+    Annotated[Text, Field(max_length=DOCUMENT_CHARACTERS)]
+    | Annotated[
+        dict[Text, Text],
+        AfterValidator(with_text),
+        Field(
+            json_schema_extra={
+                "required": ["text"],
+                "properties": {"text": {"type": "string", "maxLength": DOCUMENT_CHARACTERS}},
+            }
+        ),
+    ]
+)
+Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+UNREAD = "the model reads the same number of tokens of every document, --label-truncate, whatever this says"
+
+
+class RerankRequest(Request):
+    """Order documents by how well they answer a query, as Cohere's clients ask for it."""
+
+    query: Annotated[
+        Context,
+        Field(
+            description=f"what /rank calls a context: {A_CONTEXT}; the lines of a text are turns as well",
+            examples=["your persona: i ski .\nwhat do you do in winter ?"],
+        ),
+    ]
+    documents: Annotated[
+        list[Document],
+        Field(
+            min_length=1,
+            max_length=CANDIDATES,
+            description=f"a list of 1 to {CANDIDATES:,} documents, each a text, or an object of texts of which `text` "
+            f"is read; at most {DOCUMENT_CHARACTERS:,} characters each",
+            examples=[["i ski", {"text": "i swim", "source": "b.txt"}]],
+        ),
+    ]
+    model: Annotated[
+        str | None, Field(description="a text; the server has one model and answers with that, whatever this says")
+    ] = None
+    top_n: Annotated[
+        Count | None,
+        Field(description="a whole number from 1 on: how many to return; left out, or beyond the documents, all"),
+    ] = None
+    return_documents: Annotated[
+        bool | None, Field(description="true or false: whether the results bring the documents along")
+    ] = False
+    max_tokens_per_doc: Annotated[Count | None, Field(description=f"a whole number from 1 on; {UNREAD}")] = None
+    max_chunks_per_doc: Annotated[Count | None, Field(description=f"a whole number from 1 on; {UNREAD}")] = None
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the documents as the model reads them."""
+        return tuple(document if isinstance(document, str) else document["text"] for document in self.documents)
+
+
+class RerankResult(BaseModel):
+    """A document: its place in the request, and how relevant it is."""
+
+    index: int
+    relevance_score: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="(1 + s / (1 + |s|)) / 2 of the score s: 0.5 where that is 0; no probability. It depends on "
+            "query and document alone",
+        ),
+    ]
+    score: Annotated[
+        float | None, Field(description="what /rank calls the score; left out where the model gives no number")
+    ] = None
+    document: Annotated[
+        dict[str, str] | None,
+        Field(description="as it was sent, a text as an object with `text`; left out unless return_documents is true"),
+    ] = None
+
+
+class ApiVersion(BaseModel):
+    """Whose shape the response has."""
+
+    version: str
+
+
+class RerankMeta(BaseModel):
+    """What is said beside the results."""
+
+    api_version: ApiVersion
+
+
+class RerankResponse(BaseModel):
+    """The best documents, most relevant first; among equals the lower index."""
+
+    id: Annotated[str, Field(description="of this response, no other has it")]
+    results: Annotated[
+        list[RerankResult], Field(description="the best, each with index, relevance_score, score and maybe document")
+    ]
+    meta: Annotated[RerankMeta, Field(description="the version of Cohere's API: api_version")]
+
+
+class CohereProblem(BaseModel):
+    """What was wrong, in one sentence, where Cohere's clients look for it."""
+
+    message: str
+
+
+def result_of(match: Match, request: RerankRequest) -> RerankResult:
+    """Convert a match of Python; the document comes along where the request wants it."""
+    sent = request.documents[match.index] if request.return_documents else None
+    return RerankResult(
+        index=match.index,
+        relevance_score=relevance(match.score),
+        score=json_number(match.score),
+        document={"text": sent} if isinstance(sent, str) else sent,
+    )
+
+
+def relevance(score: float) -> float:
+    """Return a number from 0 to 1 that rises with the score; 0 where that is no number.
+
+    The logistic function, which others take, is 1 for every score from 37 on. A model by dot product may give all
+    documents more (a tiny bi-encoder of our tests 126.8 and 126.9): who sorts by it would find them all alike.
+    """
+    if not math.isfinite(score):
+        return float(score > 0)
+    return (1 + score / (1 + abs(score))) / 2

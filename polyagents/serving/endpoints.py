@@ -1,0 +1,83 @@
+"""What can be asked: POST /rank and /chat, and in other people's shapes /v1/rerank, /v2/rerank and /v1/embeddings."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from polyagents.serving.answering import Answering
+from polyagents.serving.cohere_messages import CohereProblem, RerankRequest, RerankResponse
+from polyagents.serving.messages import ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
+from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse, OpenAIProblem
+from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+
+PROBLEMS = {
+    400: "The body is not JSON, or did not come whole",
+    401: "The token is missing or wrong",
+    403: "Another site's page asks, or without a token a name but this machine's",
+    408: "The body did not arrive in time",
+    413: "The body is too large",
+    415: "The body is not said to be JSON",
+    422: "A field is not what it must be",
+    429: "Too many requests of this client; Retry-After says when to come again",
+    500: "The model failed",
+    503: "Too many requests wait for the model, or the engine of its candidates does not answer",
+}
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The reply; where Accept asks for text/event-stream, the events queued, ranking, reply "
+        "(or error) as they happen",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+EXAMPLES: dict[str, dict[str, Any]] = {  # for the page that describes them
+    "/rank": {"context": "hi !", "top_k": 3},
+    "/chat": {"history": ["hi !"], "persona": ["your persona: i ski ."], "top_k": 3},
+    RERANK_V1: {"query": "hi !", "documents": ["i ski", {"text": "hello"}], "return_documents": True},
+    RERANK_V2: {"query": "hi !", "documents": ["i ski", "hello"], "top_n": 1},
+    EMBEDDINGS: {"input": ["i ski", "hello"], "input_type": "document"},
+}
+
+
+def problems(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Describe all errors of an endpoint, by the shape that they have."""
+    return {status: {"model": model, "description": description} for status, description in PROBLEMS.items()}
+
+
+def add_endpoints(app: FastAPI, answering: Answering) -> None:
+    """Add our own endpoints."""
+
+    @app.post("/rank", responses=problems(Problem), response_description="The matches")
+    async def rank(request: RankRequest, http: HttpRequest) -> RankResponse:
+        """Rank candidates for a context: those of the request, or those that the server was started with."""
+        return await answering.rank(request, http)
+
+    @app.post("/chat", responses=problems(Problem) | STREAMED, response_model=ChatResponse)
+    async def chat(request: ChatRequest, http: HttpRequest) -> Any:
+        """Reply to a conversation."""
+        asked = answering.chat(request)
+        if "text/event-stream" in http.headers.get("accept", ""):
+            return StreamingResponse(asked.events(), media_type="text/event-stream")
+        return await asked.response(http)
+
+
+def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
+    """Add those that clients of Cohere's and of OpenAI's, and what is built on them, find at this server's address."""
+    shape: Any = {"responses": problems(CohereProblem), "response_model_exclude_none": True}
+
+    @app.post(RERANK_V1, response_description="The results", **shape)
+    async def rerank_v1(request: RerankRequest, http: HttpRequest) -> RerankResponse:
+        """Order documents by their relevance to a query, in the shape of Cohere's API, version 1."""
+        return await answering.rerank(request, http, "1")
+
+    @app.post(RERANK_V2, response_description="The results", **shape)
+    async def rerank_v2(request: RerankRequest, http: HttpRequest) -> RerankResponse:
+        """Order documents by their relevance to a query, in the shape of Cohere's API, version 2."""
+        return await answering.rerank(request, http, "2")
+
+    @app.post(EMBEDDINGS, responses=problems(OpenAIProblem), response_description="The vectors")
+    async def embeddings(request: EmbeddingsRequest, http: HttpRequest) -> EmbeddingsResponse:
+        """Encode candidates, or a bi-encoder's contexts, in the shape of OpenAI's API; a score is a dot product."""
+        return await answering.embed(request, http)

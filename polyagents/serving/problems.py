@@ -1,0 +1,23 @@
+"""An error as JSON: one sentence, where the clients of its path look for it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+
+
+def problem(path: str, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer a request for a path with an error."""
+    return JSONResponse(shaped(path, sentence, status), status, headers)
+
+
+def shaped(path: str, sentence: str, status: int) -> dict[str, Any]:
+    """Return what is sent: ours is {"error": sentence}; OpenAI's clients would show nothing of that but the status."""
+    if path in (RERANK_V1, RERANK_V2):
+        return {"message": sentence}
+    if path == EMBEDDINGS:
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}
+    return {"error": sentence}

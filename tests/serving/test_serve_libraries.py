@@ -1,0 +1,104 @@
+"""LangChain, LlamaIndex and LiteLLM ask a running server: they get what `Ranker` gives.
+
+Each is installed in an environment of its own, because what they ask for cannot be met beside ours: an older cohere,
+pydantic or huggingface_hub. Haystack, which can stand beside ours, is in test_serve_clients.py.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+import pytest
+from stand import REPLIES
+from web import running
+
+from polyagents.serving.cohere_messages import relevance
+from polyagents.serving.ranking_app import create_app
+from polyagents.serving.served import Served
+
+pytestmark = pytest.mark.slow
+
+READ = "import json, sys; url, query, documents = json.load(sys.stdin)"
+LANGCHAIN = """
+from langchain_cohere import CohereRerank
+from langchain_core.documents import Document
+
+reranker = CohereRerank(model="any", base_url=url, cohere_api_key="none", top_n=3)
+ranked = reranker.compress_documents([Document(text) for text in documents], query)
+found = [[document.page_content, document.metadata["relevance_score"]] for document in ranked]
+"""
+LLAMA_INDEX = """
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.postprocessor.cohere_rerank import CohereRerank
+
+reranker = CohereRerank(model="any", base_url=url, api_key="none", top_n=3)
+nodes = [NodeWithScore(node=TextNode(text=text)) for text in documents]
+found = [[node.text, node.score] for node in reranker.postprocess_nodes(nodes, query_str=query)]
+"""
+LLAMA_INDEX_CUTOFF = f"""{LLAMA_INDEX}
+from llama_index.core.postprocessor import SimilarityPostprocessor
+
+ranked = [NodeWithScore(node=TextNode(text=text), score=score) for text, score in found]
+cutoff = SimilarityPostprocessor(similarity_cutoff=found[1][1])
+assert [node.text for node in cutoff.postprocess_nodes(ranked)] == [found[0][0], found[1][0]]
+"""
+LITELLM = """
+import litellm
+
+asked = {"query": query, "documents": documents, "top_n": 3, "api_base": url, "api_key": "none"}
+first, second = (litellm.rerank(model="cohere/any", **asked, **more) for more in ({"max_chunks_per_doc": 1}, {}))
+assert first.results == second.results  # by /v1/rerank and by /v2/rerank
+assert all(result["document"]["text"] == documents[result["index"]] for result in second.results)
+found = [[documents[result["index"]], result["relevance_score"]] for result in second.results]
+"""
+# The versions that were tried; a test of their newest ones would fail for reasons of theirs.
+LIBRARIES = {
+    "langchain-cohere==0.6.0": LANGCHAIN,
+    "llama-index-postprocessor-cohere-rerank==0.10.0": LLAMA_INDEX_CUTOFF,
+    "litellm==1.106.2": LITELLM,
+}
+
+
+def installed(requirement, folder):
+    """The Python of a new environment with a library; the test is skipped where none can be downloaded."""
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", requirement]
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        pytest.skip(f"{requirement} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    return str(python)
+
+
+@pytest.fixture(scope="module")
+def poly(trained, tmp_path_factory):
+    """A ranker, and the address of its server."""
+    path = tmp_path_factory.mktemp("libraries") / "replies.txt"
+    path.write_text("\n".join(REPLIES))
+    served = Served.load(trained("poly"), str(path))
+    with running(create_app(served)) as url:
+        yield served.ranker, url
+
+
+@pytest.mark.parametrize("requirement", LIBRARIES)
+def test_a_library_ranks_with_our_server(requirement, poly):
+    ranker, url = poly
+    query = "your persona: i ski .\nwhat do you do in winter ?"
+    script = f"{READ}\n{LIBRARIES[requirement]}\nprint(json.dumps(found))"
+    with tempfile.TemporaryDirectory() as folder:  # pytest would keep hundreds of megabytes
+        done = subprocess.run(
+            [installed(requirement, Path(folder, "environment")), "-c", script],
+            input=json.dumps([url, query, REPLIES]),
+            env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": folder},  # asks nobody but our server
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    matches = ranker.rank(query, REPLIES, top_k=3)
+    assert [text for text, _ in found] == [match.text for match in matches]
+    assert [score for _, score in found] == pytest.approx([relevance(match.score) for match in matches], abs=1e-6)
