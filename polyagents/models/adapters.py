@@ -4,6 +4,7 @@ A model file holds what was learnt, and a digest of the backbone's weights: they
 """
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import fingerprint
 
 BACKBONE, ADAPTER, DIGEST = "backbone.", ".lora_", "backbone_digest"  # of the names of weights
 
@@ -30,13 +30,14 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
     except ImportError as error:
         raise InputError("--lora-rank needs peft: pip install 'polyagents[lora]'.") from error
     weights = backbone.state_dict()
-    parts: list[str | bytes] = []
+    digest = hashlib.sha256()
     for name in sorted(weights):
-        parts += [name, weights[name].detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()]
+        digest.update(name.encode())
+        digest.update(weights[name].detach().cpu().contiguous().view(torch.uint8).numpy())
     # The outputs of the adapters count twice, as in the library's examples and most of what is published.
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     peft.inject_adapter_in_model(config, backbone)
-    return torch.frombuffer(bytearray.fromhex(fingerprint(parts)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
 
 
 def is_adapted(module: nn.Module) -> bool:
