@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from polyagents.index.store import CandidateStore
     from polyagents.pretraining.pretrain_agent import PretrainAgent as Pretrain
     from polyagents.ranker import Match, Ranker
-    from polyagents.training.callbacks import Callback
 
 __version__ = "0.1.0"
 __all__ = [
     "BiEncoder",
-    "Callback",
     "CandidateStore",
     "CrossEncoder",
     "InputError",
@@ -32,7 +30,6 @@ __all__ = [
 
 # Public name -> the module that defines it, and its name there.
 LIBRARY = {
-    "Callback": ("polyagents.training.callbacks", "Callback"),
     "CandidateStore": ("polyagents.index.store", "CandidateStore"),
     "Match": ("polyagents.ranker", "Match"),
     "Ranker": ("polyagents.ranker", "Ranker"),

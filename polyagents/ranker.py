@@ -125,7 +125,10 @@ class Ranker:
     ) -> "Ranker":
         """Train a model, by the steps that `train_model` takes, without ParlAI.
 
-        >>> ranker = Ranker.train([{"context": "hi", "label": "hello ."}, ...], "M", backbone="bert-base-uncased")
+        >>> pairs = [{"context": "hi", "label": "hello"}, {"context": "any pets ?", "label": "i have two dogs"}]
+        >>> trained = Ranker.train(pairs, "runs/pairs", backbone="scratch:tiny", num_epochs=1, progress=False)
+        >>> trained.rank("hi", ["hello"])
+        [Match(index=0, text='hello', score=...)]
 
         A call that was stopped goes on from `M.checkpoint` when it is given again, to the same weights.
 
@@ -155,6 +158,10 @@ class Ranker:
 
     def save(self, model_file: str | os.PathLike[str]) -> None:
         """Write the model's three files, which `load` opens, and ParlAI's commands: M, M.opt and M.dict.
+
+        >>> ranker.save("runs/copy")
+        >>> Ranker.load("runs/copy").rank("hi", ["hello"])
+        [Match(index=0, text='hello', score=...)]
 
         Raises:
             InputError: the disk is full, or not ours to write to.

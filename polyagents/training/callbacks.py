@@ -10,12 +10,7 @@ Report = dict[str, float]
 
 
 class Callback:
-    """Override what is needed; `trainer.stop = True` ends the training after the update.
-
-    >>> class Patient(Callback):
-    ...     def on_evaluate(self, trainer, report):
-    ...         trainer.stop = report["hits@1"] > 0.9
-    """
+    """Override what is needed; `trainer.stop = True` ends the training after the update."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """The model is built, or read from its checkpoint."""

@@ -53,11 +53,9 @@ def starting_model(
     initial_weights.decide_flags(file, values, architecture)
     kept = {name: value for name, value in values.items() if name not in ("override", "datapath") and value is not None}
     settings = settings_of(architecture, kept)
-    if parts is None:
-        tokenizer = new_tokenizer(kept, data, datapath)
-        config, weights = initial_weights.backbone_of(values, None, None, has_file=False)
-    else:
-        tokenizer, config, weights = parts.tokenizer, parts.config, None
+    tokenizer = new_tokenizer(kept, data, datapath) if parts is None else parts.tokenizer
+    known = None if parts is None else parts.config
+    config, weights = initial_weights.backbone_of(values, known, None, has_file=parts is not None)
     torch.manual_seed(options.seed)
     encoder = build_encoder(settings, tokenizer, True, config, weights)
     if settings.ranking.output_scaling == AUTO:
@@ -93,6 +91,10 @@ def take_over(model: RankingModel, parts: Parts, file: str) -> None:
     if initial_weights.trained_as(file) not in (None, model.architecture):
         weights = initial_weights.carried_over(weights, model.module.state_dict())
     model.load_weights(checked_weights(model, weights, file))
+    for parameter in model.module.parameters():
+        # A file's tensors lie anywhere, torch's own at multiples of 64 bytes. Matrix products round otherwise where they
+        # do not, and a training that goes on would not quite end where an undisturbed one does.
+        parameter.data = parameter.data.clone()
 
 
 def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:

@@ -227,10 +227,11 @@ class Trainer:
     # ---- reports ---------------------------------------------------------------------------------------------------
 
     def _count(self, loss: BatchLoss) -> None:
-        self.last = {NAMES.get(name, name): float(values.mean()) for name, values in loss.values.items()}
-        for name, values in loss.values.items():
-            self._sums[NAMES.get(name, name)] += float(values.sum())
-        self._sums["examples"] += len(loss.losses)
+        count = len(loss.losses)
+        totals = {NAMES.get(name, name): float(values.sum()) for name, values in loss.values.items()}
+        self.last = {name: total / count for name, total in totals.items()}
+        for name, total in (totals | {"examples": count}).items():
+            self._sums[name] += total
 
     def _log(self) -> None:
         """Report the means since the last report."""

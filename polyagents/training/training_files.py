@@ -12,7 +12,7 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers
 from polyagents.files.locks import held_model
-from polyagents.ranking.loading import read_weights
+from polyagents.ranking.loading import checked_weights, read_weights
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.saving import save_model
 
@@ -88,10 +88,6 @@ class TrainingFiles:
     def best_into(self, model: RankingModel) -> None:
         """Give the model the weights that were the best; as they are, where none were kept."""
         if self.file is not None and os.path.exists(self.file):
-            weights = read_weights(self.file)["model"]
+            model.load_weights(checked_weights(model, read_weights(self.file)["model"], self.file))
         elif self._best is not None:
-            weights = self._best
-        else:
-            return
-        model.module.load_state_dict(weights)
-        model.weights_changed()
+            model.load_weights(self._best)
