@@ -19,7 +19,7 @@ from polyagents.parlai_agents.optimising import OptimisingAgent
 from polyagents.ranking import initial_weights
 from polyagents.ranking.loading import read_weights, refuse_wrong_weights
 from polyagents.training import distributed
-from polyagents.training.optimising import refused_where_damaged
+from polyagents.training.optimising import align_weights, refused_where_damaged
 from polyagents.training.training_files import STATE
 
 # What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained
@@ -166,6 +166,8 @@ class BaseAgent(OptimisingAgent):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """TorchAgent's; on a CPU the weights take the place of the model's own, so that none are there twice."""
         self.module.load_state_dict(state_dict, assign=self.device.type == "cpu")
+        if train_loop.is_training_run(self.opt):
+            align_weights(self.module)
 
 
 def is_training_command(partial_opt: Opt | None) -> bool:

@@ -22,6 +22,7 @@ from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.text.word_pieces import learn_word_pieces
+from polyagents.training.optimising import align_weights
 from polyagents.training.text_examples import TrainingData
 from polyagents.training.training_options import TrainingOptions
 
@@ -91,10 +92,7 @@ def take_over(model: RankingModel, parts: Parts, file: str) -> None:
     if initial_weights.trained_as(file) not in (None, model.architecture):
         weights = initial_weights.carried_over(weights, model.module.state_dict())
     model.load_weights(checked_weights(model, weights, file))
-    for parameter in model.module.parameters():
-        # A file's tensors lie anywhere, torch's own at multiples of 64 bytes. Matrix products round otherwise where they
-        # do not, and a training that goes on would not quite end where an undisturbed one does.
-        parameter.data = parameter.data.clone()
+    align_weights(model.module)
 
 
 def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:

@@ -52,7 +52,7 @@ def package(name: str) -> Any:
         return importlib.import_module(PACKAGES[name])
     except ModuleNotFoundError as error:
         raise InputError(
-            f"report_to {name} needs {error.name}, which is not installed: pip install 'polyagents[tracking]'"
+            f"report_to {name} needs {error.name}, which is not installed: pip install {PACKAGES[name]}"
         ) from error
 
 

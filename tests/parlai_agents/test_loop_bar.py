@@ -5,10 +5,10 @@ import re
 import sys
 
 import pytest
-from commands import SAMPLE, TINY, run
+from commands import TINY, colour_dialogues, run, write_task
 from parlai.utils import logging
 
-SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--log-every-n-steps", "2")
+BAR = r"(\d+)/(\d+) \[\d\d:\d\d<\d\d:\d\d, ([^\]]*)\]"
 
 
 class Terminal(io.StringIO):
@@ -20,26 +20,18 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def said(monkeypatch, tmp_path):
-    """Train as at a terminal, or not: what standard error and the log hold."""
+    """Train as at a terminal, or not: what standard error holds of training, and what the log."""
+    task = write_task(tmp_path, colour_dialogues(24))
 
-    def train(stream, *flags):
+    def train(name, stream, *flags):
         log = io.StringIO()
-        monkeypatch.setattr(sys, "stderr", stream())
+        for shown, place in (("stderr", stream()), ("stdout", log)):
+            monkeypatch.setattr(sys, shown, place)
         monkeypatch.setattr(logging.logger.streamHandler, "stream", log)
-        monkeypatch.setattr(sys, "stdout", log)
-        run(
-            "train_model",
-            "-m",
-            "polyagents:BiEncoder",
-            "-mf",
-            tmp_path / "M",
-            *TINY,
-            *SHORT,
-            *flags,
-            "--loglevel",
-            "info",
-        )
-        return sys.stderr.getvalue(), log.getvalue()
+        logging.logger._cache.clear()  # what other tests' log level has left: setLevel does not find this logger
+        every = ("--log-every-n-steps", "2", "--loglevel", "info")
+        run("train_model", "-m", "polyagents:BiEncoder", "-mf", tmp_path / name, *TINY, *task, *every, *flags)
+        return "".join(re.findall("\rTraining:[^\r]*", sys.stderr.getvalue())), log.getvalue()
 
     return train
 
@@ -53,29 +45,26 @@ def logged(text):
     ("flags", "total"),
     [
         (("--max-train-steps", "6"), 6),
-        (("--num-epochs", "0.03", "--max-train-steps", "1000"), None),
+        (("--num-epochs", "2", "--max-train-steps", "1000"), 6),
         (("--max-train-steps", "3", "--update-freq", "2"), 3),
     ],
 )
 def test_a_terminal_has_a_bar(said, flags, total):
-    shown, log = said(Terminal, *flags)
-    last = re.findall(r"(\d+)/(\d+) \[\d\d:\d\d<\d\d:\d\d, ([^\]]*)\]", shown)[-1]
-    assert last[0] == last[1] and (total is None or int(last[1]) == total)
-    assert re.search(r"updates/s|s/ updates", last[2])
-    assert re.search(r"loss=\d\.\d{3}, R@1=\d\.\d{3}", last[2])
+    shown, log = said("M", Terminal, *flags)
+    done, all_of_them, rest = re.findall(BAR, shown)[-1]
+    assert int(done) == int(all_of_them) == total
+    assert re.search(r"updates/s|s/ updates", rest)
+    assert re.search(r"loss=\d\.\d{3}, R@1=\d\.\d{3}", rest)
     assert "total_steps:2" in log and "\r" not in log
 
 
-def test_where_there_is_no_terminal_nothing_changes(said, tmp_path):
-    """The log lines are those that a terminal has above the bar."""
-    shown, log = said(io.StringIO, "--max-train-steps", "6")
-    assert "updates" not in shown and "\r" not in shown
-    (tmp_path / "M").unlink()
-    (tmp_path / "M.checkpoint").unlink()
-    assert logged(said(Terminal, "--max-train-steps", "6")[1]) == logged(log) != []
+def test_where_there_is_no_terminal_there_is_none_and_the_log_is_the_same(said):
+    shown, log = said("M", io.StringIO, "--max-train-steps", "6")
+    assert not shown and "\r" not in log
+    assert logged(said("N", Terminal, "--max-train-steps", "6")[1]) == logged(log) != []
 
 
 def test_what_only_patience_ends_shows_no_time_left(said):
-    flags = ("--validation-every-n-steps", "2", "--validation-patience", "1", "-lr", "1e-12", "-vmt", "loss")
-    shown, _ = said(Terminal, *flags)
+    flags = ("--validation-every-n-steps", "2", "--validation-patience", "1", "-lr", "0", "-vmt", "loss")
+    shown, _ = said("M", Terminal, *flags)
     assert re.search(r"\d+ updates \[\d\d:\d\d, ", shown) and "<" not in shown
