@@ -1,6 +1,7 @@
 """Reports of a training, written to tensorboard, wandb or trackio by their own packages."""
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
     for name in names:
         module = package(name)
         if name != "tensorboard":
-            made.append(RunTracker(module, project, model_file))
+            made.append(RunTracker(module, project, model_file and os.path.basename(model_file)))
         elif model_file is None:
             raise InputError("report_to tensorboard writes into a folder beside the model; give a model_file.")
         else:
