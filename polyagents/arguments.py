@@ -91,6 +91,11 @@ def positive_int(text: str) -> int:
     return value
 
 
+def count(text: str) -> int:
+    """Parse a number of things that may be none: 0 or more."""
+    return 0 if text == "0" else positive_int(text)
+
+
 def positive_ints(text: str) -> tuple[int, ...]:
     """Parse comma-separated numbers of 1 or more; the result is sorted and holds each of them once."""
     return tuple(sorted({positive_int(part) for part in str(text).split(",")}))

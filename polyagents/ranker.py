@@ -5,7 +5,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -34,7 +34,9 @@ from polyagents.ranking.loading import architecture_of, load_model
 from polyagents.ranking.model_folder import write_folder
 from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.saving import save_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.training.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
 
 Encoded = CandidateStore | InMemoryCandidates | EngineCandidates
@@ -337,6 +339,65 @@ class Ranker:
         """
         texts, model = listed(candidates), self._two_towers()
         return encoded(texts, model.encode_texts, show_progress) if texts else model.encode_texts([""])[:0]
+
+    @classmethod
+    def train(
+        cls,
+        examples: Iterable[Mapping[str, Any]],
+        model_file: str | os.PathLike[str] | None = None,
+        model: str | None = None,
+        valid: Iterable[Mapping[str, Any]] | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+        no_cuda: bool = False,
+        gpu: int = -1,
+        datapath: str | None = None,
+        **options: Any,
+    ) -> "Ranker":
+        """Train a model, by the steps that `train_model` takes, without ParlAI.
+
+        >>> pairs = [{"context": "hi", "label": "hello"}, {"context": "any pets ?", "label": "i have two dogs"}]
+        >>> trained = Ranker.train(pairs, "runs/pairs", backbone="scratch:tiny", num_epochs=1, progress=False)
+        >>> trained.rank("hi", ["hello"])
+        [Match(index=0, text='hello', score=...)]
+
+        A call that was stopped goes on from `M.checkpoint` when it is given again, to the same weights.
+
+        Args:
+            examples: dicts with context (a text, or a list of turns), label (a text, or several right ones) and, where
+                an example has its own, candidates. Lists and `datasets.Dataset`s are read in another order in each
+                epoch, other iterables in their own.
+            model_file: where the best model goes, as `save` writes it; None keeps it in memory.
+            model: bi, poly, uni or cross, or the name of another architecture; by default that of init_model, or poly.
+            valid: examples that are ranked now and then: they decide which model is the best, and when to stop.
+            callbacks: what listens (training/callbacks.py).
+            progress: whether to show a bar, and a line for each evaluation, on standard error.
+            no_cuda: use the CPU, also where there is a GPU.
+            gpu: which GPU; -1 is the current one.
+            datapath: where downloads are kept; by default where ParlAI keeps them.
+            options: those of the model and of its training, by the names of train_model's flags, such as backbone,
+                poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md has all.
+
+        Raises:
+            InputError: an option or an example is none, or the model file holds something else.
+        """
+        from polyagents.training.from_python import train  # whoever only ranks needs none of it
+
+        file = None if model_file is None else os.fspath(model_file)
+        run_on = device(no_cuda, gpu)
+        return cls(train(examples, file, model, valid, callbacks, progress, run_on, datapath, options))
+
+    def save(self, model_file: str | os.PathLike[str]) -> None:
+        """Write the model's three files, which `load` opens, and ParlAI's commands: M, M.opt and M.dict.
+
+        >>> ranker.save("runs/copy")
+        >>> Ranker.load("runs/copy").rank("hi", ["hello"])
+        [Match(index=0, text='hello', score=...)]
+
+        Raises:
+            InputError: the disk is full, or not ours to write to.
+        """
+        save_model(self.model, os.fspath(model_file))
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,11 @@ found = poly.rank(contexts, index, 3)
 assert [[match.index for match in row] for row in found] == [[i for i, *_ in row] for row in expected["index"]]
 assert len(cross.rerank(contexts[0], found[0])) == 3
 poly.append(poly.open_index(f"{folder}/index"), ["a new reply"])
+pairs = [{"context": text, "label": f"so it is {text}"} for text in contexts]
+options = {"max_train_steps": 1, "warmup_updates": 0, "learningrate": 1e-3, "text_truncate": 48, "label_truncate": 16}
+taught = Ranker.train(pairs, f"{folder}/M", init_model=f"{models}/poly", valid=pairs, progress=False, **options)
+np.testing.assert_allclose(Ranker.load(f"{folder}/M").score(contexts, texts), taught.score(contexts, texts), atol=1e-5)
+assert abs(taught.score(contexts, texts) - poly.score(contexts, texts)).max() > 1e-5
 
 def command(*arguments, stdin=""):
     sys.argv, sys.stdin, out, sys.stdout = ["polyagents", *arguments], io.StringIO(stdin), sys.stdout, io.StringIO()

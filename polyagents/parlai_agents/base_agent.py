@@ -14,11 +14,14 @@ from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
 from polyagents.models.adapters import completed, learnt
 from polyagents.models.model_options import EncoderOptions
-from polyagents.parlai_agents import initial_weights, train_loop
+from polyagents.parlai_agents import train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.optimising import OptimisingAgent, refused_where_damaged
+from polyagents.parlai_agents.optimising import OptimisingAgent
+from polyagents.ranking import initial_weights
 from polyagents.ranking.loading import read_weights, refuse_wrong_weights
 from polyagents.training import distributed
+from polyagents.training.optimising import align_weights, refused_where_damaged
+from polyagents.training.training_files import STATE
 
 # What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained
 # further on a GPU.
@@ -141,6 +144,11 @@ class BaseAgent(OptimisingAgent):
     def load(self, path: str) -> dict[str, Any]:
         """Read a model file: tensors and plain values only, so that a stranger's file cannot run code."""
         states = self._read(path)
+        if STATE in states and path == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
+            raise InputError(
+                f"{path} is a checkpoint of Ranker.train; go on with that, or give another --model-file, and "
+                f"--init-model to start from its weights."
+            )
         own = self.module.state_dict()
         states["model"] = completed(self.module, states["model"], path, self.opt["backbone"])
         refuse_wrong_weights(own, states["model"], path, self.architecture, self.opt["backbone"])
@@ -161,6 +169,8 @@ class BaseAgent(OptimisingAgent):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """TorchAgent's; on a CPU the weights take the place of the model's own, so that none are there twice."""
         self.module.load_state_dict(state_dict, assign=self.device.type == "cpu")
+        if train_loop.is_training_run(self.opt):
+            align_weights(self.module)
 
 
 def is_training_command(partial_opt: Opt | None) -> bool:

@@ -5,13 +5,13 @@ from typing import Any
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
-from polyagents.arguments import INDEX_URL, boolean, not_negative, positive, positive_int, positive_ints
+from polyagents.arguments import INDEX_URL, boolean, positive_int, positive_ints
 from polyagents.errors import InputError
 from polyagents.models.architecture import Architecture, reads_together
 from polyagents.models.model_options import EncoderOptions
 from polyagents.options import Options, fields_of
 from polyagents.text.text_options import TextOptions
-from polyagents.training.distillation import LOSSES
+from polyagents.training.training_options import CodesOptions, DistillationOptions, MemoryOptions, NegativesOptions
 
 PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
 
@@ -49,7 +49,7 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     )
     add_metric_flags(parser)
     add_training_flags(parser)
-    add_distillation_flags(parser)
+    add_options(parser, DistillationOptions)
     parser.set_defaults(
         optimizer="adamw",
         learningrate=5e-5,
@@ -59,12 +59,12 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
         lr_scheduler_patience=0,
     )
     if reads_together(architecture):  # negatives are the task's own, or random training labels
-        add_joint_flags(parser)
+        add_options(parser, NegativesOptions)
         parser.set_defaults(candidates="inline", warmup_updates=1000)
     else:  # negatives are the other labels of the batch (paper 4.2)
         parser.set_defaults(candidates="batch", warmup_updates=100)
     if hasattr(architecture.options_type, "codes_init"):
-        add_codes_flags(parser)
+        add_options(parser, CodesOptions)
     if is_training_command:
         # ParlAI's own batch is 1, and a chat needs that. A killed run is resumed from its last checkpoint, so there is
         # one.
@@ -89,24 +89,6 @@ def add_metric_flags(parser: ParlaiParser) -> None:
     )
 
 
-def add_memory_flags(parser: ParlaiParser) -> None:
-    """What a training run may hold at once, and how it is computed."""
-    group = parser.add_argument_group("Training (polyagents)")
-    group.add_argument(
-        "--chunk-tokens",
-        type=positive_int,
-        default=None,
-        help="train in the memory of chunks of this many tokens, whatever the batch size, with the same gradients; "
-        "rankers pay with one more forward pass (GradCache)",
-    )
-    group.add_argument(
-        "--compile",
-        type="bool",
-        default=False,
-        help="compile the encoders (torch.compile, about a minute) for training on a GPU; on CPUs it does not pay",
-    )
-
-
 def add_target_flags(parser: ParlaiParser) -> None:
     """What of a task's dialogues a training learns to say."""
     group = parser.add_argument_group("Targets (polyagents)")
@@ -122,7 +104,7 @@ def add_target_flags(parser: ParlaiParser) -> None:
 def add_training_flags(parser: ParlaiParser) -> None:
     """The flags of a ranker's training."""
     add_target_flags(parser)
-    add_memory_flags(parser)
+    add_options(parser, MemoryOptions)
     for action in parser._actions:
         if action.dest == "candidates":
             action.choices = [*(action.choices or ()), "batch+inline"]
@@ -165,59 +147,6 @@ def add_pretraining_flags(parser: ParlaiParser) -> None:
         default=False,
         help="keep each layer's input only, and compute the rest again in the backward pass: less memory, a third more "
         "work",
-    )
-
-
-def add_distillation_flags(parser: ParlaiParser) -> None:
-    """The flags of a student."""
-    group = parser.add_argument_group("Distillation (polyagents)")
-    group.add_argument(
-        "--teacher-model-file",
-        default=None,
-        help="a trained model, such as a cross-encoder, whose scores are learnt beside the labels (training only)",
-    )
-    group.add_argument(
-        "--distillation-loss",
-        choices=LOSSES,
-        default="kl",
-        help="kl: towards the teacher's softmax; margin_mse: towards its differences between label and negatives",
-    )
-    group.add_argument(
-        "--teacher-negatives",
-        type=positive_int,
-        default=8,
-        help="the teacher scores the label and so many negatives of each example, those that score highest",
-    )
-
-
-def add_codes_flags(parser: ParlaiParser) -> None:
-    """How the codes of a poly-encoder are trained."""
-    group = parser.add_argument_group("Poly-encoder (polyagents)")
-    group.add_argument(
-        "--codes-learningrate",
-        type=positive,
-        default=None,
-        help="learning rate of the codes, and of a learnt sharpness; by default that of the other weights",
-    )
-    group.add_argument(
-        "--codes-penalty",
-        type=not_negative,
-        default=0.0,
-        help="adds to the loss of an example so many times the mean cosine of its context vectors, of each with each: "
-        "they are to differ (the disagreement regularisation of MINER, Li et al. 2022)",
-    )
-
-
-def add_joint_flags(parser: ParlaiParser) -> None:
-    """The flags of an architecture that reads context and candidate together."""
-    group = parser.add_argument_group("Uni- and cross-encoder (polyagents)")
-    group.add_argument(
-        "--cross-negatives",
-        type=positive_int,
-        default=None,
-        help="negatives of an example in training, drawn anew each time from the candidates that the task brings with "
-        "it (those of mine_negatives, say), and where they are too few from the training labels seen. Default: all "
-        "that the task brings; 15 random ones where it brings none (paper 5.1)",
     )
 
 

@@ -12,11 +12,12 @@ from polyagents.errors import InputError
 from polyagents.models.adapters import learnt
 from polyagents.models.architecture import find, reads_together
 from polyagents.models.model_options import KMEANS
-from polyagents.parlai_agents import flags, initial_weights
+from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.measured_start import TaskTexts
 from polyagents.parlai_agents.train_loop import CHECKPOINT, is_training_run
 from polyagents.parlai_files.parlai_weights import ParlaiModel
+from polyagents.ranking import initial_weights
 from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.ranking.ranking_model import RankingModel
 
@@ -62,7 +63,7 @@ class ModelAgent(BaseAgent):
         if self.opt.get("seed") is not None:  # ParlAI seeds only after the model is made
             torch.manual_seed(self.opt["seed"])
         settings, training = settings_of(self.architecture, self.opt), is_training_run(self.opt)
-        config, weights = initial_weights.backbone_of(self.opt, self.dict, self.parlai_model, file is not None)
+        config, weights = initial_weights.backbone_of(self.opt, self.dict.config, self.parlai_model, file is not None)
         encoder = build_encoder(settings, self.dict.ready, training, config, weights)
         self.dict.note_backbone(encoder.backbone)
         if settings.ranking.output_scaling == AUTO:

@@ -1,9 +1,10 @@
 """The rankers on ParlAI's TorchRankerAgent: ParlAI's messages in, the model's ranking out.
 
 observe -> token ids (observing.py) -> examples (ranking_examples.py) -> candidates (batch_candidates.py,
-fixed_candidates.py) -> scores of the model (ranking/) -> a reply and its metrics (replies.py).
+fixed_candidates.py; training/candidates.py) -> scores of the model (ranking/) -> a reply and its metrics (replies.py).
 """
 
+import dataclasses
 import functools
 import os
 from typing import Any
@@ -28,23 +29,23 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.texts import read_candidates
 from polyagents.models.architecture import find
 from polyagents.models.encoder import Encoder
-from polyagents.parlai_agents import checkpoint, flags
+from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
-from polyagents.parlai_agents.batch_candidates import TrainingCandidates, evaluation_candidates
+from polyagents.parlai_agents.batch_candidates import evaluation_candidates, origin
 from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, EngineReplies, FixedCandidates, located
 from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing import ObservingAgent
-from polyagents.parlai_agents.optimising import refused_where_damaged
-from polyagents.parlai_agents.ranking_examples import Examples
-from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics, training_metrics
+from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics
 from polyagents.parlai_agents.task_labels import write_task_candidates
 from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.ranking.loading import load_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
-from polyagents.training import distributed
+from polyagents.training import distributed, draws
+from polyagents.training.candidates import TrainingCandidates
 from polyagents.training.distillation import Distillation
-from polyagents.training.gradient_cache import GradientCache
-from polyagents.training.losses import context_similarity, ranking_loss
+from polyagents.training.examples import Examples
+from polyagents.training.objective import BatchLoss, Objective
+from polyagents.training.optimising import refused_where_damaged
 from polyagents.training.scoring import training_scores
 from polyagents.zoo.resolve import zoo_file
 
@@ -54,6 +55,8 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
+        objective: what training minimises.
+        last_values: what was measured of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None where none are asked for.
         judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
     """
@@ -61,6 +64,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     fixed_candidates_path: str
     fixed: FixedCandidates | EngineReplies | None
     judges: bool = False
+    last_values: dict[str, Tensor] = {}  # noqa: RUF012  replaced, never changed
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
@@ -81,8 +85,10 @@ class RankerAgent(ModelAgent, ObservingAgent):
             super().__init__(opt, shared)
         self.replies = Replies(self.opt, self.rank_top_k)
         if shared is None:
-            self.distillation: Distillation | None = None
-            self.training_candidates = TrainingCandidates(self.opt, self.ranking, self.random)
+            self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0)
+            self.training_candidates = TrainingCandidates(
+                self.ranking, self.random, self.opt.get("cross_negatives"), origin(self.opt)
+            )
             if training:
                 self._begin_training()
 
@@ -93,15 +99,16 @@ class RankerAgent(ModelAgent, ObservingAgent):
                 encoder.compile_backbone()
         if file := self.opt.get("teacher_model_file"):
             teacher = load_model(zoo_file(file, self.opt.get("datapath")), self.ranking.device, {})
-            self.distillation = Distillation(teacher, self.opt["distillation_loss"], self.opt["teacher_negatives"])
+            taught = Distillation(teacher, self.opt["distillation_loss"], self.opt["teacher_negatives"])
+            self.objective = dataclasses.replace(self.objective, distillation=taught)
         self.begin_run()
         if self.resumed is not None:
             with refused_where_damaged("What the checkpoint draws from"):
-                checkpoint.restore(self.resumed, self.training_candidates, distributed.rank())
+                draws.restore(self.resumed, self.training_candidates, distributed.rank())
 
     def state_dict(self) -> dict[str, Any]:
         """BaseAgent's, and what a resumed run draws from."""
-        return super().state_dict() | {"draws": checkpoint.draws(self.training_candidates)}
+        return super().state_dict() | {"draws": draws.draws(self.training_candidates)}
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
@@ -166,51 +173,28 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if isinstance(self.fixed, FixedCandidates):
             self.fixed.forget_vectors()
         self.zero_grad()
-        losses, sides = self._training_losses(examples)
-        # The mean over all processes' examples, once their gradients are averaged.
-        self.backward(losses.sum() * len(counts) / sum(counts))
-        for side in sides:
-            side.backward()
+        loss = self._training_losses(examples)
+        accumulated = self.opt.get("update_freq", 1)
+        self._number_grad_accum = (self._number_grad_accum + 1) % accumulated
+        loss.backward(counts, self.scaler, accumulated)
         self.update_params()
         return Output()
 
-    def _training_losses(self, examples: Examples) -> tuple[Tensor, list[GradientCache]]:
-        """The loss of each example, [B], and what takes its gradient back."""
+    def _training_losses(self, examples: Examples) -> BatchLoss:
+        """What the examples of this process are to lose."""
         if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
-            return torch.zeros(0, device=self.device), []
+            return BatchLoss(torch.zeros(0, device=self.device), [], {})
         assert not isinstance(self.fixed, EngineReplies)  # refused in set_fixed_candidates
-        candidates = self.training_candidates.of(self.candidates, examples, self.fixed)
-        assert candidates.labels is not None
-        labels, mask = candidates.labels.to(self.device), candidates.mask.to(self.device)
+        fixed = self.fixed.candidates if self.fixed is not None and self.candidates == "fixed" else None
+        candidates = self.training_candidates.of(self.candidates, examples, fixed)
         scored = training_scores(self.ranking, examples.contexts, candidates, self.opt.get("chunk_tokens"))
-        logits = scored.scores * self.module.logit_scale
-        losses = ranking_loss(logits, labels, mask)
-        self._record({"mean_loss": averages(losses.detach())})
-        self._record(training_metrics(scored.scores.detach(), labels, mask))
-        if self.distillation is not None and len(examples):
-            taught = self.distillation.losses(examples.texts, candidates, logits)
-            self._record({"distillation_loss": averages(taught.detach())})
-            losses = losses + taught
-        penalty = self.opt.get("codes_penalty")
-        if penalty and scored.context is not None:
-            similarity = context_similarity(scored.context)
-            self._record({"context_similarity": averages(similarity.detach())})
-            losses = losses + penalty * similarity
-        self._report_failure(losses.detach(), examples)
-        return losses, scored.sides
-
-    def _report_failure(self, losses: Tensor, examples: Examples) -> None:
-        """Name the examples whose loss is no number; `update_params` will not train on them."""
-        wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
-        if not wrong:
-            return
-        report = logging.error if is_primary_worker() else say  # ParlAI silences the log of the others
-        label = examples.labels[wrong[0]]
-        report(
-            f"Update {self._number_training_updates + 1}: the loss of {len(wrong)} of {len(losses)} examples is not "
-            f"finite, and the batch is not trained on. The first: {examples.texts[wrong[0]]!r} -> "
-            f"{None if label is None else label.candidate.text!r}"
-        )
+        loss = self.objective.of(scored, examples, candidates)
+        self._record({name: averages(values) for name, values in loss.values.items()})
+        self.last_values = loss.values
+        if wrong := loss.failure(examples):  # `update_params` will not train on them
+            report = logging.error if is_primary_worker() else say  # ParlAI silences the log of the others
+            report(f"Update {self._number_training_updates + 1}: {wrong}")
+        return loss
 
     # ---- evaluation and chat ---------------------------------------------------------------------------------------
 

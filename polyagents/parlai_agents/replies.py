@@ -4,7 +4,6 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from parlai.core.metrics import AverageMetric
 from parlai.core.opt import Opt
 from parlai.core.torch_agent import Output
@@ -12,8 +11,8 @@ from torch import Tensor
 
 from polyagents.index.top_k import top_k
 from polyagents.parlai_agents.fixed_candidates import EngineReplies, FixedCandidates
-from polyagents.ranking.candidate_set import CandidateSet, label_ranks
-from polyagents.training.losses import ranking_loss
+from polyagents.ranking.candidate_set import CandidateSet
+from polyagents.training.metrics import evaluation_values
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 
@@ -34,24 +33,9 @@ def evaluation_metrics(
     """
     assert candidates.labels is not None
     labelled = (candidates.labels >= 0).tolist()
-    loss = ranking_loss(scores * logit_scale, candidates.labels.clamp(min=0), candidates.mask)
-    ranks = label_ranks(scores, candidates.right, candidates.real)
-    metrics = {"loss": loss} | rank_metrics(ranks)
-    metrics |= {f"hits@{k}": (ranks <= k).float() for k in recall_at if k not in TEACHER_RECALL_AT}
-    return {name: averages(values, labelled) for name, values in metrics.items()}
-
-
-def training_metrics(scores: Tensor, labels: Tensor, mask: Tensor) -> Metrics:
-    """How the labels of a training batch rank among what its loss counts: scores [B, C], labels [B], mask [B, C]."""
-    is_label = torch.zeros_like(mask).scatter(1, labels.unsqueeze(1), True)
-    ranks = label_ranks(scores, is_label, mask)
-    metrics = {"train_accuracy": (ranks == 1).float()} | rank_metrics(ranks)
-    return {name: averages(values) for name, values in metrics.items()}
-
-
-def rank_metrics(ranks: Tensor) -> dict[str, Tensor]:
-    """The rank of each label, and its reciprocal."""
-    return {"rank": ranks, "mrr": ranks.float().reciprocal()}
+    further = [k for k in recall_at if k not in TEACHER_RECALL_AT]
+    values = evaluation_values(scores, candidates, logit_scale, further)
+    return {name: averages(value, labelled) for name, value in values.items()}
 
 
 def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[AverageMetric | None]":

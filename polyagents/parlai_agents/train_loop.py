@@ -24,6 +24,7 @@ from polyagents.arithmetic import training_machine
 from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
+from polyagents.parlai_agents.loop_bar import moving_the_bar, progress_bar
 from polyagents.training import distributed
 
 CHECKPOINT = ".checkpoint"
@@ -40,7 +41,7 @@ def is_training_run(opt: Opt) -> bool:
 
 
 def patch() -> None:
-    """Replace three methods of ParlAI's loop; twice is once."""
+    """Replace four methods of ParlAI's loop; twice is once."""
     if getattr(TrainLoop, "of_polyagents", False):
         return
     TrainLoop.of_polyagents = True
@@ -48,6 +49,7 @@ def patch() -> None:
     progress = functools.partial(progress_of, TrainLoop._save_train_stats)
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
     TrainLoop._save_train_stats = whole_or_not_at_all(progress)
+    TrainLoop._get_time = moving_the_bar(TrainLoop._get_time)
 
 
 def patch_for_all_agents() -> None:
@@ -123,7 +125,8 @@ def after_resuming(train_steps: Any) -> Any:
             self._last_valid_steps = self.valid_reports[-1][UPDATES]
         if hasattr(self.world, "updates_done"):
             counted_by_world(self)
-        yield from train_steps(self)
+        with progress_bar(self):
+            yield from train_steps(self)
 
     return patched
 

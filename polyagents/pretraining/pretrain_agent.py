@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM
 
 from polyagents.errors import InputError
 from polyagents.models.backbone import load_backbone
-from polyagents.parlai_agents import flags, initial_weights, train_loop
+from polyagents.parlai_agents import flags, train_loop
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.task_reader import Position, TaskReader
@@ -26,11 +26,13 @@ from polyagents.pretraining.masking import MaskingVocabulary
 from polyagents.pretraining.planning import PlanningAgent, Prepared, Update
 from polyagents.pretraining.pretrain_model import WORDS, PretrainModel
 from polyagents.pretraining.utterance_relevance import SHARES
+from polyagents.ranking import initial_weights
 from polyagents.ranking.building import check_lengths, vocabulary_of
 from polyagents.ranking.hugging_face import write_folder
 from polyagents.text.special_tokens import MASK_TOKENS
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.training import distributed
+from polyagents.training.training_options import MemoryOptions
 
 FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers from
 
@@ -66,7 +68,7 @@ class PretrainAgent(PlanningAgent):
         """TorchAgent's flags, ours, and the paper's settings as defaults (4.1)."""
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         flags.add_encoder_flags(parser)
-        flags.add_memory_flags(parser)
+        flags.add_options(parser, MemoryOptions)
         flags.add_pretraining_flags(parser)
         parser.set_defaults(
             optimizer="adamw",  # without decay it is Adam; ParlAI's `adam` is AMSGrad
@@ -166,7 +168,7 @@ class PretrainAgent(PlanningAgent):
         """TorchAgent: the backbone with its heads; weights unless a model file brings them."""
         training, has_file = train_loop.is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is not None
         torch.manual_seed(self.seed)
-        config, weights = initial_weights.backbone_of(self.opt, self.dict, None, has_file)
+        config, weights = initial_weights.backbone_of(self.opt, self.dict.config, None, has_file)
         vocabulary = vocabulary_of(self.dict.ready)
         lm = load_backbone(self.encoder_options, vocabulary, training, config, weights, AutoModelForMaskedLM)
         self.dict.note_backbone(lm)

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from polyagents.files import model_file
 from polyagents.files.atomic import write_text
@@ -11,12 +13,13 @@ from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
 
 
-def save_model(model: RankingModel, file: str) -> None:
+def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None = None) -> None:
     """Write a model that `load_model`, `Ranker.load` and ParlAI's commands open; the weights come last.
 
     Args:
         model: in memory; where it was read from does not matter any more.
         file: the path of its weights; the other files lie beside it.
+        state: what else the weights' file is to hold: tensors and plain values, of a training that may go on.
 
     Raises:
         InputError: the disk is full, or not ours to write to.
@@ -26,4 +29,4 @@ def save_model(model: RankingModel, file: str) -> None:
     made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
     DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
     write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")
-    model_file.write(file, {"model": learnt(model.module), "number_training_updates": 0})
+    model_file.write(file, {"model": learnt(model.module), "number_training_updates": 0, **(state or {})})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polyagents.files.hashing import utf8
-from polyagents.parlai_agents.batch_candidates import TrainingCandidates
+from polyagents.training.candidates import TrainingCandidates
 
 
 def draws(candidates: TrainingCandidates) -> dict[str, Any]:

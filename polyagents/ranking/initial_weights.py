@@ -1,4 +1,4 @@
-"""What an agent starts from: whether the file fits, and which flags it decides.
+"""What a training starts from: whether the file fits, and which options it decides.
 
 A file is the model itself (`--model-file`), one to start from (`--init-model`, or the checkpoint of a run that was
 stopped), or none. Each may be ParlAI's own.
@@ -6,14 +6,13 @@ stopped), or none. Each may be ParlAI's own.
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from parlai.core.opt import Opt
-from parlai.utils import logging
 from torch import Tensor
 from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.models.architecture import is_known
 from polyagents.models.model_options import SCRATCH
@@ -23,9 +22,6 @@ from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking import sentence_transformers_import
 from polyagents.ranking.option_groups import option_groups
 from polyagents.zoo.resolve import zoo_file
-
-if TYPE_CHECKING:
-    from polyagents.parlai_agents.dictionary import TextDictionary
 
 # What weights were trained with, and mean nothing without.
 DECIDED = (
@@ -37,13 +33,13 @@ DECIDED = (
 ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the parts of all architectures that are one
 
 
-def check(file: str, opt: Opt, architecture: str, training: bool) -> None:
+def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
     """Refuse a file that is not whole, another agent's, or ParlAI's where it would be overwritten.
 
     Args:
         file: a model file.
-        opt: the agent's options.
-        architecture: the agent's.
+        opt: all options.
+        architecture: the one that is asked for.
         training: whether it is to be trained.
     """
     is_parlais = parlai_options.is_parlais(file)
@@ -103,13 +99,13 @@ def carried_over(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> di
     return taken
 
 
-def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel | None:
+def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> ParlaiModel | None:
     """Let the file, or the backbone, decide the flags that were not given.
 
     Args:
         file: a model file, or None.
-        opt: the agent's options, which are changed.
-        architecture: the agent's.
+        opt: all options, which are changed; under "override" those that were given.
+        architecture: the one that is asked for.
 
     Returns:
         The model, where it is ParlAI's.
@@ -128,7 +124,7 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
     if given.get("output_scaling") == AUTO:  # is for backbones; a model was trained with its factor
         own = str(opt.get("model_file"))
         if file not in (own, f"{own}.checkpoint"):  # those repeat the flags of a run that is resumed
-            logging.warning(f"--output-scaling auto is for a backbone; the factor that {file} was trained with stays.")
+            say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with stays.")
         given = {name: value for name, value in given.items() if name != "output_scaling"}
     decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
     opt |= {name: given.get(name, value) for name, value in decided.items()}
@@ -140,12 +136,12 @@ def decide_flags(file: str | None, opt: Opt, architecture: str) -> ParlaiModel |
     return ParlaiModel.read(file) if parlai_options.is_parlais(file) else None
 
 
-def refuse_adapters(file: str | None, opt: Opt) -> None:
+def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
     """Refuse `--lora-rank` where there is nothing, or something else, that adapters could stand beside.
 
     Args:
         file: what is to be loaded, or None.
-        opt: the agent's options.
+        opt: all options.
 
     Raises:
         InputError: the backbone's weights are nowhere to be read again, or the file has other adapters, or none.
@@ -166,14 +162,14 @@ def refuse_adapters(file: str | None, opt: Opt) -> None:
         )
 
 
-def decide_by_sentence_transformers(opt: Opt) -> None:
+def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
     """Let a folder of sentence-transformers decide the pooling and the prompts that were not given."""
     folder, given = opt["backbone"], opt.get("override", {})
     if "reduction_type" not in given:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
     for flag, prompt in sentence_transformers_import.prompts_of(folder).items():
         if flag not in opt:
-            logging.warning(f"{folder} was trained with {prompt!r} before its texts, which is not put there.")
+            say(f"{folder} was trained with {prompt!r} before its texts, which is not put there.")
         elif flag not in given:
             opt[flag] = prompt
 
@@ -202,20 +198,20 @@ def backbone_file(backbone: str, datapath: str | None) -> str | None:
 
 
 def backbone_of(
-    opt: Opt, dictionary: "TextDictionary", model: ParlaiModel | None, has_file: bool
+    opt: Mapping[str, Any], known: PretrainedConfig | None, model: ParlaiModel | None, has_file: bool
 ) -> tuple[PretrainedConfig | None, dict[str, Tensor] | None]:
     """The shape and the weights that an encoder starts from, where `--backbone` does not say it all.
 
     Args:
-        opt: the agent's options.
-        dictionary: the agent's; it may know the shape of a backbone.
+        opt: all options.
+        known: the shape of the backbone, where a dictionary file says it.
         model: ParlAI's own model that is to be loaded.
         has_file: whether a model file's weights will follow.
     """
     if model is not None:
         return model.config(), None
-    if has_file and dictionary.config is not None and not opt.get("lora_rank"):
-        return dictionary.config, None
+    if has_file and known is not None and not opt.get("lora_rank"):
+        return known, None
     if file := backbone_file(opt["backbone"], opt.get("datapath")):
         source = ParlaiModel.read(file)
         return source.config(), source.backbone()

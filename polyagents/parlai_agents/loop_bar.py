@@ -1,0 +1,67 @@
+"""A progress bar for ParlAI's train_model, at a terminal: its log lines stay what they are, above the bar."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from parlai.scripts.train_model import TrainLoop
+from parlai.utils import logging
+from parlai.utils.distributed import is_primary_worker
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from polyagents.training.progress_bar import TrainingBar
+
+
+@contextlib.contextmanager
+def progress_bar(loop: TrainLoop) -> Iterator[None]:
+    """Show a bar as long as a loop trains; nothing where standard error is no terminal."""
+    if not is_primary_worker():  # one bar for all processes
+        yield
+        return
+    with contextlib.closing(TrainingBar(loop._train_steps)) as bar:
+        if not bar.is_shown:
+            yield
+            return
+        loop.bar = bar
+        try:
+            with logging_redirect_tqdm([logging.logger]):
+                yield
+        finally:
+            del loop.bar
+
+
+def moving_the_bar(get_time: Any) -> Any:
+    """ParlAI's `_get_time`, which its loop calls once after each batch."""
+
+    def patched(self: Any, world: Any) -> Any:
+        times = get_time(self, world)
+        if hasattr(self, "bar"):
+            self.bar.show(self._train_steps, last_update(self, times[0]), figures(self.agent))
+        return times
+
+    return patched
+
+
+def last_update(loop: TrainLoop, seconds: float) -> int | None:
+    """How many updates there will be at most: of epochs or of a time, as many as there were in those so far.
+
+    Args:
+        loop: its flags say how long it trains.
+        seconds: that it has trained.
+
+    Returns:
+        None where only its patience ends it.
+    """
+    steps, epochs = loop._train_steps, loop._total_epochs
+    limits = [loop.max_train_steps]
+    limits += [steps * loop.max_num_epochs / epochs] if epochs > 0 else []
+    limits += [steps * loop.max_train_time / seconds] if seconds > 0 else []
+    return max(math.ceil(min(limits)), steps) if math.isfinite(min(limits)) else None
+
+
+def figures(agent: Any) -> dict[str, float]:
+    """Loss and R@1 of a ranker's last batch; nothing of other agents."""
+    values = getattr(agent, "last_values", {})
+    names = {"loss": "mean_loss", "R@1": "train_accuracy"}
+    return {shown: float(values[name].mean()) for shown, name in names.items() if name in values}

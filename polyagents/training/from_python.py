@@ -1,0 +1,112 @@
+"""A training from Python, from its options to its model: what Ranker.train does."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from polyagents.errors import InputError
+from polyagents.models.architecture import ARCHITECTURES, find
+from polyagents.models.encoder import Encoder
+from polyagents.ranking import initial_weights
+from polyagents.ranking.loading import load_model
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training import distributed
+from polyagents.training.callbacks import Callback
+from polyagents.training.distillation import Distillation
+from polyagents.training.progress_bar import ProgressBar
+from polyagents.training.starting_model import starting_model
+from polyagents.training.text_examples import TrainingData, read_example
+from polyagents.training.trackers import trackers
+from polyagents.training.trainer import Trainer
+from polyagents.training.training_files import TrainingFiles
+from polyagents.training.training_options import TrainingOptions, check_names
+from polyagents.zoo.resolve import zoo_file
+
+
+def train(
+    examples: Iterable[Any],
+    model_file: str | None,
+    model: str | None,
+    valid: Iterable[Any] | None,
+    callbacks: Sequence[Callback],
+    progress: bool,
+    device: torch.device,
+    datapath: str | None,
+    given: Mapping[str, Any],
+) -> RankingModel:
+    """Train a model; the arguments are those of Ranker.train."""
+    start = given.get("init_model") and zoo_file(given["init_model"], datapath)
+    architecture = architecture_named(model or (start and initial_weights.trained_as(start)) or "poly")
+    check_names(architecture, given)
+    options = TrainingOptions.of(architecture, given)
+    check_together(options)
+    data = TrainingData(examples, options.seed)
+    held_out = read_valid(valid, options.validation_max_exs)
+    listeners = [*callbacks, *([ProgressBar()] if progress else [])]
+    listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
+    files = TrainingFiles(model_file, options.load_from_checkpoint)
+    built = starting_model(architecture, given, options, data, files.resumed or start, datapath)
+    built.module.to(device)
+    trainer = Trainer(built, data, held_out, options, files, listeners, teacher(options, device, datapath))
+    if options.compile:
+        for encoder in {module for module in built.module.modules() if isinstance(module, Encoder)}:
+            encoder.compile_backbone()
+    if files.resumed is not None:
+        trainer.resume()
+    trainer.train()
+    return built
+
+
+def architecture_named(name: str) -> str:
+    """The name of an architecture's class, of what `train_model -m` takes for it.
+
+    Raises:
+        InputError: there is none.
+    """
+    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
+    known = short.get(name, name.removeprefix("polyagents:"))
+    find(known)
+    return known
+
+
+def check_together(options: TrainingOptions) -> None:
+    """Refuse what cannot be trained with.
+
+    Raises:
+        InputError: a batch without negatives, or several processes.
+    """
+    if options.batchsize == 1 and options.candidates == "batch":
+        raise InputError(
+            "candidates='batch' takes the other labels of the batch as negatives, and batchsize=1 has none; give a "
+            "larger batchsize, or candidates='inline'."
+        )
+    if distributed.is_distributed():
+        raise InputError("Ranker.train trains in one process; several train with torchrun and polyagents train_model.")
+
+
+def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
+    """The validation examples, checked before anything is trained.
+
+    Raises:
+        InputError: one is none, or there are none where some were to be.
+    """
+    if valid is None:
+        return []
+    found = [read_example(one, f"Validation example {i}") for i, one in enumerate(itertools.islice(valid, most))]
+    if not found:
+        raise InputError("There are no validation examples; give some, or leave valid out.")
+    return found
+
+
+def teacher(options: TrainingOptions, device: torch.device, datapath: str | None) -> Distillation | None:
+    """The teacher of a training, if it has one.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    if not options.teacher_model_file:
+        return None
+    model = load_model(zoo_file(options.teacher_model_file, datapath), device, {})
+    return Distillation(model, options.distillation_loss, options.teacher_negatives)

@@ -1,0 +1,103 @@
+"""What a training step minimises, and its way back to the weights.
+
+ParlAI's agents and the trainer of Ranker.train share these lines:
+
+    scored = training_scores(model, examples.contexts, candidates, chunk_tokens)
+    loss = objective.of(scored, examples, candidates)
+    loss.backward(counts, scaler, accumulated)
+    optimising.step(optimizer, scaler, parameters, limit)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from polyagents.ranking.candidate_set import CandidateSet
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training.distillation import Distillation
+from polyagents.training.examples import Examples
+from polyagents.training.gradient_cache import GradientCache
+from polyagents.training.losses import context_similarity, ranking_loss
+from polyagents.training.metrics import training_values
+from polyagents.training.scoring import TrainingScores
+
+
+class BatchLoss(NamedTuple):
+    """The loss of a training batch.
+
+    Attributes:
+        losses: [B] fp32, what is minimised.
+        sides: what the backward pass continues with.
+        values: for reports, [B] each: mean_loss, the ranking loss alone, train_accuracy, rank, mrr, and what was added.
+    """
+
+    losses: Tensor
+    sides: list[GradientCache]
+    values: dict[str, Tensor]
+
+    def backward(self, counts: Sequence[int], scaler: torch.amp.GradScaler, accumulated: int) -> None:
+        """Add to the gradients of the weights those of the mean over all processes' examples.
+
+        Args:
+            counts: how many examples each process has.
+            scaler: scales the loss in fp16, so that small gradients are not lost.
+            accumulated: over how many batches gradients are averaged.
+        """
+        mean = self.losses.sum() * len(counts) / sum(counts)  # once the gradients of all processes are averaged
+        if mean.requires_grad:  # that of a process without examples follows from nothing
+            scaler.scale(mean / accumulated).backward()
+        for side in self.sides:
+            side.backward()
+
+    def failure(self, examples: Examples) -> str | None:
+        """What to say where losses are no numbers, with the first such example; None where all are numbers."""
+        wrong = (~torch.isfinite(self.losses)).nonzero().flatten().tolist()
+        if not wrong:
+            return None
+        label = examples.labels[wrong[0]]
+        return (
+            f"the loss of {len(wrong)} of {len(self.losses)} examples is not finite, and the batch is not trained on. "
+            f"The first: {examples.texts[wrong[0]]!r} -> {None if label is None else label.candidate.text!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The ranking loss, and what is added to it.
+
+    Attributes:
+        model: the model that learns.
+        codes_penalty: how many times the likeness of an example's context vectors is added; 0 for none.
+        distillation: a teacher; None without.
+    """
+
+    model: RankingModel
+    codes_penalty: float = 0.0
+    distillation: Distillation | None = None
+
+    def of(self, scored: TrainingScores, examples: Examples, candidates: CandidateSet) -> BatchLoss:
+        """The loss of a batch.
+
+        Args:
+            scored: what `training_scores` made of the batch.
+            examples: B of them.
+            candidates: what they rank, with labels.
+        """
+        assert candidates.labels is not None
+        device = self.model.device
+        labels, mask = candidates.labels.to(device), candidates.mask.to(device)
+        logits = scored.scores * getattr(self.model.module, "logit_scale")  # noqa: B009  an nn.Module's are not typed
+        losses = ranking_loss(logits, labels, mask)
+        values = {"mean_loss": losses.detach()} | training_values(scored.scores.detach(), labels, mask)
+        if self.distillation is not None and len(examples):
+            taught = self.distillation.losses(examples.texts, candidates, logits)
+            values["distillation_loss"] = taught.detach()
+            losses = losses + taught
+        if self.codes_penalty and scored.context is not None:
+            similarity = context_similarity(scored.context)
+            values["context_similarity"] = similarity.detach()
+            losses = losses + self.codes_penalty * similarity
+        return BatchLoss(losses, scored.sides, values)

@@ -1,0 +1,164 @@
+"""One step of an optimiser: groups of weights, several processes, clipping, gradients that are no numbers.
+
+ParlAI's agents and the trainer of Ranker.train take this same step.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyagents.errors import InputError, first_line
+from polyagents.files.json_files import fits
+from polyagents.files.tensors import misfits
+from polyagents.models.poly import ATTENTION_WEIGHTS
+from polyagents.training import distributed
+
+SETTING = str | int | float | bool | None | list[str | int | float | bool | None]  # of a group of weights
+FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
+
+
+def weight_groups(
+    module: nn.Module, learningrate: float, codes_learningrate: float | None, weight_decay: float | None
+) -> list[dict[str, Any]]:
+    """The weights that learn, as an optimiser takes them: decay for matrices only (as for BERT), a rate for the codes.
+
+    A learnt sharpness has the codes' rate: both begin untrained, where the encoder begins trained, and an Adam
+    moves each number by the rate in an update at most. At 5e-5 ten thousand updates would change the sharpness by
+    e^0.5, at 1e-2 a hundred change it by e.
+
+    Args:
+        module: the model's.
+        learningrate: of the optimiser.
+        codes_learningrate: None for the same.
+        weight_decay: None for none.
+
+    Raises:
+        InputError: a rate or the decay is no number, or below 0.
+    """
+    rate, decay = codes_learningrate or learningrate, weight_decay or 0.0
+    if not all(math.isfinite(one) and one >= 0 for one in (rate, learningrate, decay)):
+        raise InputError(
+            f"--learningrate {learningrate}, --codes-learningrate {rate} and --weight-decay {decay} "
+            f"must be finite numbers, and not below 0."
+        )
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    attentions = [p for name, p in named if name in ATTENTION_WEIGHTS]
+    matrices = [p for name, p in named if p.ndim > 1 and name not in ATTENTION_WEIGHTS]
+    vectors = [p for name, p in named if p.ndim <= 1 and name not in ATTENTION_WEIGHTS]
+    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": decay}]
+    groups.append({"params": vectors, "weight_decay": 0.0})
+    groups.append({"params": attentions, "weight_decay": 0.0, "lr": rate})
+    return [group for group in groups if group["params"]]
+
+
+def align_weights(module: nn.Module) -> None:
+    """Put weights of a file where torch puts its own, at multiples of 64 bytes.
+
+    Elsewhere matrix products round otherwise, and a training that goes on would not quite end where an undisturbed one
+    does.
+    """
+    for parameter in module.parameters():
+        parameter.data = parameter.data.clone()
+
+
+def fuse(optimizer: torch.optim.Optimizer) -> None:
+    """Have an Adam (AdamW is one) go over the weights once instead of ten times, also where a file's state says not."""
+    if isinstance(optimizer, torch.optim.Adam):
+        for group in optimizer.param_groups:
+            group |= {"fused": True, "foreach": None}
+
+
+def step(
+    optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, parameters: Sequence[nn.Parameter], limit: float
+) -> Tensor:
+    """Change the weights by their gradients; leave them where these are no numbers: they would never be numbers again.
+
+    Args:
+        optimizer: has the weights.
+        scaler: what the loss was scaled with in fp16; not enabled otherwise.
+        parameters: the weights that learn.
+        limit: on the norm of the gradients, which are scaled down to it; 0 or below is none.
+
+    Returns:
+        The norm of the gradients of all processes, before it was limited; not finite where nothing was changed.
+    """
+    distributed.average_gradients(parameters)
+    scaler.unscale_(optimizer)
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if torch.isfinite(norm):
+        if limit > 0:
+            nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+        optimizer.step()
+    scaler.update()
+    return norm
+
+
+def failures_in_a_row(failures: int, norm: Tensor, updates: int) -> int:
+    """Count updates that were left out; in fp16 the first gradients always overflow, until their scale fits.
+
+    Args:
+        failures: in a row so far.
+        norm: what `step` returned.
+        updates: that were made.
+
+    Raises:
+        InputError: there are so many that the training cannot recover.
+    """
+    failures = 0 if torch.isfinite(norm) else failures + 1
+    if failures >= FAILURES:
+        raise InputError(
+            f"The gradients of {FAILURES} updates in a row were not finite, the last at update {updates}; none of them "
+            f"changed the weights. Lower --learningrate, or train with --precision fp32."
+        )
+    return failures
+
+
+# ---- state from a file -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def refused_where_damaged(what: str) -> Iterator[None]:
+    """Say in one sentence that a state cannot be taken over, whatever a library raises where it is not as it should be.
+
+    Raises:
+        InputError: it cannot.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{what} cannot be taken over ({first_line(error)}): it is damaged, or of another training. Give another "
+            f"--model-file to train anew, or --init-model with the model itself."
+        ) from error
+
+
+def check_state(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a loaded state that its weights do not fit: torch's fused Adam would write beyond the end of a tensor.
+
+    Raises:
+        ValueError: a tensor is missing, not finite, or of another shape or type.
+    """
+    wanted = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set()
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            like = 0.0 if name == "initial_lr" else optimizer.defaults.get(name)
+            number = isinstance(like, (int, float)) and not isinstance(value, (int, float))
+            if name != "params" and (number or not fits(list(value) if isinstance(value, tuple) else value, SETTING)):
+                raise ValueError(f"its {name} is no number")
+    for parameter, state in optimizer.state.items():
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        if missing := wanted - tensors.keys():
+            raise ValueError(f"{min(missing)} is missing")
+        step = tensors.pop("step", torch.zeros(1))
+        if step.numel() != 1 or not 0 <= float(step) < 2**31:
+            raise ValueError("step is no number of steps")
+        for factor in ("exp_avg_sq_row", "exp_avg_sq_col"):  # Adafactor's, which torch multiplies and does not write to
+            tensors.pop(factor, None)
+        if wrong := misfits((name, value, parameter) for name, value in tensors.items()):
+            raise ValueError(wrong[0])

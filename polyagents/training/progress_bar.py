@@ -1,0 +1,63 @@
+"""The progress bar of a training: that of Ranker.train, and that of ParlAI's train_model."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tqdm.auto import tqdm
+
+from polyagents.console import say
+from polyagents.training.callbacks import Callback, Report
+
+if TYPE_CHECKING:
+    from polyagents.training.trainer import Trainer
+
+
+class TrainingBar:
+    """Updates, their rate, the time left, and figures of the last update; at a terminal or in a notebook only."""
+
+    def __init__(self, updates: int):
+        # None hides it where standard error is no terminal; tqdm's bar for notebooks is always shown.
+        self.bar = tqdm(initial=updates, unit=" updates", desc="Training", disable=None, dynamic_ncols=True)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether anybody sees it."""
+        return not self.bar.disable
+
+    def show(self, updates: int, last_update: int | None, figures: Mapping[str, float]) -> None:
+        """Move it on.
+
+        Args:
+            updates: that were made.
+            last_update: how many there will be, as far as that is known: without it no time left is shown.
+            figures: by the names that are shown.
+        """
+        self.bar.total = last_update
+        self.bar.set_postfix({name: f"{value:.3f}" for name, value in figures.items()}, refresh=False)
+        self.bar.update(updates - self.bar.n)
+
+    def close(self) -> None:
+        """Leave it as it is, and go to the next line."""
+        self.bar.close()
+
+
+class ProgressBar(Callback):
+    """The bar, and above it a line for each evaluation."""
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Open the bar."""
+        self.bar = TrainingBar(trainer.updates)
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Move it on."""
+        figures = {"loss": trainer.last["loss"], "R@1": trainer.last["hits@1"]}
+        self.bar.show(trainer.updates, trainer.last_update, figures)
+
+    def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
+        """Say what was measured."""
+        figures = ", ".join(f"{name} {value:.3f}" for name, value in report.items())
+        say(f"After {trainer.updates} updates: {figures}{' (best so far)' if trainer.is_best else ''}")
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Close it."""
+        self.bar.close()

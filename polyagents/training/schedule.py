@@ -1,0 +1,101 @@
+"""The learning rate, update by update: the rates of ParlAI's schedulers, with which our agents train."""
+
+import math
+from typing import Any
+
+import torch
+
+from polyagents.errors import InputError
+
+SCHEDULES = ("reduceonplateau", "linear", "cosine", "invsqrt", "none")
+ENDING = ("linear", "cosine")  # those that reach 0 at the last update
+
+
+class Schedule:
+    """A warm-up, and what comes after it.
+
+    `tests/training/test_schedule.py` holds the rates against ParlAI's. Of its ways two show: the first rate after a
+    warm-up of w updates is the last one within it where a plateau decides (a part of 1/w below the full one), and
+    `none` has no warm-up.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        kind: str,
+        warmup_updates: int,
+        warmup_rate: float,
+        last_update: int | None,
+        decay: float = 0.4,
+        patience: int = 0,
+    ):
+        """Set the first update's rate.
+
+        Args:
+            optimizer: each of its groups of weights has a rate of its own, which is the full one.
+            kind: one of SCHEDULES.
+            warmup_updates: over which the rate rises.
+            warmup_rate: the part of the full rate that the warm-up begins with.
+            last_update: how many updates there will be; None where nobody knows.
+            decay: what a plateau multiplies the rate by.
+            patience: evaluations without a smaller loss that are no plateau.
+
+        Raises:
+            InputError: the rate is to end with the last update, and nobody knows which that is.
+        """
+        if kind in ENDING and last_update is None:
+            raise InputError(f"--lr-scheduler {kind} ends with the last update; say which that is: max_train_steps.")
+        self.optimizer, self.kind, self.warmup_rate = optimizer, kind, warmup_rate
+        self.warmup = warmup_updates if kind != "none" else 0
+        self.span = max((last_update or 0) - self.warmup, 1)
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=decay, patience=patience)
+        self.updates = 0
+        self._set_rates()
+
+    def after_update(self, updates: int) -> None:
+        """Set the rate of the next update.
+
+        Args:
+            updates: that were made.
+        """
+        self.updates = updates
+        self._set_rates()
+
+    def after_evaluation(self, loss: float) -> None:
+        """Lower the rate where the loss of an evaluation has ceased to fall; not during the warm-up."""
+        if self.kind == "reduceonplateau" and self.updates >= self.warmup:
+            self.plateau.step(loss)
+
+    def _set_rates(self) -> None:
+        """Set the rates of a warm-up, or by a formula; those of a plateau stay as they are."""
+        if self.updates < self.warmup:
+            part = self.warmup_rate + (1.0 - self.warmup_rate) * (self.updates / self.warmup)
+        elif self.kind in ("linear", "cosine", "invsqrt"):
+            part = self._formula(self.updates - self.warmup + (self.warmup > 0))
+        else:
+            return
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * part
+
+    def _formula(self, step: int) -> float:
+        if self.kind == "linear":
+            return max(0.0, 1.0 - step / self.span)
+        if self.kind == "cosine":
+            return math.cos(math.pi * step / (2 * self.span))
+        gamma = self.warmup  # ParlAI's, where --invsqrt-lr-decay-gamma is not given
+        return math.sqrt(max(1, gamma)) / math.sqrt(max(1, gamma + step))
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps; the rates themselves are the optimiser's."""
+        return {"best": self.plateau.best, "num_bad_epochs": self.plateau.num_bad_epochs}
+
+    def restore(self, state: dict[str, Any], updates: int) -> None:
+        """Go on from a checkpoint, whose rates the optimiser has.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        self.plateau.best, self.plateau.num_bad_epochs = float(state["best"]), int(state["num_bad_epochs"])
+        self.updates = updates

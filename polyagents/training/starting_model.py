@@ -1,0 +1,142 @@
+"""What a training from Python starts from: a new model around a backbone, another model, or a checkpoint."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from polyagents.arguments import AUTO
+from polyagents.errors import InputError
+from polyagents.models import codes_init, output_scaling
+from polyagents.models.adapters import learnt
+from polyagents.models.encoder import Encoder, token_states
+from polyagents.models.model_options import KMEANS, SCRATCH
+from polyagents.options import fields_of
+from polyagents.parlai_files import bpe_dictionary, parlai_options
+from polyagents.ranking import initial_weights
+from polyagents.ranking.building import build_encoder, build_model, settings_of
+from polyagents.ranking.loading import Parts, checked_weights, own_parts, parlai_parts
+from polyagents.ranking.option_groups import option_groups
+from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.text.pretrained import load_tokenizer
+from polyagents.text.tokenizer import RankingTokenizer
+from polyagents.text.word_pieces import learn_word_pieces
+from polyagents.training.optimising import align_weights
+from polyagents.training.text_examples import TrainingData
+from polyagents.training.training_options import TrainingOptions
+
+
+def starting_model(
+    architecture: str,
+    given: Mapping[str, Any],
+    options: TrainingOptions,
+    data: TrainingData,
+    file: str | None,
+    datapath: str | None,
+) -> RankingModel:
+    """Build a model that learns, on the CPU.
+
+    Args:
+        architecture: the name of its class.
+        given: options of the model and of its training, as far as they were given; they win over the file's.
+        options: of its training; all are written beside the model.
+        data: a new model learns its vocabulary from it, or is measured by it, where options say so.
+        file: the model that it starts from; None for a new one.
+        datapath: where downloads are kept; None for ParlAI's folder.
+
+    Raises:
+        InputError: an option is not possible, or the file does not fit.
+    """
+    defaults = {field.name: field.default for group in option_groups(architecture) for field in fields_of(group)}
+    values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
+    parts = None if file is None else parts_of(file, architecture, values)
+    initial_weights.decide_flags(file, values, architecture)
+    kept = {name: value for name, value in values.items() if name not in ("override", "datapath") and value is not None}
+    settings = settings_of(architecture, kept)
+    tokenizer = new_tokenizer(kept, data, datapath) if parts is None else parts.tokenizer
+    known = None if parts is None else parts.config
+    config, weights = initial_weights.backbone_of(values, known, None, has_file=parts is not None)
+    torch.manual_seed(options.seed)
+    encoder = build_encoder(settings, tokenizer, True, config, weights)
+    if settings.ranking.output_scaling == AUTO:
+        encoder.output_scaling = kept["output_scaling"] = measured_scaling(encoder, tokenizer, settings, data)
+    model = build_model(encoder, tokenizer, settings)
+    if parts is not None and file is not None:
+        take_over(model, parts, file)
+    if parts is None or "codes" not in parts.weights:
+        start_codes_at_centres(model, data)
+    return model
+
+
+def parts_of(file: str, architecture: str, values: Mapping[str, Any]) -> Parts:
+    """What the files of a model hold.
+
+    Raises:
+        InputError: one is missing or damaged, or the model is none that an architecture can start from.
+    """
+    if not os.path.exists(file):
+        raise InputError(f"There is no model at {file}; give another init_model.")
+    named = {"init_model": file, "dict_file": f"{file}.dict"}
+    initial_weights.check(file, {**values, **named}, architecture, training=True)
+    return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
+
+
+def take_over(model: RankingModel, parts: Parts, file: str) -> None:
+    """Give a model the weights of a file; another architecture's as far as it has them.
+
+    Raises:
+        InputError: they do not fit.
+    """
+    weights = parts.weights
+    if initial_weights.trained_as(file) not in (None, model.architecture):
+        weights = initial_weights.carried_over(weights, learnt(model.module))
+    model.load_weights(checked_weights(model, weights, file))
+    align_weights(model.module)
+
+
+def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:
+    """The tokenizer of a backbone; learnt from the examples where a scratch one is given no vocabulary.
+
+    Raises:
+        InputError: there is none, or one too many.
+    """
+    backbone, vocabulary = values["backbone"], values.get("vocabulary")
+    if not backbone.startswith(SCRATCH):
+        if vocabulary:
+            raise InputError(f"--backbone {backbone} has a vocabulary of its own; remove --vocabulary.")
+        if file := initial_weights.backbone_file(backbone, datapath):
+            parlai_options.check(file)
+            return RankingTokenizer.of_content(bpe_dictionary.read(f"{file}.dict", parlai_options.read(file)))
+        return load_tokenizer(backbone)
+    if vocabulary:
+        return load_tokenizer(vocabulary, "--vocabulary")
+    examples = data.first(None, f"backbone={backbone!r} without a vocabulary")
+    texts = (text for one in examples for text in (one.context, *one.labels, *(one.candidates or ())))
+    return learn_word_pieces(dict.fromkeys(line for text in texts for line in text.split("\n")))
+
+
+def measured_scaling(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings, data: TrainingData) -> float:
+    """The factor that `output_scaling="auto"` stands for."""
+    examples = data.first(output_scaling.EXAMPLES, f"output_scaling={AUTO!r}")
+    texts = context_ids(tokenizer, settings, [one.context for one in examples])
+    labels = tokenizer.encode([one.labels[0] for one in examples])
+    texts += [tokenizer.candidate(ids, settings.label_truncate) for ids in labels]
+    return output_scaling.factor(encoder, texts, tokenizer.pad_id)
+
+
+def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
+    """Put the centres that `codes_init="kmeans"` asks for in the place of codes that no file has brought."""
+    module: Any = model.module
+    if getattr(model.settings.ranking, "codes_init", None) != KMEANS or getattr(module, "codes", None) is None:
+        return
+    examples = data.first(codes_init.CONTEXTS, f"codes_init={KMEANS!r}")
+    texts = context_ids(model.tokenizer, model.settings, [one.context for one in examples])
+    states = token_states(model.context_encoder, texts, model.tokenizer.pad_id)
+    module.codes.data.copy_(codes_init.centres(states, len(module.codes)))
+
+
+def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
+    """Contexts as the model reads them."""
+    return [tokenizer.context(ids, settings.text_truncate) for ids in tokenizer.encode(texts)]

@@ -1,0 +1,112 @@
+"""Reports of a training, written to tensorboard, wandb or trackio by their own packages."""
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from polyagents.errors import InputError
+from polyagents.training.callbacks import Callback, Report
+
+if TYPE_CHECKING:
+    from polyagents.training.trainer import Trainer
+
+PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio"}
+"""What `report_to` names -> the module that writes it. tensorboardX is what ParlAI's --tensorboard-log uses."""
+
+
+def trackers(report_to: str, project: str, model_file: str | None) -> list[Callback]:
+    """The trackers of a training.
+
+    Args:
+        report_to: names of PACKAGES, with commas between them.
+        project: of wandb and trackio.
+        model_file: tensorboard's files lie beside it, in `M.tensorboard`, as ParlAI's do; runs of the others have its
+            name.
+
+    Raises:
+        InputError: a name is none of them, its package is not installed, or tensorboard has no place to write to.
+    """
+    names = [name.strip() for name in report_to.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in PACKAGES]:
+        raise InputError(f"report_to {unknown[0]} is not possible; give one or more of {', '.join(PACKAGES)}.")
+    made: list[Callback] = []
+    for name in names:
+        module = package(name)
+        if name != "tensorboard":
+            made.append(RunTracker(module, project, model_file and os.path.basename(model_file)))
+        elif model_file is None:
+            raise InputError("report_to tensorboard writes into a folder beside the model; give a model_file.")
+        else:
+            made.append(TensorBoard(module, f"{model_file}.tensorboard"))
+    return made
+
+
+def package(name: str) -> Any:
+    """The module of a tracker.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return importlib.import_module(PACKAGES[name])
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"report_to {name} needs {error.name}, which is not installed: pip install {PACKAGES[name]}"
+        ) from error
+
+
+class Tracker(Callback):
+    """Something that keeps figures by the update that they are of."""
+
+    def write(self, figures: Mapping[str, float], updates: int) -> None:
+        """Keep figures; a subclass says where."""
+        raise NotImplementedError
+
+    def on_log(self, trainer: "Trainer", report: Report) -> None:
+        """Those of the training batches."""
+        self.write({f"train/{name}": value for name, value in report.items()}, trainer.updates)
+
+    def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
+        """Those of the validation examples."""
+        self.write({f"valid/{name}": value for name, value in report.items()}, trainer.updates)
+
+
+class TensorBoard(Tracker):
+    """A folder that `tensorboard --logdir` shows."""
+
+    def __init__(self, module: Any, folder: str):
+        self.module, self.folder = module, folder
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Open a file in it."""
+        self.writer = self.module.SummaryWriter(self.folder)
+
+    def write(self, figures: Mapping[str, float], updates: int) -> None:
+        """One scalar each."""
+        for name, value in figures.items():
+            self.writer.add_scalar(name, value, updates)
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Have all of it on the disk."""
+        self.writer.close()
+
+
+class RunTracker(Tracker):
+    """A run of wandb, or of trackio, which has the same functions."""
+
+    def __init__(self, module: Any, project: str, name: str | None):
+        self.module, self.project, self.name = module, project, name
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Begin a run, with the options of the training."""
+        self.module.init(project=self.project, name=self.name, config=asdict(trainer.options))
+
+    def write(self, figures: Mapping[str, float], updates: int) -> None:
+        """One entry for all."""
+        self.module.log(dict(figures), step=updates)
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """End the run, and wait until all of it is written."""
+        self.module.finish()

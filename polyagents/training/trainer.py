@@ -1,0 +1,323 @@
+"""The training loop of Ranker.train: the step that ParlAI's agents take, without ParlAI."""
+
+import math
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from polyagents.console import say
+from polyagents.errors import InputError
+from polyagents.files.json_files import fields_of_json
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training import draws, optimising
+from polyagents.training.callbacks import Callback, Report
+from polyagents.training.candidates import TrainingCandidates
+from polyagents.training.distillation import Distillation
+from polyagents.training.objective import BatchLoss, Objective
+from polyagents.training.schedule import Schedule
+from polyagents.training.scoring import training_scores
+from polyagents.training.text_examples import TextExample, TrainingData, batches, token_ids_of
+from polyagents.training.training_files import STATE, TrainingFiles
+from polyagents.training.training_options import TrainingOptions
+from polyagents.training.validation import SMALLER_IS_BETTER, validate
+
+NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports -> ours
+
+
+@dataclass
+class Progress:
+    """How far a training is; a checkpoint holds it.
+
+    Attributes:
+        updates: that were made.
+        epoch: passes over the examples that are done.
+        examples: of the pass after them that were trained on.
+        best: the best value of the validation metric; None before the first.
+        impatience: validations since then, none of which was better.
+        validated: updates at the last validation.
+        validated_epochs: epochs at the last validation.
+    """
+
+    updates: int = 0
+    epoch: int = 0
+    examples: int = 0
+    best: float | None = None
+    impatience: int = 0
+    validated: int = 0
+    validated_epochs: float = 0.0
+
+
+class Trainer:
+    """One training.
+
+    Attributes:
+        model: learns.
+        options: how.
+        optimizer: its weights' and their rates.
+        progress: how far it is.
+        last: loss and hits@1 of the last batch.
+        is_best: whether the last evaluation was the best so far.
+        stop: set it to end the training after the update.
+    """
+
+    def __init__(
+        self,
+        model: RankingModel,
+        data: TrainingData,
+        valid: Sequence[TextExample],
+        options: TrainingOptions,
+        files: TrainingFiles,
+        callbacks: Sequence[Callback] = (),
+        distillation: Distillation | None = None,
+    ):
+        """Prepare a training.
+
+        Args:
+            model: on its device.
+            data: what is trained on.
+            valid: what is evaluated; none where nothing is.
+            options: as `TrainingOptions.of` returned them.
+            files: where models go.
+            callbacks: listen, in their order.
+            distillation: a teacher.
+
+        Raises:
+            InputError: options contradict each other.
+        """
+        self.model, self.data, self.valid, self.options = model, data, valid, options
+        self.files, self.callbacks = files, callbacks
+        self.parameters = [p for p in model.module.parameters() if p.requires_grad]
+        self.optimizer = optimizer_of(model, options)
+        self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
+        self.schedule = schedule_of(self.optimizer, options, self.last_update)
+        draw = random.Random(options.seed)
+        self.candidates = TrainingCandidates(model, draw, options.cross_negatives, "the list of examples")
+        self.objective = Objective(model, options.codes_penalty, distillation)
+        self.progress = Progress()
+        self.last: Report = {}
+        self.is_best = self.stop = False
+        self._pending = self._failures = 0  # batches of the update to come; updates in a row that failed
+        self._sums: defaultdict[str, float] = defaultdict(float)  # since the last report
+        self._saved_at = time.monotonic()
+        torch.manual_seed(options.seed)
+
+    @property
+    def updates(self) -> int:
+        """How often the weights were updated."""
+        return self.progress.updates
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the examples; in whole ones as long as nobody knows how many there are."""
+        size = self.data.size
+        return self.progress.epoch + (self.progress.examples / size if size else 0)
+
+    @property
+    def last_update(self) -> int | None:
+        """How many updates there will be at most, as far as that is known."""
+        limits = [self.options.max_train_steps] if self.options.max_train_steps else []
+        if self.options.num_epochs and self.data.size:
+            rest, whole = math.modf(self.options.num_epochs)
+            sizes = [self.data.size] * int(whole) + [math.ceil(rest * self.data.size)]
+            total = sum(math.ceil(size / (self.options.batchsize or 1)) for size in sizes)
+            limits.append(total // self.options.update_freq)
+        return min(limits) if limits else None
+
+    # ---- the loop --------------------------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """Train until the last update or epoch, until patience ends, or until a callback says so.
+
+        The model has its best weights afterwards, by the validation metric; without validation examples its last ones.
+
+        Raises:
+            InputError: an example is none, gradients are no numbers again and again, or the disk is full.
+        """
+        self._tell("on_train_begin")
+        try:
+            for batch in self._batches():
+                self._train_on(batch)
+                if not self._pending:
+                    self._update()
+                    self._after_update()
+            self._finish()
+        finally:
+            self._tell("on_train_end")
+
+    def _batches(self) -> Iterator[list[TextExample]]:
+        """Batches from where the training is, until it ends."""
+        done, size = self.progress, self.options.batchsize or 1
+        while not self._is_over():
+            for batch in batches(self.data.epoch(done.epoch, done.examples), size):
+                done.examples += len(batch)
+                yield batch
+                if self._is_over():
+                    return
+            if not done.examples:
+                raise InputError("There are no examples to train on.")
+            self.data.size = done.examples
+            done.epoch, done.examples = done.epoch + 1, 0
+            if self.data.is_read_once:
+                return
+
+    def _is_over(self) -> bool:
+        options = self.options
+        impatient = 0 < options.validation_patience <= self.progress.impatience
+        enough = options.max_train_steps is not None and self.updates >= options.max_train_steps
+        return (
+            self.stop or impatient or enough or (options.num_epochs is not None and self.epochs >= options.num_epochs)
+        )
+
+    def _finish(self) -> None:
+        if self.valid and self.updates > self.progress.validated:
+            self._validate()
+        self._log()
+        if not self.valid:
+            self.files.keep_best(self.model)
+        self._save()
+        self.files.best_into(self.model)
+        self.model.module.eval()
+
+    # ---- a step ----------------------------------------------------------------------------------------------------
+
+    def _train_on(self, batch: Sequence[TextExample]) -> None:
+        """Add a batch's gradients to those of the update to come."""
+        self.model.module.train()
+        self.model.weights_changed()  # they are about to
+        if not self._pending:
+            self.optimizer.zero_grad()
+        examples = token_ids_of(self.model, batch, self.candidates.random)
+        assert self.options.candidates is not None
+        candidates = self.candidates.of(self.options.candidates, examples, None)
+        scored = training_scores(self.model, examples.contexts, candidates, self.options.chunk_tokens)
+        loss = self.objective.of(scored, examples, candidates)
+        if wrong := loss.failure(examples):
+            say(f"Update {self.updates + 1}: {wrong}")
+        loss.backward([len(examples)], self.scaler, self.options.update_freq)
+        self._pending = (self._pending + 1) % self.options.update_freq
+        self._count(loss)
+
+    def _update(self) -> None:
+        """Change the weights, if their gradients are numbers."""
+        norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
+        if torch.isfinite(norm):
+            self.progress.updates += 1
+            self.schedule.after_update(self.updates)
+        self._failures = optimising.failures_in_a_row(self._failures, norm, self.updates)
+
+    def _after_update(self) -> None:
+        """What is due: a report, an evaluation, a checkpoint."""
+        options, done = self.options, self.progress
+        self._tell("on_step_end")
+        if self.updates % options.log_every_n_steps == 0:
+            self._log()
+        every = options.validation_every_n_steps
+        since = self.epochs - done.validated_epochs >= options.validation_every_n_epochs
+        if self.valid and (since if every is None else self.updates - done.validated >= every):
+            self._validate()
+            self._save()
+        elif time.monotonic() - self._saved_at > options.save_every_n_secs:
+            self._save()
+
+    # ---- reports ---------------------------------------------------------------------------------------------------
+
+    def _count(self, loss: BatchLoss) -> None:
+        count = len(loss.losses)
+        totals = {NAMES.get(name, name): float(values.sum()) for name, values in loss.values.items()}
+        self.last = {name: total / count for name, total in totals.items()}
+        for name, total in (totals | {"examples": count}).items():
+            self._sums[name] += total
+
+    def _log(self) -> None:
+        """Report the means since the last report."""
+        if examples := self._sums.pop("examples", 0.0):
+            report = {name: total / examples for name, total in self._sums.items()}
+            self._sums.clear()
+            self._tell("on_log", report | {"lr": self.optimizer.param_groups[0]["lr"], "epoch": self.epochs})
+
+    def _validate(self) -> None:
+        """Rank the validation examples; keep the model if it is the best so far."""
+        self._log()
+        options, done = self.options, self.progress
+        report = validate(self.model, self.valid, options.batchsize or 1)
+        self.schedule.after_evaluation(report["loss"])
+        value = report[options.validation_metric]
+        sign = -1 if options.validation_metric in SMALLER_IS_BETTER else 1
+        self.is_best = done.best is None or sign * value > sign * done.best
+        if self.is_best:
+            done.best, done.impatience = value, 0
+            self.files.keep_best(self.model)
+        else:
+            done.impatience += 1
+        done.validated, done.validated_epochs = self.updates, self.epochs
+        self._tell("on_evaluate", report)
+
+    def _tell(self, event: str, *about: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, event)(self, *about)
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        state = {
+            STATE: asdict(self.progress),
+            "number_training_updates": self.updates,
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state(),
+            "scaler": self.scaler.state_dict(),
+            "draws": draws.draws(self.candidates),
+        }
+        self.files.keep_last(self.model, state)
+        self._saved_at = time.monotonic()
+        self._tell("on_save")
+
+    def resume(self) -> None:
+        """Go on from the checkpoint of the files; the model has its weights already.
+
+        Raises:
+            InputError: it is damaged, or of another training.
+        """
+        states = self.files.state()
+        with optimising.refused_where_damaged(str(self.files.resumed)):
+            self.optimizer.load_state_dict(states["optimizer"])
+            optimising.check_state(self.optimizer)
+            self.progress = fields_of_json(states[STATE], Progress)
+            if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
+                raise ValueError("its counts are none")
+            self.schedule.restore(states["schedule"], self.updates)
+            self.scaler.load_state_dict(states["scaler"])
+            draws.restore(states["draws"], self.candidates, rank=0)
+
+
+def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:
+    """The optimiser of a training, as ParlAI makes it, with our groups of weights."""
+    groups = optimising.weight_groups(
+        model.module, options.learningrate, options.codes_learningrate, options.weight_decay
+    )
+    optimizer: torch.optim.Optimizer
+    if options.optimizer == "adamax":
+        optimizer = torch.optim.Adamax(groups, lr=options.learningrate)
+    elif options.optimizer == "adam":
+        optimizer = torch.optim.Adam(groups, lr=options.learningrate, amsgrad=True)
+    else:
+        optimizer = torch.optim.AdamW(groups, lr=options.learningrate)
+    optimising.fuse(optimizer)
+    return optimizer
+
+
+def schedule_of(optimizer: torch.optim.Optimizer, options: TrainingOptions, last_update: int | None) -> Schedule:
+    """The learning rates of a training."""
+    return Schedule(
+        optimizer,
+        options.lr_scheduler,
+        options.warmup_updates or 0,
+        options.warmup_rate,
+        last_update,
+        options.lr_scheduler_decay,
+        options.lr_scheduler_patience,
+    )

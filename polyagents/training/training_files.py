@@ -1,0 +1,93 @@
+"""What a training from Python leaves on the disk: M, the best model so far, and M.checkpoint, from which it goes on.
+
+Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the optimiser's state, too.
+"""
+
+import contextlib
+import os
+from typing import Any
+
+from torch import Tensor
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import clear_leftovers
+from polyagents.files.locks import held_model
+from polyagents.ranking.loading import checked_weights, read_weights
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.saving import save_model
+
+CHECKPOINT = ".checkpoint"
+STATE = "trainer"  # under this name a checkpoint holds what only our trainer understands
+
+
+class TrainingFiles:
+    """The files of a training; without a model file the best weights are kept in memory.
+
+    Attributes:
+        file: M; None without.
+        resumed: the checkpoint that is there from a run before; None where there is none.
+    """
+
+    def __init__(self, file: str | None, resume: bool):
+        """Be the only training of a model file.
+
+        Args:
+            file: M.
+            resume: whether a checkpoint that is there counts; it and M are replaced otherwise.
+
+        Raises:
+            InputError: another process trains it, or M is there and would be lost.
+        """
+        self.file = file
+        self.resumed: str | None = None
+        self._best: dict[str, Tensor] | None = None
+        if file is None:
+            return
+        os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+        self._held = held_model(file)
+        clear_leftovers(file)
+        checkpoint = f"{file}{CHECKPOINT}"
+        if not resume:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(checkpoint)  # of another run, from which nobody is to go on
+        elif os.path.exists(checkpoint):
+            self.resumed = checkpoint
+        elif os.path.exists(file):
+            raise InputError(
+                f"{file} is there already, and no {checkpoint} to go on from; give another model_file, init_model to "
+                f"start from it, or load_from_checkpoint=False to replace it."
+            )
+
+    def state(self) -> dict[str, Any]:
+        """What the checkpoint holds.
+
+        Raises:
+            InputError: it is damaged, or that of train_model.
+        """
+        assert self.resumed is not None
+        states = read_weights(self.resumed)
+        if STATE not in states:
+            raise InputError(
+                f"{self.resumed} is a checkpoint of train_model; go on with that command, or give another model_file, "
+                f"and init_model to start from its weights."
+            )
+        return states
+
+    def keep_best(self, model: RankingModel) -> None:
+        """Keep the model as the best so far."""
+        if self.file is None:
+            self._best = {name: weight.detach().clone() for name, weight in model.module.state_dict().items()}
+        else:
+            save_model(model, self.file)
+
+    def keep_last(self, model: RankingModel, state: dict[str, Any]) -> None:
+        """Write the checkpoint."""
+        if self.file is not None:
+            save_model(model, f"{self.file}{CHECKPOINT}", state)
+
+    def best_into(self, model: RankingModel) -> None:
+        """Give the model the weights that were the best; as they are, where none were kept."""
+        if self.file is not None and os.path.exists(self.file):
+            model.load_weights(checked_weights(model, read_weights(self.file)["model"], self.file))
+        elif self._best is not None:
+            model.load_weights(self._best)

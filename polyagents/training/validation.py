@@ -1,0 +1,38 @@
+"""How well a model in training ranks the labels of other examples."""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+from polyagents.ranking.candidate_set import inline_set, shared_set
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training.metrics import evaluation_values
+from polyagents.training.text_examples import TextExample, batches, token_ids_of
+
+RECALL_AT = (1, 5, 10)
+SMALLER_IS_BETTER = ("loss", "rank")
+METRICS = (*(f"hits@{k}" for k in RECALL_AT), "mrr", *SMALLER_IS_BETTER)
+
+
+def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: int) -> dict[str, float]:
+    """The means of METRICS over all examples.
+
+    Each example ranks its own candidates; where none of a batch has any, the labels of the batch. A label that its list
+    lacks is added to it.
+
+    Args:
+        model: is in evaluation mode afterwards.
+        examples: one or more.
+        batchsize: examples at once, and candidates where there are no others.
+    """
+    model.module.eval()
+    sums: defaultdict[str, float] = defaultdict(float)
+    for batch in batches(iter(examples), batchsize):
+        encoded = token_ids_of(model, batch, random.Random(0))  # the same label each time
+        candidates = inline_set(encoded.given, encoded.labels) if encoded.given else shared_set((), encoded.labels)
+        scores = model.scores(encoded.contexts, candidates).cpu()
+        scale = getattr(model.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
+        values = evaluation_values(scores, candidates, scale, RECALL_AT)
+        for name, value in values.items():
+            sums[name] += float(value.sum())
+    return {name: sums[name] / len(examples) for name in METRICS}
