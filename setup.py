@@ -78,6 +78,19 @@ RAY = [
     "ray[data]>=2.60,<2.64",
 ]
 
+# Only for those who have ONNX Runtime compute a model's encoders (--backend onnx).
+ONNX = [
+    "onnxruntime>=1.26",  # computes them, and makes 8 bits of their weights
+    "onnx>=1.20",  # writes them: `polyagents export`
+    "onnxscript>=0.7",  # what torch translates its operations with
+]
+
+# Only for those who have OpenVINO compute a model's encoders (--backend openvino).
+OPENVINO = [
+    "openvino>=2026.2",  # computes them, and traces them: `polyagents export`
+    "nncf>=3.2",  # makes 8 bits of their weights: `polyagents export --int8`
+]
+
 # Tasks that are built from raw data, or come as a package: build_wiki_search, build_pairs, and the tasks dstc7 and
 # chitchat.
 DATA = [
@@ -95,6 +108,8 @@ DEV = [
     *POSTGRES,
     *MILVUS,
     *RAY,
+    *ONNX,
+    *OPENVINO,
     *DATA,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
@@ -122,6 +137,8 @@ EXTRAS = {
     "postgres": POSTGRES,
     "milvus": MILVUS,
     "ray": RAY,
+    "onnx": ONNX,
+    "openvino": OPENVINO,
     "data": DATA,
     "dev": DEV,
 }

@@ -18,6 +18,8 @@ EXTRAS: dict[str, frozenset[str]] = {
     "postgres": frozenset({"psycopg", "pgvector"}),
     "milvus": frozenset({"pymilvus", "milvus_lite"}),
     "ray": frozenset({"ray"}),
+    "onnx": frozenset({"onnxruntime", "onnx", "onnxscript"}),
+    "openvino": frozenset({"openvino", "nncf"}),
     "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}

@@ -57,6 +57,7 @@ OWN_COMMANDS = {
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own"),
     "demo": OwnCommand("Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True),
+    "export": OwnCommand("Export a model's encoders to ONNX Runtime or OpenVINO, which compute them faster on CPUs"),
     "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
     "index": OwnCommand("Add candidates to a vector database, remove some, see what is there", computes=True),
     "mine_negatives": OwnCommand(

@@ -29,6 +29,7 @@ WORKING = {
     "build_vocabulary": "replies.txt --out new --vocabulary-size 300",
     "build_wiki_search": "--source pages.xml --outdir new --workers 1",
     "convert_weights": "--model-file M --to huggingface --out new",
+    "export": "-mf M --to openvino",
     "mine_negatives": "-mf M -t fromfile:parlaiformat --fromfile-datapath colours --fromfile-datatype-extension true "
     "--outfile new --negatives 3",
     "rank": "-mf M --candidates-file replies.txt",
