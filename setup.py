@@ -87,8 +87,8 @@ ONNX = [
 
 # Only for those who have OpenVINO compute a model's encoders (--backend openvino).
 OPENVINO = [
-    "openvino>=2026.2",  # computes them, and traces them: `polyagents export`
-    "nncf>=3.2",  # makes 8 bits of their weights: `polyagents export --int8`
+    "openvino>=2026.2",  # computes them
+    *ONNX[1:],  # writes what it reads: `polyagents export`
 ]
 
 # Tasks that are built from raw data, or come as a package: build_wiki_search, build_pairs, and the tasks dstc7 and

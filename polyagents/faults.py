@@ -19,7 +19,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "milvus": frozenset({"pymilvus", "milvus_lite"}),
     "ray": frozenset({"ray"}),
     "onnx": frozenset({"onnxruntime", "onnx", "onnxscript"}),
-    "openvino": frozenset({"openvino", "nncf"}),
+    "openvino": frozenset({"openvino", "onnx", "onnxscript"}),
     "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}

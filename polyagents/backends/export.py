@@ -54,7 +54,7 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
         InputError: packages are missing, the backbone cannot be exported, or the folder not be written.
     """
     runtime = find_runtime(to)
-    runtime.require(runtime.exports_with + (runtime.quantizes_with if int8 else ()))
+    runtime.require(runtime.exports_with)
     folder, calls = folder_of(model_file, runtime), recorded_calls(model)
     graphs, differences = [], [0.0]
     with workshop(folder) as temporary:

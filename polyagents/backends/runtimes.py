@@ -49,7 +49,6 @@ class Runtime:
         endings: of the files that a graph is.
         computes_with: the packages that compute, by the names that Python imports.
         exports_with: those that export.
-        quantizes_with: those that make int8 of it.
         has_bf16: whether it computes in bf16 where the machine does.
     """
 
@@ -59,7 +58,6 @@ class Runtime:
     endings: tuple[str, ...]
     computes_with: tuple[str, ...]
     exports_with: tuple[str, ...]
-    quantizes_with: tuple[str, ...]
     has_bf16: bool
 
     def require(self, modules: tuple[str, ...]) -> None:
@@ -86,7 +84,6 @@ RUNTIMES = {
         (".onnx",),
         ("onnxruntime",),
         ("onnxruntime", "onnx", "onnxscript"),
-        (),
         has_bf16=False,
     ),
     "openvino": Runtime(
@@ -95,8 +92,7 @@ RUNTIMES = {
         "polyagents.backends.openvino_runtime",
         (".xml", ".bin"),
         ("openvino",),
-        ("openvino",),
-        ("nncf",),
+        ("openvino", "onnx", "onnxscript"),
         has_bf16=True,
     ),
 }
