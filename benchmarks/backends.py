@@ -2,9 +2,9 @@
 
     python -m polyagents.benchmarks.backends -mf M --candidates-file replies.txt -t convai2 -dp DATAPATH --work-dir W
 
-Every way has a copy of the model in W, exported there, and where its candidates' vectors are others than torch's an
-index of its own. Contexts are real examples of the task, one at a time. sentence-transformers computes the same encoder
-with its own backends, where the packages that they need are installed.
+Every way has a copy of the model in W, exported there. All search the same index, which is there too: what a search
+costs does not depend on which of them has made the vectors. Contexts are real examples of the task, one at a time.
+sentence-transformers computes the same encoder with its own backends, where the packages that they need are installed.
 """
 
 import functools
@@ -89,14 +89,6 @@ def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Rank
     return made
 
 
-def stores(rankers: dict[str, Ranker], candidates_file: str, folder: str) -> dict[str, CandidateStore]:
-    """The candidates, encoded for each ranker; those whose vectors are the same share an index."""
-    return {
-        name: ranker.index(candidates_file, os.path.join(folder, f"index-{two_towers(ranker).fingerprint()[:8]}"))
-        for name, ranker in rankers.items()
-    }
-
-
 def turns(run: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], Any]:
     """Do something with the next of some items at each call."""
     turn: Iterator[Any] = itertools.cycle(items)
@@ -133,23 +125,18 @@ def candidate_rows(rankers: dict[str, Ranker], peers: dict[str, Any], texts: Seq
     ]
 
 
-def reply_rows(
-    rankers: dict[str, Ranker], stores: dict[str, CandidateStore], contexts: Sequence[str], rounds: int
-) -> list[Row]:
+def reply_rows(rankers: dict[str, Ranker], store: CandidateStore, contexts: Sequence[str], rounds: int) -> list[Row]:
     """Milliseconds of a whole reply, text in and the best 10 texts out, and of its search alone."""
     whole = {
-        name: turns(lambda text, own=ranker, store=stores[name]: own.rank(text, store, 10), contexts)
-        for name, ranker in rankers.items()
+        name: turns(lambda text, own=ranker: own.rank(text, store, 10), contexts) for name, ranker in rankers.items()
     }
     searching = {
-        name: turns(
-            lambda query, store=stores[name]: search(query, store, 10), [ranker.query([text]) for text in contexts]
-        )
+        name: turns(lambda query: search(query, store, 10), [ranker.query([text]) for text in contexts])
         for name, ranker in rankers.items()
     }
     times, alone = side_by_side(whole, rounds), side_by_side(searching, rounds)
     return [
-        {"way": name, "candidates": len(stores[name]), "reply, ms": times[name], "search alone, ms": alone[name]}
+        {"way": name, "candidates": len(store), "reply, ms": times[name], "search alone, ms": alone[name]}
         for name in rankers
     ]
 
@@ -191,7 +178,7 @@ def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
     Its onnx and openvino need optimum-onnx and optimum-intel.
     """
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     model, path = ranker.model, os.path.join(folder, "sentence-transformers")
     if not os.path.exists(path):
@@ -254,9 +241,8 @@ def main() -> None:
         some = texts.part(0, len(texts))[:: max(len(texts) // ENCODED, 1)][:ENCODED]
         tables["candidates"] = candidate_rows(ours, peers, some, 3)
     if "reply" in parts:
-        tables["reply"] = reply_rows(
-            ours, stores(ours, opt["candidates_file"], opt["work_dir"]), contexts[:50], opt["rounds"]
-        )
+        store = next(iter(ours.values())).index(opt["candidates_file"], os.path.join(opt["work_dir"], "index"))
+        tables["reply"] = reply_rows(ours, store, contexts[:50], opt["rounds"])
     if "quality" in parts:
         tables["quality"] = quality_rows(ours, examples)
     report.publish(tables, os.path.join(opt["out"], "backends.json"))
