@@ -95,6 +95,19 @@ MTEB = [
     "mteb>=2.26,<3",  # the benchmark; the protocols that we meet are those of its second version
 ]
 
+# Only for those who have ONNX Runtime compute a model's encoders (--backend onnx).
+ONNX = [
+    "onnxruntime>=1.26",  # computes them, and makes 8 bits of their weights
+    "onnx>=1.20",  # writes them: `polyagents export`
+    "onnxscript>=0.7",  # what torch translates its operations with
+]
+
+# Only for those who have OpenVINO compute a model's encoders (--backend openvino).
+OPENVINO = [
+    "openvino>=2026.2",  # computes them
+    *ONNX[1:],  # writes what it reads: `polyagents export`
+]
+
 # Tasks that are built from raw data, or come as a package: build_wiki_search, build_pairs, and the tasks dstc7 and
 # chitchat.
 DATA = [
@@ -120,6 +133,8 @@ DEV = [
     *RAY,
     *LORA,
     *MTEB,
+    *ONNX,
+    *OPENVINO,
     *DATA,
     *HF,
     "pytest>=9.2",
@@ -154,6 +169,8 @@ EXTRAS = {
     "ray": RAY,
     "lora": LORA,
     "mteb": MTEB,
+    "onnx": ONNX,
+    "openvino": OPENVINO,
     "data": DATA,
     "hf": HF,
     "dev": DEV,

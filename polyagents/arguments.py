@@ -14,6 +14,8 @@ INDEX_URL = (
     "postgresql://USER@HOST/DATABASE/NAME"
 )
 
+BACKEND = "what computes the encoders: torch; or onnx or openvino, on the CPU, once polyagents export has written them"
+
 
 # ---- the parser ------------------------------------------------------------------------------------------------------
 
@@ -72,6 +74,12 @@ def add_precision_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--precision`, how a model that is loaded computes."""
     # Literal, as the module that defines these choices, polyagents.models.model_options, imports torch.
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default=None, help="by default as in training")
+
+
+def add_backend_flag(parser: argparse.ArgumentParser) -> None:
+    """Add `--backend`, what computes the encoders of a model that is loaded."""
+    # Literal, as the module that knows them, polyagents.backends, imports torch.
+    parser.add_argument("--backend", choices=("torch", "onnx", "openvino"), default="torch", help=BACKEND)
 
 
 # ---- types of flags --------------------------------------------------------------------------------------------------

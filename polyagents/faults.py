@@ -19,6 +19,8 @@ EXTRAS: dict[str, frozenset[str]] = {
     "milvus": frozenset({"pymilvus", "milvus_lite"}),
     "ray": frozenset({"ray"}),
     "mteb": frozenset({"mteb"}),
+    "onnx": frozenset({"onnxruntime", "onnx", "onnxscript"}),
+    "openvino": frozenset({"openvino", "onnx", "onnxscript"}),
     "data": frozenset({"mwparserfromhell", "sentencex", "backports", "ijson", "chitchat_dataset"}),
     "hf": frozenset({"datasets", "pyarrow"}),
     "parlai": frozenset(

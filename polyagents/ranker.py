@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from polyagents.backends.loading import TORCH, refuse_precision, use_backend
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
@@ -122,6 +123,7 @@ class Ranker:
         no_cuda: bool = False,
         gpu: int = -1,
         datapath: str | None = None,
+        backend: str = TORCH,
         **overrides: Any,
     ) -> "Ranker":
         """Load a model file that `parlai train_model` wrote, with our agents or with ParlAI's own.
@@ -136,10 +138,13 @@ class Ranker:
             no_cuda: use the CPU, also where there is a GPU.
             gpu: which GPU; -1 is the current one.
             datapath: where downloads are kept; by default where ParlAI keeps them.
+            backend: what computes the encoders: "torch"; or "onnx" or "openvino", on the CPU, from what `polyagents
+                export` has written beside the model file.
             overrides: the model's options with other values, such as precision="bf16" or text_truncate=128.
 
         Raises:
-            InputError: there is no such file, or it was not trained with polyagents.
+            InputError: there is no such file, or it was not trained with polyagents; nothing was exported for the
+                backend, or other weights.
         """
         file = zoo_file(os.fspath(model_file), datapath)
         possible = {field.name for group in option_groups(architecture_of(file)) for field in fields_of(group)}
@@ -148,7 +153,10 @@ class Ranker:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: no option of this model; there are {', '.join(sorted(possible))}."
             )
-        return cls(load_model(file, device(no_cuda, gpu), overrides), file)
+        refuse_precision(backend, overrides.get("precision", "fp32"))
+        model = load_model(file, device(no_cuda or backend != TORCH, gpu), overrides)
+        use_backend(model, file, backend)
+        return cls(model, file)
 
     @classmethod
     def from_pretrained(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_precision_flag
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag
 from polyagents.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         help="contexts, one per line, to measure an approximate index with; by default 200 candidates",
     )
     add_precision_flag(parser)
+    add_backend_flag(parser)
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
@@ -73,7 +74,8 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.ranker import Ranker
 
     refuse_contradictions(opt)
-    overrides: dict[str, Any] = {"precision": opt["precision"]} if opt["precision"] else {}
+    overrides: dict[str, Any] = {"backend": opt["backend"]}
+    overrides |= {"precision": opt["precision"]} if opt["precision"] else {}
     if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():
         overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     ranker = Ranker.load(opt["model_file"], **overrides)

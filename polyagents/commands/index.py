@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_precision_flag
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag
 from polyagents.errors import InputError
 
 USAGE = (
@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("-mf", "--model-file", help="the model that encoded the candidates, to add some")
     parser.add_argument("--candidates-file", help="UTF-8 text, one candidate per line: what is added or removed")
     add_precision_flag(parser)
+    add_backend_flag(parser)
     return parser
 
 
@@ -45,7 +46,8 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.ranker import Ranker
 
     if opt["what"] == "add":
-        ranker = Ranker.load(opt["model_file"], **({"precision": opt["precision"]} if opt["precision"] else {}))
+        precision = {"precision": opt["precision"]} if opt["precision"] else {}
+        ranker = Ranker.load(opt["model_file"], backend=opt["backend"], **precision)
         ranker.append(ranker.open_engine(opt["index_url"]), FileTexts(opt["candidates_file"]))
     engine = open_engine(opt["index_url"])
     if opt["what"] == "remove":

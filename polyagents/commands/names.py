@@ -60,6 +60,7 @@ OWN_COMMANDS = {
     "evaluate": OwnCommand(
         "Measure R@k, MRR, nDCG@k and MAP with intervals; compare models; TREC files", "parlai", computes=True
     ),
+    "export": OwnCommand("Export a model's encoders to ONNX Runtime or OpenVINO, which compute them faster on CPUs"),
     "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
     "index": OwnCommand("Add candidates to a vector database, remove some, see what is there", computes=True),
     "mine_negatives": OwnCommand(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_precision_flag, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag, positive_int
 from polyagents.errors import InputError
 from polyagents.files.context_lines import read_contexts
 from polyagents.files.json_files import json_number
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "--rerank-top", type=positive_int, default=50, help="how many candidates the second model re-orders"
     )
     add_precision_flag(parser)
+    add_backend_flag(parser)
     return parser
 
 
@@ -42,7 +43,7 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.index.store import CandidateStore
     from polyagents.ranker import Ranker
 
-    overrides = {"precision": opt["precision"]} if opt["precision"] else {}
+    overrides = {"backend": opt["backend"]} | ({"precision": opt["precision"]} if opt["precision"] else {})
     ranker = Ranker.load(opt["model_file"], **overrides)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):  # whatever the terminal's encoding; bad bytes are no reason to stop

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import INDEX_URL, CommandParser, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, positive_int
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     parser.add_argument("--index-url", help=INDEX_URL)
+    add_backend_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", help="another address than this machine's own needs --token")
     parser.add_argument("--port", type=int, default=8008, help="0 takes any that is free")
     parser.add_argument(
@@ -68,7 +69,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
         if not any(sources):
             write_replies_of_task(zoo_file(opt["model_file"]))
-        served = Served.load(opt["model_file"], *sources)
+        served = Served.load(opt["model_file"], *sources, backend=opt["backend"])
         app = create_app(served, token, opt["requests_per_minute"])
         opened.listen()  # who opens the address at once waits for the server, and is not turned away
         # Who reads a terminal has given the token; who reads a log of containers may not be meant to have it.

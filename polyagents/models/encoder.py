@@ -3,9 +3,9 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import transformers
@@ -26,10 +26,26 @@ TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 Part = TypeVar("Part")
 
 
+class Backend(Protocol):
+    """What computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
+
+    Attributes:
+        quantized: what it has made of the weights, where that is another model's answer and no mere rounding of
+            torch's, such as "onnx int8"; None where it computes with the weights as they are.
+    """
+
+    quantized: str | None
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
+        """What the backbone would be called with, by name -> its last hidden states [B, T, D], on the same device."""
+        ...
+
+
 class Encoder(nn.Module):
     """A backbone that turns a batch of texts into states.
 
     Attributes:
+        backend: computes in place of the backbone; None where torch does.
         width: D.
         first_position: what the backbone calls the position of a text's first token.
         max_tokens: the longest text the backbone has positions for, or None.
@@ -62,6 +78,7 @@ class Encoder(nn.Module):
         """A copy that starts from the same weights, and learns others; what adapters stand beside is shared."""
         shared = [] if self.backbone_digest is None else [w for w in self.parameters() if not w.requires_grad]
         return copy.deepcopy(self, {id(weight): weight for weight in shared})
+        self.backend: Backend | None = None
 
     @functools.cached_property
     def causal(self) -> bool:
@@ -101,10 +118,10 @@ class Encoder(nn.Module):
         Returns:
             States [B, T, D] in fp32.
         """
-        inputs = self.inputs(tokens, sees, positions, self.arithmetic)
+        inputs = self.inputs(tokens, sees, positions, self.arithmetic if self.backend is None else torch.float32)
         # fp32 leaves an autocast around the call as it is (TwoTowerModel.encode_texts).
         with self.autocast(tokens.ids.device), self._dropout():
-            states: Tensor = self.backbone(**inputs).last_hidden_state
+            states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
     def inputs(

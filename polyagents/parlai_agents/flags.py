@@ -5,7 +5,7 @@ from typing import Any
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
-from polyagents.arguments import INDEX_URL, boolean, positive_int, positive_ints
+from polyagents.arguments import BACKEND, INDEX_URL, boolean, positive_int, positive_ints
 from polyagents.errors import InputError
 from polyagents.models.architecture import Architecture, reads_together
 from polyagents.models.model_options import EncoderOptions
@@ -46,6 +46,9 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     add_options(parser, architecture.options_type)
     parser.add_argument_group("Candidates (polyagents)").add_argument(
         "--index-url", default=None, help=f"chat over {INDEX_URL}; in place of --fixed-candidates-path"
+    )
+    parser.add_argument_group("Runtime (polyagents)").add_argument(
+        "--backend", choices=("torch", "onnx", "openvino"), default="torch", help=f"{BACKEND}; torch in training"
     )
     add_metric_flags(parser)
     add_training_flags(parser)

@@ -8,6 +8,7 @@ from parlai.utils.distributed import num_workers
 from torch import nn
 
 from polyagents.arguments import AUTO
+from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.models.adapters import learnt
 from polyagents.models.architecture import find, reads_together
@@ -49,6 +50,10 @@ class ModelAgent(BaseAgent):
                 "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
                 "--batchsize (the paper: 512 on ConvAI2, 256 elsewhere), or --candidates inline."
             )
+        if is_training_run(opt) and backend_of(opt) != TORCH:
+            raise InputError(
+                f"--backend {backend_of(opt)} has no gradients; train without it, and export what was trained."
+            )
         lacks_negatives = opt["candidates"] == "inline" and not reads_together(find(self.architecture))
         if is_training_run(opt) and opt.get("every_utterance") and lacks_negatives:
             raise InputError(
@@ -89,6 +94,7 @@ class ModelAgent(BaseAgent):
     def load(self, path: str) -> dict[str, Any]:
         """BaseAgent's; what a resumed run draws from is kept until everything else is built."""
         states = super().load(path)
+        use_backend(self.ranking, path, backend_of(self.opt))
         if not self.brought_codes:  # by the encoder, which is there only now
             self._start_codes_at_centres()
         file = self.opt.get("model_file")
@@ -108,3 +114,8 @@ class ModelAgent(BaseAgent):
         if getattr(self.module, "codes", None) is not None:  # ParlAI's pretrained poly-encoders have none
             weights.setdefault("codes", self.module.codes.data)
         return {"model": weights}
+
+
+def backend_of(opt: Opt) -> str:
+    """What is to compute the encoders, as the command line says; a model's file does not decide it."""
+    return str(opt.get("override", {}).get("backend", TORCH))

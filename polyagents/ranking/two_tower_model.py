@@ -78,13 +78,16 @@ class TwoTowerModel(RankingModel):
     def fingerprint(self) -> str:
         """SHA-256 of all that determines candidate vectors but their text: weights, tokenizer, reduction, truncation.
 
-        The precision is not in it, since it only rounds.
+        The precision is not in it, since it only rounds; nor is another runtime that computes with the same weights.
+        One that has made 8 bits of them is, as it computes with others.
         """
         ranking = self.settings.ranking
         settings = [ranking.reduction_type, self.similarity, self.context_encoder.output_scaling]
         settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
         settings.append(self.settings.label_truncate)
         settings += [ranking.candidate_prompt] if ranking.candidate_prompt else []
+        backend = self.module.candidate_encoder.backend
+        settings += [backend.quantized] if backend is not None and backend.quantized else []
         if getattr(type(self.module), "candidate_vectors", None) is not TwoTowers.candidate_vectors:
             settings += [self.architecture, dataclasses.asdict(ranking)]  # which may read any of its options
         weights = self.module.candidate_weights()

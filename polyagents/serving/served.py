@@ -44,13 +44,14 @@ class Served:
         candidates_file: str | None = None,
         index_dir: str | None = None,
         index_url: str | None = None,
+        backend: str = "torch",
     ) -> "Served":
         """Load a model and encode its candidates; without any source, all labels of its task, as `interactive`.
 
         Raises:
             InputError: something of it cannot be read, or there are no candidates.
         """
-        ranker = Ranker.load(model_file)
+        ranker = Ranker.load(model_file, backend=backend)
         if index_url:
             candidates = ranker.open_engine(index_url)
             return cls(ranker, candidates, model_file, candidates.engine.name)

@@ -30,6 +30,7 @@ WORKING = {
     "build_wiki_search": "--source pages.xml --outdir new --workers 1",
     "convert_weights": "--model-file M --to huggingface --out new",
     "evaluate": f"-mf M -t {SAMPLE} --num-examples 4 -bs 2 --compare M --out new --trec-run new.run --loglevel error",
+    "export": "-mf M --to openvino",
     "mine_negatives": "-mf M -t fromfile:parlaiformat --fromfile-datapath colours --fromfile-datatype-extension true "
     "--outfile new --negatives 3",
     "rank": "-mf M --candidates-file replies.txt",

@@ -1,0 +1,252 @@
+"""What computes a model's encoders best on this CPU: torch, ONNX Runtime or OpenVINO, and what int8 costs in quality.
+
+    python -m polyagents.benchmarks.backends -mf M --candidates-file replies.txt -t convai2 -dp DATAPATH --work-dir W
+
+Every way has a copy of the model in W, exported there. All search the same index, which is there too: what a search
+costs does not depend on which of them has made the vectors. Contexts are real examples of the task, one at a time.
+sentence-transformers computes the same encoder with its own backends, where the packages that they need are installed.
+"""
+
+import functools
+import importlib.util
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+
+from polyagents.arguments import CommandParser, positive_int
+from polyagents.backends.export import export_model
+from polyagents.benchmarks import report
+from polyagents.benchmarks.inference import two_towers
+from polyagents.benchmarks.measure import side_by_side
+from polyagents.benchmarks.study.measuring import Example, examples_of
+from polyagents.benchmarks.study.text_ranking import is_right, rank_of
+from polyagents.index.exact import search
+from polyagents.index.store import CandidateStore
+from polyagents.index.texts import FileTexts
+from polyagents.parlai_agents import patches
+from polyagents.ranker import Ranker
+from polyagents.ranking.hugging_face import write_folder
+from polyagents.ranking.saving import save_model
+
+LENGTHS = (16, 32, 64, 128)  # tokens, with [S]: contexts of about so many are timed apart
+NEAR = 0.15  # how far a length may be off
+ENCODED = 2_048  # candidates whose encoding is timed
+PARTS = ("context", "candidates", "reply", "quality")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compute.
+
+    Attributes:
+        name: what the tables call it.
+        backend: torch, onnx or openvino.
+        precision: of `Ranker.load`.
+        int8: whether the export has 8 bits.
+    """
+
+    name: str
+    backend: str
+    precision: str = "fp32"
+    int8: bool = False
+
+    @property
+    def copy(self) -> str:
+        """The name of the model's copy that it computes with."""
+        return f"{self.backend}{'-int8' if self.int8 else ''}"
+
+
+WAYS = (
+    Way("torch fp32", "torch"),
+    Way("torch bf16", "torch", "bf16"),
+    Way("onnx fp32", "onnx"),
+    Way("onnx int8", "onnx", int8=True),
+    Way("openvino fp32", "openvino"),
+    Way("openvino bf16", "openvino", "bf16"),
+    Way("openvino int8", "openvino", int8=True),
+    Way("openvino int8, bf16", "openvino", "bf16", int8=True),
+)
+
+
+def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Ranker]:
+    """The model, computed in each way; exported where it is not yet."""
+    original = Ranker.load(model_file, no_cuda=True)
+    made = {}
+    for way in ways:
+        file = os.path.join(folder, way.copy, "M")
+        if not os.path.exists(file):
+            save_model(original.model, file)
+        if way.backend != "torch" and not os.path.exists(f"{file}.{way.backend}"):
+            export_model(Ranker.load(file, no_cuda=True).model, file, way.backend, way.int8)
+        made[way.name] = Ranker.load(file, no_cuda=True, backend=way.backend, precision=way.precision)
+    return made
+
+
+def turns(run: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], Any]:
+    """Do something with the next of some items at each call."""
+    turn: Iterator[Any] = itertools.cycle(items)
+    return lambda: run(next(turn))
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Sequence[str], rounds: int) -> list[Row]:
+    """Milliseconds from a context's text to its vectors, one at a time, by its length in tokens."""
+    first = next(iter(rankers.values())).model
+    lengths = np.array([len(first.context_ids(context)) for context in contexts])
+    rows: dict[str, Row] = {}
+    for wanted in LENGTHS:
+        near = [contexts[place] for place in np.flatnonzero(np.abs(lengths - wanted) <= NEAR * wanted)][:rounds]
+        if not near:
+            continue
+        ways = {name: turns(lambda text, own=ranker: own.query([text]), near) for name, ranker in rankers.items()}
+        ways |= {name: turns(lambda text, own=model: own.encode([text]), near) for name, model in peers.items()}
+        for name, value in side_by_side(ways, rounds).items():
+            rows.setdefault(name, {"way": name})[f"{wanted} tokens, ms"] = value
+    return list(rows.values())
+
+
+def candidate_rows(rankers: dict[str, Ranker], peers: dict[str, Any], texts: Sequence[str], rounds: int) -> list[Row]:
+    """Candidates a second, from texts to vectors."""
+    ways: dict[str, Callable[[], Any]] = {
+        name: functools.partial(two_towers(ranker).encode_texts, texts) for name, ranker in rankers.items()
+    }
+    ways |= {name: functools.partial(model.encode, list(texts)) for name, model in peers.items()}
+    return [
+        {"way": name, "candidates/s": len(texts) / value * 1e3} for name, value in side_by_side(ways, rounds).items()
+    ]
+
+
+def reply_rows(rankers: dict[str, Ranker], store: CandidateStore, contexts: Sequence[str], rounds: int) -> list[Row]:
+    """Milliseconds of a whole reply, text in and the best 10 texts out, and of its search alone."""
+    whole = {
+        name: turns(lambda text, own=ranker: own.rank(text, store, 10), contexts) for name, ranker in rankers.items()
+    }
+    searching = {
+        name: turns(lambda query: search(query, store, 10), [ranker.query([text]) for text in contexts])
+        for name, ranker in rankers.items()
+    }
+    times, alone = side_by_side(whole, rounds), side_by_side(searching, rounds)
+    return [
+        {"way": name, "candidates": len(store), "reply, ms": times[name], "search alone, ms": alone[name]}
+        for name in rankers
+    ]
+
+
+# ---- quality ---------------------------------------------------------------------------------------------------------
+
+
+def quality_rows(rankers: dict[str, Ranker], examples: Sequence[Example]) -> list[Row]:
+    """R@1 among the candidates that the task brings, and how far scores are from the first ranker's."""
+    rows: list[Row] = []
+    reference: list[np.ndarray] = []
+    for name, ranker in rankers.items():
+        scores = [ranker.score(example.context, example.candidates) for example in examples]
+        reference = reference or scores
+        ranks = [
+            rank_of(own, is_right(example, example.candidates)) for own, example in zip(scores, examples, strict=True)
+        ]
+        same = [a.argmax() == b.argmax() for a, b in zip(scores, reference, strict=True)]
+        off = np.concatenate(scores) - np.concatenate(reference)
+        rows.append(
+            {
+                "way": name,
+                "R@1/20": f"{np.mean(np.array(ranks) == 1):.4f}",
+                "same best": f"{np.mean(same):.4f}",
+                "mean |difference|": float(np.abs(off).mean()),
+                "largest": float(np.abs(off).max()),
+                "of a deviation": float(np.abs(off).mean() / np.concatenate(reference).std()),
+            }
+        )
+    return rows
+
+
+# ---- sentence-transformers -------------------------------------------------------------------------------------------
+
+
+def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
+    """The context encoder with the mean of its outputs as `SentenceTransformer`, in each of its backends that it has.
+
+    Its onnx and openvino need optimum-onnx and optimum-intel.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    model, path = ranker.model, os.path.join(folder, "sentence-transformers")
+    if not os.path.exists(path):
+        encoder = os.path.join(folder, "encoder")
+        write_folder(model.context_encoder.backbone, model.tokenizer, encoder)
+        module = Transformer(encoder, max_seq_length=model.settings.text_truncate)
+        SentenceTransformer(modules=[module, Pooling(model.context_encoder.width)], device="cpu").save(path)
+    packages = {"torch": "torch", "onnx": "optimum.onnxruntime", "openvino": "optimum.intel"}
+    found = {}
+    for backend, package in packages.items():
+        try:
+            there = importlib.util.find_spec(package) is not None
+        except ModuleNotFoundError:
+            there = False
+        if there:
+            found[f"sentence-transformers, {backend}"] = SentenceTransformer(path, device="cpu", backend=backend)
+        else:
+            print(f"sentence-transformers' {backend} needs {package}, which is not installed.")
+    return found
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def examples_of_task(task: str, datapath: str | None, count: int) -> list[Example]:
+    """The first examples of a task's valid split that bring candidates with a right one among them."""
+    patches.apply()
+    given = {"task": task, "datatype": "valid"} | ({"datapath": datapath} if datapath else {})
+    opt = Opt(ParlaiParser(True, False).parse_kwargs(**given))
+    found, _ = examples_of(Opt(opt | {"evaltask": task, "eval_batchsize": 1}), count)
+    return [example for example in found if is_right(example, example.candidates).any()]
+
+
+def main() -> None:
+    """Measure, print tables, write them."""
+    parser = CommandParser("python -m polyagents.benchmarks.backends", str(__doc__).partition("\n")[0])
+    parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
+    parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
+    parser.add_argument("-t", "--task", required=True, help="whose examples are contexts")
+    parser.add_argument("-dp", "--datapath", help="where ParlAI keeps its data")
+    parser.add_argument(
+        "--work-dir", required=True, help="for copies of the model and indexes, which a next run reuses"
+    )
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
+    parser.add_argument("--ways", default=",".join(way.copy for way in WAYS), help="of torch,onnx,onnx-int8,...")
+    parser.add_argument("--examples", type=positive_int, default=1_000, help="for quality; the first ones are timed")
+    parser.add_argument("--rounds", type=positive_int, default=20, help="each time is the median of so many")
+    parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON)")
+    opt = vars(parser.parse_args())
+    parts, chosen = opt["parts"].split(","), opt["ways"].split(",")
+    ours = rankers(opt["model_file"], opt["work_dir"], [way for way in WAYS if way.copy in chosen])
+    examples = examples_of_task(opt["task"], opt["datapath"], opt["examples"])
+    contexts = [example.context for example in examples[:200]]
+    texts = FileTexts(opt["candidates_file"])
+    peers = sentence_transformers(next(iter(ours.values())), opt["work_dir"])
+    tables: dict[str, list[Row]] = {}
+    if "context" in parts:
+        tables["context"] = context_rows(ours, peers, contexts, opt["rounds"])
+    if "candidates" in parts:
+        some = texts.part(0, len(texts))[:: max(len(texts) // ENCODED, 1)][:ENCODED]
+        tables["candidates"] = candidate_rows(ours, peers, some, 3)
+    if "reply" in parts:
+        store = next(iter(ours.values())).index(opt["candidates_file"], os.path.join(opt["work_dir"], "index"))
+        tables["reply"] = reply_rows(ours, store, contexts[:50], opt["rounds"])
+    if "quality" in parts:
+        tables["quality"] = quality_rows(ours, examples)
+    report.publish(tables, os.path.join(opt["out"], "backends.json"))
+
+
+if __name__ == "__main__":
+    main()

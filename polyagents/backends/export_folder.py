@@ -1,0 +1,204 @@
+"""The folder of an export, `M.onnx` or `M.openvino` beside the model file `M`: graphs, and a manifest that names them.
+
+A graph's files are named by their content and never changed, and the manifest is replaced in one step, after them. So
+an export that was killed leaves the one before, and what is named is whole: each file's size and SHA-256 are checked
+before a runtime sees it.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from polyagents.backends.runtimes import Runtime
+from polyagents.backends.tracing import Signature
+from polyagents.errors import InputError
+from polyagents.files.atomic import clear_leftovers, temporary_name, write_text
+from polyagents.files.hashing import file_digest, fingerprint
+from polyagents.files.json_files import fields_of_json, read_fields
+from polyagents.files.own_folder import own_folder
+from polyagents.models.backbone import config_values
+from polyagents.models.encoder import Encoder
+from polyagents.ranking.ranking_model import bytes_of
+
+FORMAT = "polyagents-export-1"
+MANIFEST = "manifest.json"
+GRAPHS = "graphs"  # what temporary folders are named after
+STEM = re.compile(r"[\w.]+-[0-9a-f]{16}")  # an encoder's name and its content's digest
+# Of a configuration: who wrote it and where, which decides no output.
+NOT_COMPUTED = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")
+
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """A graph in an export.
+
+    Attributes:
+        encoder: whose, by its name in the model.
+        inputs: what it is called with, by name, and how many axes each has.
+        stem: the name of its files, without their endings.
+        files: of each of them, in the order of the runtime's endings, bytes and SHA-256.
+    """
+
+    encoder: str
+    inputs: dict[str, int]
+    stem: str
+    files: list[tuple[int, str]]
+
+    @property
+    def signature(self) -> Signature:
+        """What tells it apart from other graphs of the same encoder."""
+        return tuple(sorted(self.inputs.items()))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an export holds.
+
+    Attributes:
+        format: of the folder.
+        int8: whether weights are kept, and multiplied, in 8 bits.
+        encoders: what tells the backbone of each encoder from all others, by the encoder's name in the model.
+        graphs: the fields of a `GraphFiles` each.
+    """
+
+    format: str
+    int8: bool
+    encoders: dict[str, str]
+    graphs: list[dict[str, Any]]
+
+
+def folder_of(model_file: str, runtime: Runtime) -> str:
+    """Where the export of a model lies."""
+    return f"{model_file.rstrip(os.sep)}.{runtime.name}"
+
+
+def backbone_fingerprint(encoder: Encoder) -> str:
+    """SHA-256 of all that decides a backbone's outputs: its configuration and its weights."""
+    config = {name: value for name, value in config_values(encoder.backbone).items() if name not in NOT_COMPUTED}
+    weights = encoder.backbone.state_dict()
+
+    def parts() -> Iterator[str | bytes]:
+        yield json.dumps(config, sort_keys=True, default=str)
+        for name in sorted(weights):
+            yield name
+            yield bytes_of(weights[name])
+
+    return fingerprint(parts())
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def workshop(folder: str) -> Iterator[str]:
+    """A temporary folder within an export's, which is made where it is missing.
+
+    Raises:
+        InputError: the place is somebody else's, or cannot be written to.
+    """
+    own_folder(folder, "export", "--model-file")
+    graphs = os.path.join(folder, GRAPHS)
+    clear_leftovers(graphs)
+    temporary = temporary_name(graphs)
+    os.mkdir(temporary)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def moved_in(folder: str, written: str, encoder: str, inputs: dict[str, int], runtime: Runtime) -> GraphFiles:
+    """Give the files of a graph their names in the folder.
+
+    Args:
+        folder: of the export.
+        written: the path of the first of them in the workshop.
+        encoder: whose graph it is.
+        inputs: what it is called with.
+        runtime: which wrote it.
+    """
+    root, first = os.path.splitext(written)
+    paths = [written, *(root + ending for ending in runtime.endings if ending != first)]
+    files = [(os.path.getsize(path), file_digest(path)) for path in paths]
+    stem = f"{encoder}-{fingerprint(digest for _, digest in files)[:16]}"
+    for path, ending in zip(paths, runtime.endings, strict=True):
+        os.replace(path, os.path.join(folder, stem + ending))
+    return GraphFiles(encoder, inputs, stem, files)
+
+
+def publish(folder: str, manifest: Manifest, runtime: Runtime) -> None:
+    """Replace the manifest, and remove the graphs that the one before has named."""
+    write_text(os.path.join(folder, MANIFEST), json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
+    named = {graph["stem"] + ending for graph in manifest.graphs for ending in runtime.endings}
+    for name in os.listdir(folder):
+        stem, ending = os.path.splitext(name)
+        if name not in named and ending in runtime.endings and STEM.fullmatch(stem):
+            with suppress(OSError):
+                os.remove(os.path.join(folder, name))
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
+    """What was exported of a model.
+
+    Raises:
+        InputError: nothing was, or the manifest is damaged.
+    """
+    folder, again = folder_of(model_file, runtime), export_command(model_file, runtime)
+    try:
+        manifest = read_fields(os.path.join(folder, MANIFEST), Manifest)
+        if manifest.format != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} holds no export of {model_file}; make one with {again}.") from error
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{os.path.join(folder, MANIFEST)} is damaged ({error}); export again with {again}."
+        ) from error
+    return manifest
+
+
+def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> list[GraphFiles]:
+    """The graphs that a manifest names, once their files are known to be those that were written.
+
+    Raises:
+        InputError: one is missing or damaged, or no file of an export's.
+    """
+    folder = folder_of(model_file, runtime)
+    try:
+        graphs = [fields_of_json(graph, GraphFiles) for graph in manifest.graphs]
+        for graph in graphs:
+            check(folder, graph, runtime)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        again = export_command(model_file, runtime)
+        raise InputError(f"The export in {folder} is damaged ({reason}); export again with {again}.") from error
+    return graphs
+
+
+def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
+    """Compare a graph's files with what the manifest says.
+
+    Raises:
+        OSError: one is missing, or cannot be read.
+        ValueError: one has another name, size or content.
+    """
+    if not STEM.fullmatch(graph.stem) or len(graph.files) != len(runtime.endings):
+        raise ValueError("a graph's name is none that an export gives")
+    for ending, (size, digest) in zip(runtime.endings, graph.files, strict=True):
+        path = os.path.join(folder, graph.stem + ending)
+        if not os.path.isfile(path) or os.path.getsize(path) != size or file_digest(path) != digest:
+            raise ValueError(f"{graph.stem}{ending} is missing, or not what was exported")
+
+
+def export_command(model_file: str, runtime: Runtime) -> str:
+    """The command that exports a model."""
+    return f"polyagents export -mf {model_file} --to {runtime.name}"

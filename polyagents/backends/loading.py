@@ -1,0 +1,121 @@
+"""An export in use: exported encoders compute in the place of a model's own."""
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyagents.backends.export_folder import (
+    GraphFiles,
+    backbone_fingerprint,
+    checked_graphs,
+    export_command,
+    folder_of,
+    read_manifest,
+)
+from polyagents.backends.runtimes import Graph, Runtime, find_runtime
+from polyagents.backends.tracing import Signature, encoders_of, signature
+from polyagents.errors import InputError, first_line
+from polyagents.ranking.ranking_model import RankingModel
+
+TORCH = "torch"
+
+
+def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
+    """Have a model's encoders computed by what was exported for a runtime, or by torch.
+
+    Args:
+        model: with the weights of the file.
+        model_file: what it was loaded from; its export lies beside it.
+        backend: torch, onnx or openvino.
+
+    Raises:
+        InputError: there is no such backend, or it is not installed; nothing was exported, or of other weights, or it
+            is damaged.
+    """
+    if backend == TORCH:
+        return
+    runtime = find_runtime(backend)
+    runtime.require(runtime.computes_with)
+    manifest = read_manifest(model_file, runtime)
+    encoders = encoders_of(model.module)
+    if manifest.encoders != {name: backbone_fingerprint(encoder) for name, encoder in encoders.items()}:
+        raise InputError(
+            f"{folder_of(model_file, runtime)} was exported from other weights than those of {model_file}; export "
+            f"again with {export_command(model_file, runtime)}."
+        )
+    graphs = checked_graphs(model_file, runtime, manifest)
+    quantized = f"{runtime.name} int8" if manifest.int8 else None
+    for name, encoder in encoders.items():
+        own = [graph for graph in graphs if graph.encoder == name]
+        encoder.backend = ExportedBackbone(model_file, runtime, own, encoder.width, quantized)
+    model.weights_changed()
+
+
+def refuse_precision(backend: str, precision: str) -> None:
+    """Refuse an arithmetic that a backend does not have.
+
+    Raises:
+        InputError: it was asked for all the same.
+    """
+    if backend != TORCH and precision != "fp32" and not find_runtime(backend).has_bf16:
+        raise InputError(
+            f"--precision {precision}: {find_runtime(backend).label} has no such products on a CPU; remove it, export "
+            f"with --int8, or give --backend openvino."
+        )
+
+
+class ExportedBackbone:
+    """A backbone, computed by another runtime; `Backend` says what is asked of it.
+
+    A graph is loaded when it is first called: who searches an index never needs the candidates' encoder.
+    """
+
+    def __init__(self, model_file: str, runtime: Runtime, graphs: list[GraphFiles], width: int, quantized: str | None):
+        self.runtime, self.width, self.quantized = runtime, width, quantized
+        self.folder, self.again = folder_of(model_file, runtime), export_command(model_file, runtime)
+        self.files = {graph.signature: graph for graph in graphs}
+        self.graph = functools.cache(self._loaded)
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
+        """What the backbone is called with -> its last hidden states [B, T, D]."""
+        # As torch's own products, in the precision of an autocast around the call.
+        low = torch.is_autocast_enabled("cpu")
+        arithmetic = torch.get_autocast_dtype("cpu") if low else torch.float32
+        graph = self.graph(signature(inputs))
+        ids: Tensor = inputs["input_ids"]
+        try:
+            states = graph({name: value.cpu().numpy() for name, value in inputs.items()}, arithmetic)
+            if states.shape != (*ids.shape, self.width):
+                raise ValueError(f"its outputs have shape {states.shape} in place of {(*ids.shape, self.width)}")
+        except MemoryError:
+            raise
+        except Exception as error:  # each runtime raises kinds of its own
+            raise InputError(self._refusal("compute with", error)) from error
+        return torch.from_numpy(states).to(ids.device)
+
+    def _loaded(self, called_with: Signature) -> Graph:
+        """The graph for a way of calling.
+
+        Raises:
+            InputError: there is none, or the runtime does not read it.
+        """
+        if called_with not in self.files:
+            raise InputError(
+                f"{self.folder} was exported with other options of the model, which read texts in another way; export "
+                f"again with {self.again}."
+            )
+        path = os.path.join(self.folder, self.files[called_with].stem + self.runtime.endings[0])
+        try:
+            return self.runtime.own.open_graph(path)
+        except Exception as error:  # each runtime raises kinds of its own
+            raise InputError(self._refusal("read", error)) from error
+
+    def _refusal(self, what: str, error: Exception) -> str:
+        return (
+            f"{self.runtime.label} cannot {what} the export in {self.folder} ({first_line(error)[:200]}); export again "
+            f"with {self.again}."
+        )

@@ -1,0 +1,96 @@
+"""OpenVINO: an encoder as an .xml and a .bin file, computed in fp32 or bf16, with weights of 8 bits if so exported."""
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from polyagents.backends.onnx_format import trace
+
+PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
+    """Trace a backbone, and write it as two files.
+
+    Args:
+        backbone: a function of tensors.
+        inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
+        path: of the .xml file; the .bin file lies beside it.
+        int8: whether weights get 8 bits.
+    """
+    import openvino
+
+    traced = f"{path}.onnx"
+    trace(backbone, inputs, traced)
+    model = openvino.Core().read_model(traced)  # openvino.convert_model sends its makers word of each use
+    if int8:
+        keep_weights_in_8_bits(model)
+    openvino.save_model(model, path, compress_to_fp16=False)
+
+
+def keep_weights_in_8_bits(model: Any) -> None:
+    """Keep the weights of matrix products in 8 bits, with a scale for each column.
+
+    That is what OpenVINO's own package for it, nncf, does without texts, and what the runtime knows by its form: on a
+    CPU it gives 8 bits to what they are multiplied with, too, with a scale for every 32 numbers.
+    """
+    from openvino import opset13 as operations
+
+    for product in (node for node in model.get_ordered_ops() if node.get_type_name() == "MatMul"):
+        constant = product.input_value(1).get_node()
+        if constant.get_type_name() != "Constant" or constant.data.ndim != 2:
+            continue
+        weights = np.array(constant.data, np.float32)
+        summed = 1 if product.get_attributes()["transpose_b"] else 0
+        scale = np.abs(weights).max(summed, keepdims=True) / 127
+        scale[scale == 0] = 1
+        rounded = operations.convert(operations.constant(np.round(weights / scale).astype(np.int8)), "f32")
+        product.input(1).replace_source_output(operations.multiply(rounded, operations.constant(scale)).output(0))
+    model.validate_nodes_and_infer_types()
+
+
+class OpenvinoGraph:
+    """A graph in OpenVINO, on as many threads as torch has; compiled once for each arithmetic that is asked for."""
+
+    def __init__(self, path: str):
+        import openvino
+
+        self.core = openvino.Core()
+        self.model = self.core.read_model(path, os.path.splitext(path)[0] + ".bin")
+        self.compiled: dict[torch.dtype, Any] = {}
+        self.requests = threading.local()  # one computes for one thread at a time
+
+    def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
+        """Compute states [B, T, D] in an arithmetic."""
+        request, names = self._request(arithmetic)
+        found = request.infer({name: inputs[name] for name in names}, share_inputs=True)
+        states: np.ndarray = found[0]
+        return states
+
+    def _request(self, arithmetic: torch.dtype) -> tuple[Any, list[str]]:
+        """What computes for this thread, and the inputs that it takes."""
+        own: dict[torch.dtype, tuple[Any, list[str]]] = vars(self.requests)
+        if arithmetic not in own:
+            if arithmetic not in self.compiled:
+                self.compiled[arithmetic] = self._compile(PRECISIONS[arithmetic])
+            compiled = self.compiled[arithmetic]
+            own[arithmetic] = compiled.create_infer_request(), [port.any_name for port in compiled.inputs]
+        return own[arithmetic]
+
+    def _compile(self, precision: str) -> Any:
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "INFERENCE_PRECISION_HINT": precision,  # by default bf16, where the machine has it
+        }
+        return self.core.compile_model(self.model, "CPU", settings)
+
+
+def open_graph(path: str) -> OpenvinoGraph:
+    """Load what `write` wrote."""
+    return OpenvinoGraph(path)

@@ -1,0 +1,122 @@
+"""How a model calls its encoders: seen by running it, not known, so that a further architecture is exported like ours.
+
+Several ways of calling (a cross-encoder with a similarity reads its texts together, and each alone) are several graphs.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyagents.errors import InputError
+from polyagents.models.encoder import Encoder
+from polyagents.ranking.candidate_set import shared_set
+from polyagents.ranking.ranking_model import RankingModel
+
+Signature = tuple[tuple[str, int], ...]
+"""What an encoder is called with: the names of its inputs, sorted, and how many axes each has."""
+
+Call = dict[str, Tensor]
+"""One call's inputs, by name."""
+
+# What the model is run with. Lengths that differ from each other and from the number of texts, so that no two axes of
+# the inputs are alike by chance; the second run is for comparing, with other lengths than those that were traced.
+CONTEXTS = (
+    ("where is canada , and what is it like over there in winter ?", "hi , how are you ?"),
+    ("your persona: i ski .\nwhat do you do in your spare time ?", "hello", "i have two dogs and a cat , do you ?"),
+)
+CANDIDATES = (
+    ("it is in north america , and it is rather cold", "i am fine , thank you", "i do not know"),
+    ("no", "what are their names ?", "i like to ski , of course", "bye , see you tomorrow"),
+)
+
+
+class Traced(nn.Module):
+    """A backbone as a function of tensors alone, for runtimes that trace it."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+        # What a decoder would keep for its next token.
+        knows_cache = "use_cache" in inspect.signature(backbone.forward).parameters
+        self.settings: dict[str, bool] = {"use_cache": False} if knows_cache else {}
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """The inputs of `Encoder.inputs` -> the last hidden states [B, T, D]."""
+        given = {"token_type_ids": token_type_ids, "position_ids": position_ids}
+        further = {name: value for name, value in given.items() if value is not None}
+        states: Tensor = self.backbone(
+            input_ids=input_ids, attention_mask=attention_mask, **further, **self.settings
+        ).last_hidden_state
+        return states
+
+
+class Recorder:
+    """Notes what an encoder's backbone is called with, and has it compute."""
+
+    quantized = None
+
+    def __init__(self, encoder: Encoder):
+        self.backbone = encoder.backbone
+        self.calls: dict[Signature, list[Call]] = {}
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
+        """What the backbone is called with -> its last hidden states [B, T, D]."""
+        self.calls.setdefault(signature(inputs), []).append(dict(inputs))
+        states: Tensor = self.backbone(**inputs).last_hidden_state
+        return states
+
+
+def encoders_of(module: nn.Module) -> dict[str, Encoder]:
+    """The encoders of a model, by their names in it; one that stands for both texts is there once."""
+    return {name: part for name, part in module.named_modules() if isinstance(part, Encoder)}
+
+
+def signature(inputs: Mapping[str, Any]) -> Signature:
+    """What tells ways of calling an encoder apart.
+
+    Raises:
+        InputError: layers of the backbone have masks of their own.
+    """
+    if not all(isinstance(value, Tensor) for value in inputs.values()):
+        raise InputError(
+            "Some layers of this backbone see a window of the text only, and a model that reads texts side by side has "
+            "a mask for each kind of layers, which is not exported; use --backend torch."
+        )
+    return tuple(sorted((name, value.ndim) for name, value in inputs.items()))
+
+
+@torch.no_grad()
+def recorded_calls(model: RankingModel) -> dict[str, dict[Signature, list[Call]]]:
+    """What each encoder of a model is called with, by its name: for each way of calling two calls or more."""
+    recorders = {name: Recorder(encoder) for name, encoder in encoders_of(model.module).items()}
+    with computing_by(model, recorders):
+        for contexts, candidates in zip(CONTEXTS, CANDIDATES, strict=True):
+            given = shared_set(model.candidates(candidates), None)
+            model.scores([model.context_ids(context) for context in contexts], given)
+    return {name: recorder.calls for name, recorder in recorders.items()}
+
+
+@contextmanager
+def computing_by(model: RankingModel, recorders: Mapping[str, Recorder]) -> Iterator[None]:
+    """Have recorders compute for a while."""
+    encoders = encoders_of(model.module)
+    before = {name: encoder.backend for name, encoder in encoders.items()}
+    model.weights_changed()  # vectors that are known already would not be computed
+    try:
+        for name, recorder in recorders.items():
+            encoders[name].backend = recorder
+        yield
+    finally:
+        for name, encoder in encoders.items():
+            encoder.backend = before[name]
+        model.weights_changed()

@@ -1,0 +1,44 @@
+"""`polyagents export`: a model's encoders for another runtime, which `--backend` then computes them with."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from polyagents.arguments import CommandParser
+from polyagents.zoo.datapath import add_datapath_flag, datapath
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags: a model, a runtime, and whether weights get 8 bits."""
+    parser = CommandParser(
+        "polyagents export",
+        "Write a model's encoders for ONNX Runtime or OpenVINO into a folder beside the model file, M.onnx or "
+        "M.openvino. rank, serve, build_index and interactive use them with --backend.",
+    )
+    parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
+    parser.add_argument(
+        "--to", required=True, choices=("onnx", "openvino"), help="the runtime; what was exported for it is replaced"
+    )
+    parser.add_argument(
+        "--int8",
+        action="store_true",
+        help="weights in 8 bits: faster, with scores that differ a little; candidates are to be indexed again",
+    )
+    add_datapath_flag(parser)
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Export, and say where to and how exact it is."""
+    from polyagents.backends.export import export_model  # this imports torch, which a wrong flag should not wait for
+    from polyagents.ranker import Ranker
+    from polyagents.zoo.resolve import zoo_file
+
+    folder = datapath(opt["datapath"])
+    file = zoo_file(opt["model_file"], folder)
+    model = Ranker.load(file, no_cuda=True).model
+    made = export_model(model, file, opt["to"], opt["int8"])
+    print(
+        f"{made.folder} holds the encoders of this {model.label}{', in int8' if opt['int8'] else ''}: use them with "
+        f"--backend {opt['to']}. Outputs differ from torch's by {made.difference:.1g} of the largest at most."
+    )
