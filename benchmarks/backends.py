@@ -13,7 +13,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from parlai.core.opt import Opt
@@ -107,11 +107,13 @@ def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Se
     lengths = np.array([len(first.context_ids(context)) for context in contexts])
     rows: dict[str, Row] = {}
     for wanted in LENGTHS:
-        near = [contexts[place] for place in np.flatnonzero(np.abs(lengths - wanted) <= NEAR * wanted)][:rounds]
+        near: list[Any] = [contexts[place] for place in np.flatnonzero(np.abs(lengths - wanted) <= NEAR * wanted)][
+            :rounds
+        ]
         if not near:
             continue
-        ways = {name: turns(lambda text, own=ranker: own.query([text]), near) for name, ranker in rankers.items()}
-        ways |= {name: turns(lambda text, own=model: own.encode([text]), near) for name, model in peers.items()}
+        ways = {name: turns(functools.partial(context_vectors, ranker), near) for name, ranker in rankers.items()}
+        ways |= {name: turns(model.encode, near) for name, model in peers.items()}
         for name, value in side_by_side(ways, rounds).items():
             rows.setdefault(name, {"way": name})[f"{wanted} tokens, ms"] = value
     return list(rows.values())
@@ -150,12 +152,21 @@ def reply_rows(
     for kind, store in stores.items():
         found = turns(functools.partial(searched, store=store), asked)
         ways = {"search alone": found} | {
-            name: turns(lambda text, own=ranker, store=store: own.rank(text, store, 10), contexts)
-            for name, ranker in rankers.items()
+            name: turns(functools.partial(replied, ranker, store), contexts) for name, ranker in rankers.items()
         }
         for name, value in side_by_side(ways, rounds).items():
             rows[name][f"{kind}, ms"] = value
     return list(rows.values())
+
+
+def context_vectors(ranker: Ranker, text: str) -> Query:
+    """A context, encoded."""
+    return ranker.query([text])
+
+
+def replied(ranker: Ranker, store: CandidateStore, text: str) -> Any:
+    """A whole reply."""
+    return ranker.rank(text, store, 10)
 
 
 def searched(query: Query, store: CandidateStore) -> Any:
@@ -216,7 +227,9 @@ def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
         except ModuleNotFoundError:
             there = False
         if there:
-            found[f"sentence-transformers, {backend}"] = SentenceTransformer(path, device="cpu", backend=backend)
+            found[f"sentence-transformers, {backend}"] = SentenceTransformer(
+                path, device="cpu", backend=cast(Any, backend)
+            )
         else:
             print(f"sentence-transformers' {backend} needs {package}, which is not installed.")
     return found

@@ -65,7 +65,9 @@ def run(opt: Mapping[str, Any]) -> None:
 
         if not any(sources):
             write_replies_of_task(zoo_file(opt["model_file"]))
-        served = Served.load(opt["model_file"], *sources, backend=opt["backend"])
+        served = Served.load(
+            opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
+        )
         app = create_app(served, token, opt["requests_per_minute"])
         opened.listen()  # who opens the address at once waits for the server, and is not turned away
         # Who reads a terminal has given the token; who reads a log of containers may not be meant to have it.
