@@ -107,9 +107,9 @@ def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Se
     lengths = np.array([len(first.context_ids(context)) for context in contexts])
     rows: dict[str, Row] = {}
     for wanted in LENGTHS:
-        near: list[Any] = [contexts[place] for place in np.flatnonzero(np.abs(lengths - wanted) <= NEAR * wanted)][
-            :rounds
-        ]
+        near: list[Any] = [
+            contexts[place] for place in np.flatnonzero(np.abs(lengths - wanted) <= NEAR * wanted).tolist()
+        ][:rounds]
         if not near:
             continue
         ways = {name: turns(functools.partial(context_vectors, ranker), near) for name, ranker in rankers.items()}
