@@ -2,8 +2,8 @@
 
     python -m polyagents.benchmarks.backends -mf M --candidates-file replies.txt -t convai2 -dp DATAPATH --work-dir W
 
-Every way has a copy of the model in W, exported there. All search the same index, which is there too: what a search
-costs does not depend on which of them has made the vectors. Contexts are real examples of the task, one at a time.
+Every way has a copy of the model in W, exported there. All search the same indexes, which are there too: what a
+search costs does not depend on which of them has made the vectors. Contexts are real examples, one at a time.
 sentence-transformers computes the same encoder with its own backends, where the packages that they need are installed.
 """
 
@@ -13,7 +13,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from parlai.core.opt import Opt
@@ -26,9 +26,11 @@ from polyagents.benchmarks.inference import two_towers
 from polyagents.benchmarks.measure import side_by_side
 from polyagents.benchmarks.study.measuring import Example, examples_of
 from polyagents.benchmarks.study.text_ranking import is_right, rank_of
+from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import search
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts
+from polyagents.models.query import Query
 from polyagents.parlai_agents import patches
 from polyagents.ranker import Ranker
 from polyagents.ranking.hugging_face import write_folder
@@ -37,6 +39,7 @@ from polyagents.ranking.saving import save_model
 LENGTHS = (16, 32, 64, 128)  # tokens, with [S]: contexts of about so many are timed apart
 NEAR = 0.15  # how far a length may be off
 ENCODED = 2_048  # candidates whose encoding is timed
+INDEXES = {"exact": ("bf16", None), "exact, int8": ("int8", None), "hnsw": ("bf16", "hnsw")}
 PARTS = ("context", "candidates", "reply", "quality")
 Row = dict[str, Any]
 
@@ -104,11 +107,13 @@ def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Se
     lengths = np.array([len(first.context_ids(context)) for context in contexts])
     rows: dict[str, Row] = {}
     for wanted in LENGTHS:
-        near = [contexts[place] for place in np.flatnonzero(np.abs(lengths - wanted) <= NEAR * wanted)][:rounds]
+        near: list[Any] = [
+            contexts[place] for place in np.flatnonzero(np.abs(lengths - wanted) <= NEAR * wanted).tolist()
+        ][:rounds]
         if not near:
             continue
-        ways = {name: turns(lambda text, own=ranker: own.query([text]), near) for name, ranker in rankers.items()}
-        ways |= {name: turns(lambda text, own=model: own.encode([text]), near) for name, model in peers.items()}
+        ways = {name: turns(functools.partial(context_vectors, ranker), near) for name, ranker in rankers.items()}
+        ways |= {name: turns(model.encode, near) for name, model in peers.items()}
         for name, value in side_by_side(ways, rounds).items():
             rows.setdefault(name, {"way": name})[f"{wanted} tokens, ms"] = value
     return list(rows.values())
@@ -125,20 +130,48 @@ def candidate_rows(rankers: dict[str, Ranker], peers: dict[str, Any], texts: Seq
     ]
 
 
-def reply_rows(rankers: dict[str, Ranker], store: CandidateStore, contexts: Sequence[str], rounds: int) -> list[Row]:
-    """Milliseconds of a whole reply, text in and the best 10 texts out, and of its search alone."""
-    whole = {
-        name: turns(lambda text, own=ranker: own.rank(text, store, 10), contexts) for name, ranker in rankers.items()
-    }
-    searching = {
-        name: turns(lambda query: search(query, store, 10), [ranker.query([text]) for text in contexts])
-        for name, ranker in rankers.items()
-    }
-    times, alone = side_by_side(whole, rounds), side_by_side(searching, rounds)
-    return [
-        {"way": name, "candidates": len(store), "reply, ms": times[name], "search alone, ms": alone[name]}
-        for name in rankers
-    ]
+def stores(ranker: Ranker, candidates_file: str, folder: str) -> dict[str, CandidateStore]:
+    """The candidates in each kind of index, by what the tables call it; built where it is not there yet."""
+    found = {}
+    for name, (stored_as, index_type) in INDEXES.items():
+        place = os.path.join(folder, f"index-{index_type or stored_as}")
+        store = ranker.index(candidates_file, place, stored_as)
+        if index_type and store.shortlist is None:
+            ranker.approximate(store, index_type)
+            store = ranker.open_index(place)
+        found[name] = store
+    return found
+
+
+def reply_rows(
+    rankers: dict[str, Ranker], stores: dict[str, CandidateStore], contexts: Sequence[str], rounds: int
+) -> list[Row]:
+    """Milliseconds of a whole reply, text in and the best 10 texts out, over each index; and of its search alone."""
+    rows: dict[str, Row] = {name: {"way": name} for name in ("search alone", *rankers)}
+    asked = [next(iter(rankers.values())).query([text]) for text in contexts]
+    for kind, store in stores.items():
+        found = turns(functools.partial(searched, store=store), asked)
+        ways = {"search alone": found} | {
+            name: turns(functools.partial(replied, ranker, store), contexts) for name, ranker in rankers.items()
+        }
+        for name, value in side_by_side(ways, rounds).items():
+            rows[name][f"{kind}, ms"] = value
+    return list(rows.values())
+
+
+def context_vectors(ranker: Ranker, text: str) -> Query:
+    """A context, encoded."""
+    return ranker.query([text])
+
+
+def replied(ranker: Ranker, store: CandidateStore, text: str) -> Any:
+    """A whole reply."""
+    return ranker.rank(text, store, 10)
+
+
+def searched(query: Query, store: CandidateStore) -> Any:
+    """The best 10 of an index."""
+    return search_shortlist(query, store.shortlist, store, 10) if store.shortlist else search(query, store, 10)
 
 
 # ---- quality ---------------------------------------------------------------------------------------------------------
@@ -194,7 +227,9 @@ def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
         except ModuleNotFoundError:
             there = False
         if there:
-            found[f"sentence-transformers, {backend}"] = SentenceTransformer(path, device="cpu", backend=backend)
+            found[f"sentence-transformers, {backend}"] = SentenceTransformer(
+                path, device="cpu", backend=cast(Any, backend)
+            )
         else:
             print(f"sentence-transformers' {backend} needs {package}, which is not installed.")
     return found
@@ -241,8 +276,8 @@ def main() -> None:
         some = texts.part(0, len(texts))[:: max(len(texts) // ENCODED, 1)][:ENCODED]
         tables["candidates"] = candidate_rows(ours, peers, some, 3)
     if "reply" in parts:
-        store = next(iter(ours.values())).index(opt["candidates_file"], os.path.join(opt["work_dir"], "index"))
-        tables["reply"] = reply_rows(ours, store, contexts[:50], opt["rounds"])
+        kept = stores(next(iter(ours.values())), opt["candidates_file"], opt["work_dir"])
+        tables["reply"] = reply_rows(ours, kept, contexts[:50], opt["rounds"])
     if "quality" in parts:
         tables["quality"] = quality_rows(ours, examples)
     report.publish(tables, os.path.join(opt["out"], "backends.json"))

@@ -74,7 +74,7 @@ class OpenvinoGraph:
 
     def _request(self, arithmetic: torch.dtype) -> tuple[Any, list[str]]:
         """What computes for this thread, and the inputs that it takes."""
-        own: dict[torch.dtype, tuple[Any, list[str]]] = vars(self.requests)
+        own: dict[Any, tuple[Any, list[str]]] = self.requests.__dict__
         if arithmetic not in own:
             if arithmetic not in self.compiled:
                 self.compiled[arithmetic] = self._compile(PRECISIONS[arithmetic])

@@ -63,7 +63,7 @@ class Traced(nn.Module):
 class Recorder:
     """Notes what an encoder's backbone is called with, and has it compute."""
 
-    quantized = None
+    quantized: str | None = None
 
     def __init__(self, encoder: Encoder):
         self.backbone = encoder.backbone

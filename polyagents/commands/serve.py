@@ -20,11 +20,7 @@ TOKEN = "POLYAGENTS_TOKEN"
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, candidates, and who may ask."""
-    parser = CommandParser(
-        "polyagents serve",
-        "A chat page for one model, and JSON endpoints POST /rank and /chat, /v1/rerank and /v2/rerank (Cohere's), "
-        "/v1/embeddings (OpenAI's).",
-    )
+    parser = CommandParser("polyagents serve", "A chat page for one model, and JSON endpoints POST /rank and /chat.")
     parser.add_argument("-mf", "--model-file", help="a trained model")
     parser.add_argument(
         "--candidates-file",
@@ -69,7 +65,9 @@ def run(opt: Mapping[str, Any]) -> None:
 
         if not any(sources):
             write_replies_of_task(zoo_file(opt["model_file"]))
-        served = Served.load(opt["model_file"], *sources, opt["backend"])
+        served = Served.load(
+            opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
+        )
         app = create_app(served, token, opt["requests_per_minute"])
         opened.listen()  # who opens the address at once waits for the server, and is not turned away
         # Who reads a terminal has given the token; who reads a log of containers may not be meant to have it.
