@@ -265,8 +265,14 @@ class Ranker:
             This ranker.
 
         Raises:
-            InputError: there is no such device, no room on it, or no such precision; all stays as it was.
+            InputError: there is no such device, no room on it, or no such precision, or another runtime computes
+                (`backend`); all stays as it was.
         """
+        if self.model.context_encoder.backend is not None:
+            raise InputError(
+                "Another runtime computes this model's encoders, on the CPU and in the precision that it was loaded "
+                "with; load it again without backend to move it."
+            )
         if isinstance(target, torch.dtype):
             if target not in ARITHMETIC:
                 raise InputError(f"There is no computing in {target}; there are {', '.join(map(str, ARITHMETIC))}.")

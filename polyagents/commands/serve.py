@@ -20,7 +20,11 @@ TOKEN = "POLYAGENTS_TOKEN"
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, candidates, and who may ask."""
-    parser = CommandParser("polyagents serve", "A chat page for one model, and JSON endpoints POST /rank and /chat.")
+    parser = CommandParser(
+        "polyagents serve",
+        "A chat page for one model, and JSON endpoints POST /rank and /chat, /v1/rerank and /v2/rerank (Cohere's), "
+        "/v1/embeddings (OpenAI's).",
+    )
     parser.add_argument("-mf", "--model-file", help="a trained model")
     parser.add_argument(
         "--candidates-file",

@@ -64,6 +64,7 @@ class Encoder(nn.Module):
         self.max_tokens = max_tokens(backbone.config)
         self.has_segments = has_segments(backbone)
         self.compiled = False
+        self.backend: Backend | None = None
         self.register_buffer("backbone_digest", None)
 
     def adapt(self, rank: int) -> None:
@@ -78,7 +79,6 @@ class Encoder(nn.Module):
         """A copy that starts from the same weights, and learns others; what adapters stand beside is shared."""
         shared = [] if self.backbone_digest is None else [w for w in self.parameters() if not w.requires_grad]
         return copy.deepcopy(self, {id(weight): weight for weight in shared})
-        self.backend: Backend | None = None
 
     @functools.cached_property
     def causal(self) -> bool:
