@@ -81,6 +81,7 @@ MILVUS = [
 # Only for those who train adapters instead of a backbone's own weights (--lora-rank).
 LORA = [
     "peft>=0.21",  # the adapters, for every kind of layer that a backbone may have
+    "bitsandbytes>=0.50",  # weights in 8 and 4 bits (--backbone-bits), on GPUs and CPUs
 ]
 
 # Only for those who have a cluster encode candidates (build_index --ray).

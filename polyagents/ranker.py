@@ -48,7 +48,15 @@ Candidates = Sequence[str] | Encoded
 
 # Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
 # put one encoder's weights in the place of the other's.
-ONLY_IN_TRAINING = {"backbone", "vocabulary", "train_layers", "codes_init", "share_encoders", "lora_rank"}
+ONLY_IN_TRAINING = {
+    "backbone",
+    "vocabulary",
+    "train_layers",
+    "codes_init",
+    "share_encoders",
+    "lora_rank",
+    "backbone_bits",
+}
 ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 

@@ -33,7 +33,7 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())
-        digest.update(weights[name].detach().cpu().contiguous().view(torch.uint8).numpy())
+        digest.update(weights[name].detach().cpu().reshape(-1).view(torch.uint8).numpy())
     # The outputs of the adapters count twice, as in the library's examples and most of what is published.
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     peft.inject_adapter_in_model(config, backbone)
@@ -79,6 +79,21 @@ def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backb
             )
     base = own.keys() - without_base(own).keys()
     return dict(weights) | {name: own[name] for name in base}
+
+
+def take_over(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) -> None:
+    """Load a model's weights; those that adapters stand beside are there already, and may be of kinds of their own.
+
+    Args:
+        module: the model.
+        weights: all of them, or those that it has learnt.
+        assign: whether they become the model's own, or are copied.
+
+    Raises:
+        RuntimeError: some are missing, unknown or of another shape.
+    """
+    adapted = is_adapted(module)
+    module.load_state_dict(without_base(weights) if adapted else weights, strict=not adapted, assign=assign)
 
 
 def merge(module: nn.Module) -> None:

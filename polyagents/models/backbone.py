@@ -1,6 +1,8 @@
 """A Hugging Face model as backbone: loaded or drawn at random, its embeddings grown, its trained layers chosen."""
 
 import contextlib
+import importlib.util
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -43,6 +45,7 @@ def load_backbone(
     config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
     kind: Any = None,
+    bits: str | None = None,
 ) -> "transformers.PreTrainedModel":
     """The Hugging Face model, its embeddings grown for added tokens, with the layers set that learn.
 
@@ -54,6 +57,7 @@ def load_backbone(
         weights: of the backbone by `config`'s names; without them, with a config, those of a model file will follow.
         kind: of transformers' automatic models, by default AutoModel; one with a head for pre-training returns the
             backbone within it.
+        bits: "8" or "4" of the weights of linear layers; None keeps fp32.
 
     Raises:
         InputError: there is no such model, or it is none of the kinds that rank.
@@ -64,7 +68,9 @@ def load_backbone(
     attention = "eager" if training and not torch.cuda.is_available() else "sdpa"
     with silent_transformers():
         try:
-            model = loaded(options, vocabulary, attention, config, weights, kind or transformers.AutoModel)
+            model = loaded(
+                options, vocabulary, attention, config, weights, kind or transformers.AutoModel, in_bits(bits)
+            )
         except InputError:
             raise
         except Exception as error:  # transformers and the hub raise a dozen kinds, by version
@@ -94,8 +100,19 @@ def loaded(
     config: "transformers.PretrainedConfig | None",
     weights: Mapping[str, Tensor] | None,
     kind: Any,
+    quantized: dict[str, Any],
 ) -> Any:
-    """The model as its source has it; the arguments are those of `load_backbone`."""
+    """The model as its source has it.
+
+    Args:
+        options: those of `load_backbone`, as all but these two.
+        vocabulary: of the tokenizer.
+        attention: which of transformers' ways to compute it.
+        config: the shape.
+        weights: of the backbone.
+        kind: of transformers' automatic models.
+        quantized: what `from_pretrained` is told of low precisions.
+    """
     from transformers.initialization import no_init_weights  # loads all of transformers' modelling code
 
     if config is not None and weights is None:
@@ -110,7 +127,24 @@ def loaded(
         return model
     if options.backbone.startswith(SCRATCH):
         return kind.from_config(scratch_config(options.backbone, vocabulary), attn_implementation=attention)
-    return kind.from_pretrained(options.backbone, dtype=torch.float32, attn_implementation=attention)
+    return kind.from_pretrained(options.backbone, dtype=torch.float32, attn_implementation=attention, **quantized)
+
+
+def in_bits(bits: str | None) -> dict[str, Any]:
+    """What transformers is told, to have bitsandbytes keep the weights of linear layers in 8 or 4 bits.
+
+    Raises:
+        InputError: bitsandbytes is not installed.
+    """
+    if bits is None:
+        return {}
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise InputError("--backbone-bits needs bitsandbytes: pip install 'polyagents[lora]'.")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it says in every layer that inputs are rounded
+    # 4 bits as the paper has them (Dettmers et al. 2023, arXiv 2305.14314): normal floats, whose scales are in 8 bits.
+    four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+    own = transformers.BitsAndBytesConfig(**({"load_in_8bit": True} if bits == "8" else four))
+    return {"quantization_config": own}
 
 
 @contextlib.contextmanager

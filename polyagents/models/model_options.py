@@ -84,6 +84,12 @@ class RankingOptions(Options):
         positive_int,
     )
 
+    backbone_bits: str | None = option(
+        None,
+        "keep the backbone's weights in 8 or 4 bits beside adapters (QLoRA): with --lora-rank; polyagents[lora]",
+        choices=("8", "4"),
+    )
+
     @property
     def scale(self) -> float:
         """What outputs are multiplied with; 1 for `auto`, which is measured once there is an encoder."""

@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
-from polyagents.models.adapters import completed, learnt
+from polyagents.models.adapters import completed, learnt, take_over
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
@@ -168,7 +168,7 @@ class BaseAgent(OptimisingAgent):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """TorchAgent's; on a CPU the weights take the place of the model's own, so that none are there twice."""
-        self.module.load_state_dict(state_dict, assign=self.device.type == "cpu")
+        take_over(self.module, state_dict, assign=self.device.type == "cpu")
         if train_loop.is_training_run(self.opt):
             align_weights(self.module)
 

@@ -59,7 +59,8 @@ def build_encoder(
     """
     tokenizer.set_prompts(settings.ranking.context_prompt, settings.ranking.candidate_prompt)
     check_prompts(tokenizer, settings)
-    backbone = load_backbone(settings.encoder, vocabulary_of(tokenizer), training, config, weights)
+    bits = settings.ranking.backbone_bits
+    backbone = load_backbone(settings.encoder, vocabulary_of(tokenizer), training, config, weights, bits=bits)
     encoder = Encoder(backbone, settings.encoder, settings.ranking.scale)
     if settings.ranking.lora_rank:
         encoder.adapt(settings.ranking.lora_rank)

@@ -27,7 +27,7 @@ from polyagents.zoo.resolve import zoo_file
 DECIDED = (
     *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
     *("polyencoder_type", "poly_n_codes", "poly_attention_type", "codes_mean", "joint_head"),
-    *("context_prompt", "candidate_prompt", "lora_rank"),
+    *("context_prompt", "candidate_prompt", "lora_rank", "backbone_bits"),
 )
 
 ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the parts of all architectures that are one
@@ -147,6 +147,8 @@ def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
         InputError: the backbone's weights are nowhere to be read again, or the file has other adapters, or none.
     """
     rank, backbone = opt.get("lora_rank"), opt["backbone"]
+    if not rank and opt.get("backbone_bits") and file is None:
+        raise InputError("--backbone-bits is for weights that stay, beside adapters; give --lora-rank, or remove it.")
     if not rank:
         return
     saved = None if file is None else parlai_options.read(file).get("lora_rank")

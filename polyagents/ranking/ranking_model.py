@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import fingerprint
-from polyagents.models.adapters import is_adapted, merge
+from polyagents.models.adapters import is_adapted, merge, take_over
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
@@ -122,9 +122,18 @@ class RankingModel(abc.ABC):
         """
 
     def merged(self) -> "RankingModel":
-        """Itself, or, where it has adapters (--lora-rank), a copy whose weights have taken them up."""
+        """Itself, or, where it has adapters (--lora-rank), a copy whose weights have taken them up.
+
+        Raises:
+            InputError: the weights are in 8 or 4 bits, which cannot take up anything so small.
+        """
         if not is_adapted(self.module):
             return self
+        if bits := self.settings.ranking.backbone_bits:
+            raise InputError(
+                f"The adapters stand beside weights in {bits} bits (--backbone-bits), with which they cannot be "
+                f"merged; the model file and --backbone together are the model."
+            )
         model = copy.deepcopy(self)
         merge(model.module)
         ranking = replace(self.settings.ranking, lora_rank=None)
@@ -163,7 +172,7 @@ class RankingModel(abc.ABC):
         Raises:
             RuntimeError: some are missing, unknown or of another shape.
         """
-        self.module.load_state_dict(weights, assign=self.device.type == "cpu")
+        take_over(self.module, weights, assign=self.device.type == "cpu")
         self.weights_changed()
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:

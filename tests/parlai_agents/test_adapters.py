@@ -15,6 +15,7 @@ from polyagents.files.model_file import read
 
 SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", "6")
 CONTEXTS, REPLIES = ["where is canada", "hi"], ["i am here", "canada is in north america", "she plays"]
+ENCODERS = {"context_encoder", "candidate_encoder"}
 KINDS = ["bi", "poly", "uni", "cross"]
 
 
@@ -111,6 +112,7 @@ def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
     [
         ("--backbone scratch:tiny --lora-rank 2", "--backbone scratch:tiny has none of these"),
         ("--backbone {backbone} --lora-rank 2 --train-layers top", "remove it, or --train-layers"),
+        ("--backbone {backbone} --backbone-bits 8", "give --lora-rank, or remove it"),
         ("--init-model {adapted} --lora-rank 3", "has adapters of rank 2, and --lora-rank is 3"),
         ("--init-model {plain} --lora-rank 2", "has no adapters, and --lora-rank is 2"),
     ],
@@ -119,3 +121,25 @@ def test_where_adapters_have_nothing_to_stand_beside(flags, sentence, adapted, b
     values = {"backbone": backbone, "adapted": adapted("bi"), "plain": trained("bi")}
     with pytest.raises(InputError, match=sentence):
         train("bi", tmp_path / "M", *SHORT, *flags.format(**values).split())
+
+
+@pytest.mark.parametrize("bits", ["8", "4"])
+def test_adapters_beside_weights_of_few_bits(bits, tmp_path):
+    config = transformers.LlamaConfig(
+        vocab_size=400, hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2
+    )
+    transformers.LlamaModel(config).save_pretrained(tmp_path / "llama")
+    backbones.byte_level(backbones.DECODER).save_pretrained(tmp_path / "llama")
+    flags = ("--backbone", tmp_path / "llama", "--lora-rank", "2", "--backbone-bits", bits, "-lr", "1e-2")
+    train("bi", tmp_path / "M", *SHORT, *flags)
+    stored = read(tmp_path / "M")["model"]
+    assert all(".lora_" in name for name in stored if ".backbone." in name)
+    # 8 bits compute in fp16, in which gradients of queries and keys as small as these are 0.
+    moved = [name for name, weight in stored.items() if ".lora_B" in name and weight.abs().max() > 0]
+    assert sum("_proj" in name for name in moved) >= 12 and {name.split(".")[0] for name in moved} == ENCODERS
+    ranker = Ranker.load(tmp_path / "M")
+    kinds = {weight.dtype for weight in ranker.model.module.parameters()}
+    assert kinds == {torch.float32, {"8": torch.int8, "4": torch.uint8}[bits]}
+    np.testing.assert_array_equal(ranker.score(CONTEXTS, REPLIES), scores(tmp_path / "M"))
+    with pytest.raises(InputError, match=f"in {bits} bits"):
+        ranker.save_pretrained(tmp_path / "folder")

@@ -15,9 +15,9 @@ from sentence_transformers.sentence_transformer import modules
 from tokenizers import processors
 
 from polyagents import InputError, Ranker
-from polyagents.ranking.initial_weights import decide_flags
 from polyagents.ranking import sentence_transformers_import
 from polyagents.ranking.building import build_encoder, build_model, settings_of
+from polyagents.ranking.initial_weights import decide_flags
 from polyagents.ranking.sentence_transformers_export import write_folder
 from polyagents.text.pretrained import load_tokenizer
 
