@@ -12,7 +12,7 @@ class InputError(ValueError):
     ... except InputError as error:
     ...     print(error)
     There is no trained model at runs/none: both runs/none and runs/none.opt are needed. Give the path that was
-    --model-file of train_model.
+    --model-file of train_model, or a folder that Ranker.save_pretrained wrote.
     """
 
 

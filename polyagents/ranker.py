@@ -179,6 +179,10 @@ class Ranker:
         A folder needs no network. Any other name is looked up on the hub, and what was downloaded is kept in the hub's
         cache, which answers without a network as well. Only JSON and safetensors are read; no code is loaded.
 
+        >>> ranker.save_pretrained("runs/folder")
+        >>> Ranker.from_pretrained("runs/folder")
+        Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
+
         Args:
             name_or_folder: a folder that `save_pretrained` wrote, or a name such as "somebody/convai2-poly".
             revision: a branch, a tag or a commit of the hub's repository; by default its main branch.
@@ -201,6 +205,11 @@ class Ranker:
         It holds config.json, model.safetensors, the tokenizer's files and README.md, a model card. A README.md that is
         there already stays as it is.
 
+        >>> import os
+        >>> ranker.save_pretrained("runs/folder", license="mit")
+        >>> sorted(os.listdir("runs/folder"))
+        ['README.md', 'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json']
+
         Args:
             folder: made where it is missing; files of the same names are replaced.
             license: what the card says of the licence, such as "mit"; without one it says that nobody has decided.
@@ -220,6 +229,8 @@ class Ranker:
         license: str | None = None,
     ) -> str:
         """Upload what `save_pretrained` writes to the Hugging Face hub, as one commit.
+
+        >>> ranker.push_to_hub("somebody/convai2-poly", license="mit")  # doctest: +SKIP
 
         Args:
             repo_id: such as "somebody/convai2-poly"; the repository is made where it is missing.

@@ -7,7 +7,6 @@ import pytest
 import torch
 from backbones import save
 from commands import KINDS, SAMPLE, evaluate, run, train, weights
-from parlai.utils import logging
 
 from polyagents import Ranker
 from polyagents.errors import InputError
@@ -17,6 +16,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.output_scaling import BERT_DEVIATION
 from polyagents.models.tokens import pad
+from polyagents.ranking import initial_weights
 from polyagents.ranking.building import vocabulary_of
 from polyagents.text.pretrained import load_tokenizer
 
@@ -94,7 +94,7 @@ def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
 
 def test_the_same_command_goes_on_with_the_factor(folder, tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(logging, "warning", said.append)
+    monkeypatch.setattr(initial_weights, "say", said.append)
     auto = ("--backbone", folder, *AUTO)
     train("bi", tmp_path / "M", *SHORT, *auto, "-lr", "1e-1")
     first = scaling(tmp_path / "M.checkpoint")
