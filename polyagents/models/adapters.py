@@ -5,6 +5,7 @@ A model file holds what was learnt, and a digest of the backbone's weights: they
 
 import copy
 import hashlib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
     Raises:
         InputError: peft is not installed.
     """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it tells of kernels that it lacks
     try:
         import peft
     except ImportError as error:
