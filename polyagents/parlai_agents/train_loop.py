@@ -160,11 +160,13 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
 
 
 def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """What ParlAI's `_save_train_stats` writes to a file, as a text, and the machine."""
+    """What ParlAI's `_save_train_stats` writes to a file, as a text, and the machine; empty where it writes none."""
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)
         save_train_stats(loop)
+    if not written.getvalue():  # of several processes only the first one writes
+        return ""
     return json.dumps(parse_json(written.getvalue()) | {"machine": training_machine()}, indent=4)
 
 
