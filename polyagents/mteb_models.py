@@ -63,6 +63,8 @@ def description(model: RankingModel, name: str) -> Any:
         model.settings.encoder.precision,
         *limits,
     ]
+    backend = model.context_encoder.backend
+    options += [backend.quantized] if backend is not None and backend.quantized else []
     known: dict[str, Any] = {
         "name": name,
         "revision": model.fingerprint_of(model.module.state_dict(), json.dumps(options))[:16],

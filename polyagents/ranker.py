@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from polyagents.backends.loading import TORCH, refuse_precision, use_backend
+from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
@@ -31,7 +31,7 @@ from polyagents.models.reduction import ContextVectors, stacked
 from polyagents.options import fields_of
 from polyagents.ranking import hub
 from polyagents.ranking.candidate_set import columns_of, shared_set
-from polyagents.ranking.loading import architecture_of, load_model
+from polyagents.ranking.loading import architecture_of, has_adapters, load_model
 from polyagents.ranking.model_folder import write_folder
 from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
@@ -156,12 +156,11 @@ class Ranker:
         """
         file = zoo_file(os.fspath(model_file), datapath)
         possible = {field.name for group in option_groups(architecture_of(file)) for field in fields_of(group)}
-        possible -= ONLY_IN_TRAINING
+        possible -= ONLY_IN_TRAINING - ({"backbone"} if has_adapters(file) else set())
         if unknown := overrides.keys() - possible:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: no option of this model; there are {', '.join(sorted(possible))}."
             )
-        refuse_precision(backend, overrides.get("precision", "fp32"))
         model = load_model(file, device(no_cuda or backend != TORCH, gpu), overrides)
         use_backend(model, file, backend)
         return cls(model, file)

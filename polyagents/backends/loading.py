@@ -39,6 +39,7 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
     if backend == TORCH:
         return
     runtime = find_runtime(backend)
+    refuse_precision(backend, model.settings.encoder.precision)
     runtime.require(runtime.computes_with)
     manifest = read_manifest(model_file, runtime)
     encoders = encoders_of(model.module)

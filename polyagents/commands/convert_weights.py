@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", required=True, help="the folder or model file to write; nothing that exists is overwritten"
     )
+    parser.add_argument("--backbone", help="of a model with adapters: where its backbone is now")
     add_datapath_flag(parser)
     return parser
 
@@ -51,7 +53,8 @@ def run(opt: Mapping[str, Any]) -> None:
 
     from polyagents.ranker import Ranker  # this imports torch, which a wrong flag should not wait for
 
-    model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"])).model.merged()
+    moved = {} if opt["backbone"] is None else {"backbone": opt["backbone"]}
+    model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"]), **moved).model.merged()
     os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
     print(WRITERS[target](model, out))
 
@@ -61,8 +64,11 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
     from polyagents.ranking.hugging_face import write_folder
 
     write_folder(model.context_encoder.backbone, model.tokenizer, folder)
-    scaling = model.context_encoder.output_scaling
-    note = "" if scaling == 1 else f" --output-scaling {scaling}, which the folder does not hold"
+    ranking, scaling = model.settings.ranking, model.context_encoder.output_scaling
+    others = {"--context-prompt": ranking.context_prompt, "--candidate-prompt": ranking.candidate_prompt}
+    given = [f"{flag} {shlex.quote(prompt)}" for flag, prompt in others.items() if prompt]
+    given += [f"--output-scaling {scaling}"] if scaling != 1 else []
+    note = f" {' '.join(given)}, which the folder does not hold" if given else ""
     return f"{folder} is a Hugging Face folder: use it with --backbone {folder}{note}"
 
 

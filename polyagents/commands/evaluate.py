@@ -19,7 +19,10 @@ class EvaluateParser(TaskCommandParser):
 
     def parse_with_task(self, arguments: list[str]) -> dict[str, Any]:
         """The options for the first model, and under `evaluated` those for every one."""
-        opt = self.parse_for_model(arguments, parlai_command.model_file(arguments))
+        file = parlai_command.model_file(arguments)
+        if file is not None:
+            parlai_command.check_model_file(["evaluate", "-mf", file])
+        opt = self.parse_for_model(arguments, file)
         files = opt["compare"] or ()
         for file in files:
             if not file:

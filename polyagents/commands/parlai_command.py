@@ -56,11 +56,11 @@ def check_model_file(arguments: Sequence[str]) -> None:
     """
     file = model_file(arguments)
     if file and os.path.isdir(file) and not os.path.exists(f"{file}.opt"):
-        if arguments[0] in OWN_COMMANDS:
+        if arguments[0] in OWN_COMMANDS and arguments[0] != "evaluate":
             return  # which say themselves what is wrong with it
         raise InputError(
-            f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands need a model file: make it "
-            f"with polyagents convert_weights -mf {file} --to model-file --out M."
+            f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands and evaluate need a model "
+            f"file: make it with polyagents convert_weights -mf {file} --to model-file --out M."
         )
     if file and not names_a_model(arguments) and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(

@@ -127,7 +127,8 @@ def loaded(
         return model
     if options.backbone.startswith(SCRATCH):
         return kind.from_config(scratch_config(options.backbone, vocabulary), attn_implementation=attention)
-    return kind.from_pretrained(options.backbone, dtype=torch.float32, attn_implementation=attention, **quantized)
+    own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
+    return kind.from_pretrained(options.backbone, **own, **quantized)
 
 
 def in_bits(bits: str | None) -> dict[str, Any]:

@@ -76,8 +76,12 @@ class Encoder(nn.Module):
         self.backbone_digest = add_adapters(self.backbone, rank)
 
     def twin(self) -> "Encoder":
-        """A copy that starts from the same weights, and learns others; what adapters stand beside is shared."""
-        shared = [] if self.backbone_digest is None else [w for w in self.parameters() if not w.requires_grad]
+        """A copy that starts from the same weights, and learns others; what adapters stand beside is shared.
+
+        But for weights of 8 and 4 bits, of which bitsandbytes keeps a part in the layer that computes first.
+        """
+        kept = [w for w in self.parameters() if not w.requires_grad and type(w) is nn.Parameter]
+        shared = kept if self.backbone_digest is not None else []
         return copy.deepcopy(self, {id(weight): weight for weight in shared})
 
     @functools.cached_property

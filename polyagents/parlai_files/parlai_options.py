@@ -154,6 +154,8 @@ def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig
         "--poly-attention-type": (opt.get("poly_attention_type", "basic"), theirs["poly_attention_type"][1]),
         "--codes-mean": (opt.get("codes_mean", False), (False,)),
         "--joint-head": (opt.get("joint_head", "linear"), ("linear",)),
+        "--context-prompt": (opt.get("context_prompt", ""), ("",)),
+        "--candidate-prompt": (opt.get("candidate_prompt", ""), ("",)),
         "the architecture": (architecture, tuple(AGENTS)),
         "a backbone of the kind": (config.model_type, ("bert",)),
         "the backbone's layer_norm_eps": (getattr(config, "layer_norm_eps", None), (LAYER_NORM_EPS,)),

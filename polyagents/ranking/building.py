@@ -1,5 +1,6 @@
 """A model from its settings: the backbone, the encoder around it, the architecture around that."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,8 +60,10 @@ def build_encoder(
     """
     tokenizer.set_prompts(settings.ranking.context_prompt, settings.ranking.candidate_prompt)
     check_prompts(tokenizer, settings)
-    bits = settings.ranking.backbone_bits
-    backbone = load_backbone(settings.encoder, vocabulary_of(tokenizer), training, config, weights, bits=bits)
+    bits, options = settings.ranking.backbone_bits, settings.encoder
+    if settings.ranking.lora_rank:
+        options = dataclasses.replace(options, train_layers="all")  # of which adapters freeze every one
+    backbone = load_backbone(options, vocabulary_of(tokenizer), training, config, weights, bits=bits)
     encoder = Encoder(backbone, settings.encoder, settings.ranking.scale)
     if settings.ranking.lora_rank:
         encoder.adapt(settings.ranking.lora_rank)

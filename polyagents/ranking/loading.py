@@ -135,6 +135,11 @@ def architecture_of(file: str) -> str:
     return found
 
 
+def has_adapters(file: str) -> bool:
+    """Whether a model file holds adapters alone, and is loaded with the weights of its backbone."""
+    return not model_folder.is_folder(file) and parlai_options.read(file).get("lora_rank") is not None
+
+
 def options_file(file: str) -> str:
     """Where the options of a model are written down."""
     return os.path.join(file, model_folder.CONFIG) if model_folder.is_folder(file) else f"{file}.opt"

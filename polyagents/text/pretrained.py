@@ -37,7 +37,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     try:
         if not has_own:
             raise OSError("no tokenizer file")
-        loaded = transformers.AutoTokenizer.from_pretrained(backbone, use_fast=True)
+        loaded = transformers.AutoTokenizer.from_pretrained(backbone, use_fast=True, trust_remote_code=False)
         tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(

@@ -78,6 +78,11 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any]) -> Parts:
     """
     if not os.path.exists(file):
         raise InputError(f"There is no model at {file}; give another init_model.")
+    if os.path.isdir(file):
+        raise InputError(
+            f"{file} is a folder, and init_model takes a model file: make it with polyagents convert_weights "
+            f"-mf {file} --to model-file --out M."
+        )
     named = {"init_model": file, "dict_file": f"{file}.dict"}
     initial_weights.check(file, {**values, **named}, architecture, training=True)
     return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)

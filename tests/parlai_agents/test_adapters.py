@@ -1,5 +1,6 @@
 """Adapters (LoRA): what is learnt, what a model file holds, and what it needs to be loaded."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -105,6 +106,8 @@ def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
     options.write_text(options.read_text().replace(backbone, str(changed)))
     with pytest.raises(InputError, match="learnt beside other weights than"):
         Ranker.load(model_file)
+    np.testing.assert_array_equal(scores(model_file, backbone=backbone), scores(adapted("bi")))
+    own("convert_weights", "-mf", model_file, "--to", "model-file", "--backbone", backbone, "--out", tmp_path / "N")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,28 @@ def test_adapters_beside_weights_of_few_bits(bits, tmp_path):
     ranker = Ranker.load(tmp_path / "M")
     kinds = {weight.dtype for weight in ranker.model.module.parameters()}
     assert kinds == {torch.float32, {"8": torch.int8, "4": torch.uint8}[bits]}
+    before = ranker.model.fingerprint()
     np.testing.assert_array_equal(ranker.score(CONTEXTS, REPLIES), scores(tmp_path / "M"))
+    assert ranker.model.fingerprint() == before
+    for name, weight in ranker.model.module.named_parameters():
+        if ".lora_B" in name:
+            weight.data.zero_()
+    ranker.model.weights_changed()
+    of_contexts, of_candidates = ranker.encode_contexts(REPLIES).vectors[:, 0], ranker.encode_candidates(REPLIES)
+    torch.testing.assert_close(of_contexts, of_candidates, atol=1e-5, rtol=1e-5)
     with pytest.raises(InputError, match=f"in {bits} bits"):
         ranker.save_pretrained(tmp_path / "folder")
+
+
+def test_a_prompt_is_not_lost_in_other_formats(adapted, trained, tmp_path, capsys):
+    prompted = copy_model(trained("bi"), tmp_path / "M")
+    options = json.loads(Path(f"{prompted}.opt").read_text())
+    Path(f"{prompted}.opt").write_text(json.dumps(options | {"candidate_prompt": "the reply: "}))
+    for target, sentence in (
+        ("sentence-transformers", "--candidate-prompt"),
+        ("parlai", "--candidate-prompt the reply"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            own("convert_weights", "-mf", prompted, "--to", target, "--out", tmp_path / target)
+    own("convert_weights", "-mf", prompted, "--to", "huggingface", "--out", tmp_path / "hf")
+    assert "--candidate-prompt 'the reply: ', which the folder does not hold" in capsys.readouterr().out

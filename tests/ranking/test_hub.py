@@ -134,7 +134,7 @@ def test_no_network_is_said_quickly(monkeypatch, tmp_path):
     begin = time.monotonic()
     with pytest.raises(InputError, match="HF_HUB_OFFLINE is set"):
         Ranker.from_pretrained(NAME)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 20  # where the network was asked it is a minute
 
 
 def test_a_folder_has_no_revision(tmp_path):
