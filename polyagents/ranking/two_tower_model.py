@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polyagents.arithmetic import has_bf16
-from polyagents.models.adapters import is_adapted, without_base
+from polyagents.models.adapters import without_base
 from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
@@ -92,9 +92,8 @@ class TwoTowerModel(RankingModel):
         if getattr(type(self.module), "candidate_vectors", None) is not TwoTowers.candidate_vectors:
             settings += [self.architecture, dataclasses.asdict(ranking)]  # which may read any of its options
         weights = self.module.candidate_weights()
-        if is_adapted(
-            self.module
-        ):  # a digest stands for the others, which bitsandbytes re-orders when it first computes
+        # Of adapters a digest stands for what they stand beside, which bitsandbytes re-orders when it first computes.
+        if self.module.candidate_encoder.backbone_digest is not None:
             weights = without_base(weights)
         return self.fingerprint_of(
             {name.removeprefix("candidate_encoder."): weight for name, weight in weights.items()}, json.dumps(settings)
