@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from polyagents.models.architecture import JointArchitecture
+from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.tokens import JointTokens, pad_joint
 from polyagents.ranking.candidate_set import CandidateSet
@@ -49,8 +50,8 @@ class JointModel(RankingModel):
         return in_table(torch.cat(parts), wanted)
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:
-        """Rows as a padded batch on the model's device."""
-        return pad_joint(rows, self.tokenizer.pad_id).to(self.device)
+        """Rows as a padded batch on the CPU, from where the encoder takes it chunk by chunk."""
+        return pad_joint(rows, self.tokenizer.pad_id)
 
     def rows(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, wanted: Tensor) -> list[Row]:
         """The candidates that `wanted` [B, C] names, in its order, as many behind each context as a row may have."""
@@ -79,10 +80,21 @@ def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Seq
 
 
 def listed(scores: Tensor, tokens: JointTokens) -> Tensor:
-    """Scores [R, K] of rows -> one after the other, without those that are not there."""
-    return scores[tokens.there]
+    """Scores [R, K] of rows -> one after the other, without those that are not there; the tokens are on the CPU."""
+    return scores.flatten()[to_device(places_of(tokens.there), scores.device)]
 
 
 def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Scores of the candidates that were wanted -> [B, C], 0 elsewhere."""
-    return torch.zeros(wanted.shape, device=scores.device).masked_scatter(wanted.to(scores.device), scores)
+    """Scores of the candidates that were wanted -> [B, C], 0 elsewhere.
+
+    Args:
+        scores: one after the other, as many as are wanted.
+        wanted: [B, C], on the CPU.
+    """
+    places = to_device(places_of(wanted), scores.device)
+    return scores.new_zeros(wanted.numel()).index_copy(0, places, scores).view(wanted.shape)
+
+
+def places_of(mask: Tensor) -> Tensor:
+    """Where a mask is True, counted through it row by row."""
+    return mask.flatten().nonzero().flatten()

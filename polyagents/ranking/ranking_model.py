@@ -104,8 +104,8 @@ class RankingModel(abc.ABC):
         ]
 
     def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
-        """Token ids as a padded batch on the model's device."""
-        return pad(ids, self.tokenizer.pad_id).to(self.device)
+        """Token ids as a padded batch on the CPU, from where an encoder takes it chunk by chunk."""
+        return pad(ids, self.tokenizer.pad_id)
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
