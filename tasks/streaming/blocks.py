@@ -1,0 +1,272 @@
+"""The rows of files, a block at a time: Arrow files of `datasets`, row groups of parquet, JSON lines, CSV.
+
+Opening them counts rows. Arrow and parquet files know their own counts; JSON lines and CSV are gone through once.
+"""
+
+import csv
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from polyagents.errors import InputError, first_line
+from polyagents.files.json_files import parse_json
+
+from .order import Spot
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+ROWS = 10_000  # of a block of lines or of an Arrow file: what is in memory, and what is shuffled as one
+Row = dict[str, Any]
+
+
+class Columns(Protocol):
+    """Which columns are read, and what an example is made of them."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns."""
+        ...
+
+    def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Read a row, which `where` names in a sentence."""
+        ...
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows.
+
+    Attributes:
+        count: how many.
+        path: where they are, for a sentence.
+        first: how many rows are before them there.
+        load: reads them; it is given the columns that are wanted.
+        chosen: which of the rows that are read there belong to the split; None for all.
+    """
+
+    count: int
+    path: str
+    first: int
+    load: Callable[[Sequence[str]], list[Row]]
+    chosen: Sequence[int] | None = None
+
+    def rows(self, columns: Sequence[str]) -> list[Row]:
+        """Read the rows of the split.
+
+        Raises:
+            InputError: the file has changed since it was opened.
+        """
+        rows = self.load(columns)
+        if len(rows) != self.count:
+            raise InputError(f"{self.path} has changed since it was opened; start again.")
+        return rows if self.chosen is None else [rows[place] for place in self.chosen]
+
+    def where(self, row: int) -> str:
+        """The name of a row of the split, for a sentence."""
+        return f"Row {self.first + (row if self.chosen is None else self.chosen[row]) + 1:,} of {self.path}"
+
+
+class Table:
+    """The examples of a split, of which one block is in memory (`streaming.order.Examples`)."""
+
+    def __init__(self, blocks: Sequence[Block], columns: Columns):
+        self.blocks, self.columns = list(blocks), columns
+        self._loaded = functools.lru_cache(maxsize=1)(self._load)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of rows of each block."""
+        return [block.count if block.chosen is None else len(block.chosen) for block in self.blocks]
+
+    def example(self, spot: Spot) -> dict[str, Any]:
+        """What the columns make of a row.
+
+        Raises:
+            InputError: the row holds something else than texts, or the file has changed.
+        """
+        return self.columns.example(self._loaded(spot.shard)[spot.row], self.blocks[spot.shard].where(spot.row))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for shard, size in enumerate(self.sizes):
+            for row in range(size):
+                yield self.example(Spot(shard, row))
+
+    def _load(self, number: int) -> list[Row]:
+        return self.blocks[number].rows(self.columns.names)
+
+
+# ---- the kinds of files ----------------------------------------------------------------------------------------
+
+
+def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
+    """The blocks of a data set that `datasets.load_from_disk` has opened, and its columns."""
+
+    def load(columns: Sequence[str], start: int, stop: int) -> list[Row]:
+        cells = dataset.select_columns(list(columns))[start:stop]
+        return [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
+
+    blocks = []
+    for start in range(0, len(dataset), ROWS):
+        stop = min(start + ROWS, len(dataset))
+        blocks.append(Block(stop - start, where, start, functools.partial(load, start=start, stop=stop)))
+    return blocks, dataset.column_names
+
+
+def of_parquet(path: str) -> tuple[list[Block], list[str]]:
+    """The row groups of a parquet file, and its columns.
+
+    Raises:
+        InputError: it is none.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{path} cannot be read as a parquet file ({first_line(error)}).") from error
+
+    def load(columns: Sequence[str], group: int) -> list[Row]:
+        try:
+            rows: list[Row] = file.read_row_group(group, columns=list(columns)).to_pylist()
+        except (OSError, pyarrow.ArrowException) as error:
+            raise InputError(f"{path} is damaged ({first_line(error)}).") from error
+        return rows
+
+    blocks, first = [], 0
+    for group in range(file.num_row_groups):
+        count = file.metadata.row_group(group).num_rows
+        if count:
+            blocks.append(Block(count, path, first, functools.partial(load, group=group)))
+        first += count
+    return blocks, list(file.schema_arrow.names)
+
+
+def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
+    """The lines of a file in blocks, and the columns that the first of them has.
+
+    Raises:
+        InputError: it cannot be read, or its first line is no JSON object.
+    """
+
+    def load(columns: Sequence[str], begin: int, count: int) -> list[Row]:
+        with opened(path) as file:
+            file.seek(begin)
+            return [row_of(line, path) for line in itertools.islice(lines_of(file), count)]
+
+    blocks: list[Block] = []
+    with opened(path) as file:
+        first = next(lines_of(file), None)
+        names = list(row_of(first, path)) if first is not None else []
+        file.seek(0)
+        while True:
+            begin, count = file.tell(), sum(1 for _ in itertools.islice(lines_of(file), ROWS))
+            if not count:
+                return blocks, names
+            blocks.append(Block(count, path, len(blocks) * ROWS, functools.partial(load, begin=begin, count=count)))
+
+
+def opened(path: str) -> Any:
+    """A file of bytes.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def lines_of(file: Any) -> Iterator[bytes]:
+    """The lines from where a file stands, blank ones left out; its place stays the one after the last of them."""
+    while line := file.readline():
+        if line.strip():
+            yield line
+
+
+def row_of(line: bytes, path: str) -> Row:
+    """A line of JSON as a row.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        row = parse_json(line)
+        if isinstance(row, dict):
+            return row
+    except ValueError:
+        pass
+    raise InputError(f"{path} has a line that is no JSON object: {line[:60].decode('utf-8', 'replace')!r}.")
+
+
+def of_csv(path: str) -> tuple[list[Block], list[str]]:
+    """The rows of a CSV file in blocks, and the columns that its first line names.
+
+    Cells are divided by tabs in a .tsv file, else by commas, or by semicolons where the first line has no comma, as
+    spreadsheets write them in many countries.
+
+    Raises:
+        InputError: it cannot be read, is not in UTF-8, or a row has not as many cells as the first line.
+    """
+
+    def load(columns: Sequence[str], begin: int, count: int, before: int) -> list[Row]:
+        with opened(path) as file:
+            file.seek(begin)
+            rows = itertools.islice(cells_of(file, path, delimiter, before), count)
+            return [dict(zip(names, row, strict=True)) for row in rows]
+
+    with opened(path) as file:
+        delimiter = delimiter_of(path, file.readline())
+        file.seek(0)
+        names = next(cells_of(file, path, delimiter, 0), [])
+        blocks: list[Block] = []
+        while True:
+            begin, count = file.tell(), 0
+            first = len(blocks) * ROWS
+            for row in itertools.islice(cells_of(file, path, delimiter, first + 1), ROWS):
+                count += 1
+                if len(row) != len(names):
+                    raise InputError(
+                        f"Row {first + count:,} of {path} has {len(row)} cells, and the first line {len(names)}; put "
+                        f"texts with commas, quotes or line ends between double quotes."
+                    )
+            if not count:
+                return blocks, names
+            blocks.append(Block(count, path, first, functools.partial(load, begin=begin, count=count, before=first + 1)))
+
+
+def delimiter_of(path: str, line: bytes) -> str:
+    """What divides the cells of a file, of which the first line is given."""
+    if path.lower().endswith(".tsv"):
+        return "\t"
+    return ";" if b"," not in line and b";" in line else ","
+
+
+def cells_of(file: Any, path: str, delimiter: str, before: int) -> Iterator[list[str]]:
+    """The rows from where a file of bytes stands, blank ones left out; its place stays the one after the last of them.
+
+    Raises:
+        InputError: it is not in UTF-8, or no CSV.
+    """
+
+    def decoded() -> Iterator[str]:
+        while line := file.readline():
+            try:
+                yield line.decode("utf-8-sig" if file.tell() == len(line) else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path} is not in UTF-8 ({line[:40]!r}); save it as CSV in UTF-8, which spreadsheets offer."
+                ) from error
+
+    number = before
+    try:
+        for row in csv.reader(decoded(), delimiter=delimiter, strict=True):
+            if row:
+                number += 1
+                yield row
+    except csv.Error as error:
+        raise InputError(f"Row {number:,} of {path} or the one after it is no CSV ({error}).") from error
