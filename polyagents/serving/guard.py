@@ -141,7 +141,7 @@ class Guard:
         if scheme.lower() == "bearer":
             given.append(
                 self.digest(bearer.strip().encode("latin-1"))
-            )  # the inverse of how ASGI's bytes became this text
+            )  # as ASGI decoded the header
         if scope["path"] == "/" and scope["method"] == "GET":
             links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
             given += [self.digest(link.encode("utf-8")) for link in links]

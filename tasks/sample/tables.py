@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Topic:
-    """Something that people differ in.
+    """Something in which people differ.
 
     Attributes:
         tell: what somebody says about himself, in a persona or in passing, with a {} for the value.
