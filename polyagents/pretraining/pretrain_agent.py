@@ -289,7 +289,7 @@ class PretrainAgent(PlanningAgent):
 
     def train_step(self, batch: Any) -> Output:
         """Do nothing: TorchAgent's method is abstract, and world.py calls `train_update`."""
-        raise InputError("polyagents:Pretrain answers nobody; use train_model and eval_model with it.")
+        raise InputError("polyagents:Pretrain cannot reply; use it with train_model and eval_model only.")
 
     eval_step = train_step
 
