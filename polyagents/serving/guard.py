@@ -139,9 +139,7 @@ class Guard:
         given = [cookie.encode("latin-1", "replace")]
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            given.append(
-                self.digest(bearer.strip().encode("latin-1"))
-            )  # as ASGI decoded the header
+            given.append(self.digest(bearer.strip().encode("latin-1")))  # as ASGI decoded the header
         if scope["path"] == "/" and scope["method"] == "GET":
             links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
             given += [self.digest(link.encode("utf-8")) for link in links]

@@ -23,7 +23,7 @@ LABELS_ARE_OF = "model"  # the text format does not say who answered
 
 
 class Malformed(ValueError):
-    """A part of a file is no conversation; the message says what is wrong with it."""
+    """The error for a part of a file that is not a conversation; the message says what is wrong with it."""
 
 
 Places = tuple[str | None, str | None]
@@ -32,6 +32,11 @@ Places = tuple[str | None, str | None]
 
 def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
     """Read a line of the conversations format.
+
+    Args:
+        entry: the object of the line.
+        places: the models by position in an exchange.
+        source: the file.
 
     Raises:
         Malformed: it is no such line.
@@ -98,7 +103,12 @@ def text_of(act: Any) -> str:
 
 
 def model_name(speaker: str, known: str | None) -> str:
-    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number."""
+    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number.
+
+    Args:
+        speaker: the speaker's id in the log.
+        known: the model, if the log's metadata names it.
+    """
     if "human" in speaker.lower():
         return HUMAN
     return known or re.sub(r"_[12]$", "", speaker)
@@ -106,6 +116,10 @@ def model_name(speaker: str, known: str | None) -> str:
 
 def object_in(value: Any, name: str) -> dict[Any, Any]:
     """Return a field that is an object; an empty one where the field is missing.
+
+    Args:
+        value: the value of the field.
+        name: its name, for the error.
 
     Raises:
         Malformed: it is something else.
@@ -224,7 +238,12 @@ def is_self_chat(conversation: Conversation) -> bool:
 
 
 def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
-    """Make an object of the conversations format: exchanges of two turns each."""
+    """Make an object of the conversations format: exchanges of two turns each.
+
+    Args:
+        conversation: the conversation.
+        metadata: the path of the metadata file.
+    """
     names = speaker_names(conversation)
     acts = [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns]
     context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []

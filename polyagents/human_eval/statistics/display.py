@@ -12,7 +12,13 @@ LONGEST_NAME = 34  # characters
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given."""
+    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given.
+
+    Args:
+        number: how many.
+        noun: one of them.
+        plural: its plural, if it is irregular.
+    """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 

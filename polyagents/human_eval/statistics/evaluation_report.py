@@ -71,7 +71,16 @@ def page(
     chats: Sequence[RatedChat],
     rated: Sequence[ModelRating],
 ) -> str:
-    """Render the HTML page. Every text in it is escaped; names may be anything."""
+    """Render the HTML page. Every text in it is escaped; names may be anything.
+
+    Args:
+        filtered: all judgements, with the reason if they do not count.
+        found: what was estimated for each question.
+        people: a summary of each annotator.
+        picture: the PNG; None if there are no judgements.
+        chats: the finished chats.
+        rated: the ratings of each model.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),
         autoescape=True,

@@ -45,7 +45,12 @@ def ratings(chats: Sequence[RatedChat]) -> list[ModelRating]:
 
 
 def model_rating(model: str, chats: Sequence[RatedChat]) -> ModelRating:
-    """Count and estimate all that is known of one model."""
+    """Count and estimate all that is known of one model.
+
+    Args:
+        model: its name.
+        chats: its finished chats.
+    """
     by_person: dict[str, list[int]] = defaultdict(list)
     for chat in chats:
         if chat.rating is not None:

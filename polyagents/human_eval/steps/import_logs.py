@@ -52,7 +52,12 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def say_malformed(file: str, contents: FileContents) -> None:
-    """Say which parts of a file were left out, and why."""
+    """Say which parts of a file were skipped, and why.
+
+    Args:
+        file: the file.
+        contents: what was read of it.
+    """
     for where, reason in contents.malformed[:SHOWN]:
         say(f"{file}, {where}, is left out: {reason}.")
     more = len(contents.malformed) - SHOWN

@@ -1,4 +1,4 @@
-"""`polyagents human_eval report`: what came of it."""
+"""`polyagents human_eval report`: the results of an evaluation."""
 
 import argparse
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ POSSIBLE = "give the file of an SQLite database, or postgresql://USER:PASSWORD@H
 
 
 class StorageFault(InputError):
-    """The database fails while it is in use: its disk is full, a page of it is damaged, its server is gone."""
+    """The error for a database that fails while it is in use: a full disk, a damaged page, a lost server."""
 
 
 class Database:
@@ -69,7 +69,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a session that sees one state of the database, whoever writes meanwhile.
+        """Open a session that sees one state of the database, whoever writes in the meantime.
 
         Raises:
             StorageFault: the database fails.
@@ -118,7 +118,7 @@ def is_sqlite(url: URL) -> bool:
 
 
 def sqlite(url: URL) -> Engine:
-    """Make an engine whose transactions begin as we say: Python's driver begins them at the first write, too late."""
+    """Make an engine that begins transactions itself: Python's driver begins them at the first write, too late."""
     engine = create_engine(url, connect_args={"timeout": WAIT, "isolation_level": None}, pool_timeout=WAIT)
 
     @event.listens_for(engine, "connect")

@@ -41,7 +41,7 @@ class AnnotationPages:
         self.store, self.question, self.organiser = store, question, organiser
 
     def next(self, request: Request) -> Response:
-        """Answer an annotator's link: lead on to the pair that is next, or thank."""
+        """Answer an annotator's link: redirect to the next pair, or thank."""
         token = known_token(self.store, request)
         assignment = self.store.next_assignment(token, self.question.text)
         if assignment is None:

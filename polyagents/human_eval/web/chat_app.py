@@ -49,10 +49,10 @@ def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
 
 
 class ChatPages:
-    """All pages of one plan. One thread owns the models; whoever waits for it keeps nobody else waiting.
+    """All pages of one plan. One thread owns the models; a person who waits for it does not block others.
 
     Attributes:
-        under_way: chat -> its next reply, which all windows of the chat wait for; so a chat waits in line once.
+        under_way: chat -> its next reply, for which all windows of the chat wait; so a chat waits in line once.
     """
 
     def __init__(self, chats: ChatStore, models: ChatModels, organiser: str):
@@ -100,7 +100,12 @@ class ChatPages:
         return await asyncio.shield(reply)
 
     def replied(self, number: int, done: "asyncio.Future[ChatState]") -> None:
-        """Take a chat out of the line; of a failure it is told who still waits, and nobody else asks for it."""
+        """Remove a chat from the queue; an error is reported only to those who still wait.
+
+        Args:
+            number: the number of the chat.
+            done: its reply.
+        """
         self.under_way.pop(number)
         if not done.cancelled():
             done.exception()
