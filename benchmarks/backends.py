@@ -36,7 +36,7 @@ from polyagents.ranker import Ranker
 from polyagents.ranking.hugging_face import write_folder
 from polyagents.ranking.saving import save_model
 
-LENGTHS = (16, 32, 64, 128)  # tokens, with [S]: contexts of about so many are timed apart
+LENGTHS = (16, 32, 64, 128)  # tokens, with [S]: contexts of about these lengths are timed separately
 NEAR = 0.15  # how far a length may be off
 ENCODED = 2_048  # candidates whose encoding is timed
 INDEXES = {"exact": ("bf16", None), "exact, int8": ("int8", None), "hnsw": ("bf16", "hnsw")}
@@ -313,7 +313,9 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
     parser.add_argument("--ways", default=",".join(way.copy for way in WAYS), help="of torch,onnx,onnx-int8,...")
     parser.add_argument("--examples", type=positive_int, default=1_000, help="for quality; the first ones are timed")
-    parser.add_argument("--rounds", type=positive_int, default=20, help="each time is the median of so many")
+    parser.add_argument(
+        "--rounds", type=positive_int, default=20, help="measurements per figure, which is their median"
+    )
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON)")
     opt = vars(parser.parse_args())
     parts, chosen = opt["parts"].split(","), opt["ways"].split(",")

@@ -47,7 +47,7 @@ WAYS = {"milvus exact": "exact", "milvus hnsw": "hnsw", "pgvector hnsw": "hnsw"}
 def main() -> None:
     """Measure, and print a table."""
     parser = index_parser("engines", __doc__.split("\n")[0])
-    parser.add_argument("--work", required=True, help="folder for the engines' data, made where it is missing")
+    parser.add_argument("--work", required=True, help="folder for the engines' data, created if it is missing")
     parser.add_argument("--without", action="append", default=[], choices=WAYS, help="leave out what takes too long")
     opt = parser.parse_args()
     limit_memory()

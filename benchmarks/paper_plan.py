@@ -31,7 +31,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.models.query import Query
 
 Row = dict[str, Any]
-# FAISS's names of what vectors are compressed to; RaBitQ keeps a bit a number, and RaBitQ4 four (arXiv 2405.12497).
+# FAISS's names of the compressed forms; RaBitQ keeps a bit a number, and RaBitQ4 four (arXiv 2405.12497).
 FORMS = {"fp16": "SQfp16", "int8": "SQ8", "4 bits": "RaBitQ4", "1 bit": "RaBitQ"}
 LISTS = (64, 512, 2_048)  # candidates that each context vector finds
 SHARDS = (1, 8, 64, 512, 4_096)

@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
     parser.add_argument("--index-url", required=True, help="its candidates, in an engine that several may ask")
     parser.add_argument("--contexts-file", required=True, help="contexts, one per line")
-    parser.add_argument("--work", required=True, help="folder for logs and figures, made where it is missing")
+    parser.add_argument("--work", required=True, help="folder for logs and figures, created if it is missing")
     parser.add_argument("--clients", type=positive_int, default=8, help="requests at a time")
     parser.add_argument("--seconds", type=positive_int, default=30, help="of a run, without a replica's loading")
     opt = parser.parse_args()
@@ -95,7 +95,7 @@ def requests_of(path: str) -> list[bytes]:
         with open(path, encoding="utf-8") as file:
             bodies = [json.dumps({"context": context}).encode() for context in read_contexts(file)]
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InputError(f"--contexts-file {path} cannot be read ({reason}); give one context per line.") from error
     if not bodies:
         raise InputError(f"--contexts-file {path} has no context; give one per line.")

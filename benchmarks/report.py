@@ -17,7 +17,7 @@ COLOURS = {"bi": "#0072b2", "poly 16": "#009e73", "poly 64": "#d55e00", "poly 36
 
 
 def publish(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
-    """Print the machine and the tables, and write them to a JSON file, in a folder that is made where it is missing.
+    """Print the machine and the tables, and write them to a JSON file, in a folder that is created if it is missing.
 
     Args:
         tables: the rows of each table, by its name.

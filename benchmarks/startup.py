@@ -135,7 +135,7 @@ def rows(named: dict[str, Way], medians: dict[str, float]) -> list[dict[str, Any
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
     parser = CommandParser("python -m polyagents.benchmarks.startup", "Measure how long commands take to begin.")
-    parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="measurements per figure, which is their median")
     parser.add_argument("--out", default="bench-output", help="folder for the table (JSON)")
     opt = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:

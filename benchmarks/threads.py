@@ -104,7 +104,7 @@ def compare(steps: int, rounds: int) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
     parser = CommandParser("python -m polyagents.benchmarks.threads", "Measure how threads should wait.")
-    parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many processes")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="processes per figure, which is their median")
     parser.add_argument("--steps", type=positive_int, default=30, help="training steps of each process")
     parser.add_argument("--out", default="bench-output", help="folder for the table (JSON)")
     opt = parser.parse_args(arguments)

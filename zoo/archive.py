@@ -169,7 +169,7 @@ def check_sum(path: str, expected: str | None, who_says: str) -> str:
         who_says: the source of the expected one, for the error.
 
     Returns:
-        the SHA-256.
+        The SHA-256.
 
     Raises:
         WrongArchiveError: it is not the expected one.
@@ -255,7 +255,7 @@ def check_archive(path: str) -> None:
             if why is None and (name in files | folders if member.isfile() else name in files):
                 why = "is there twice"
             if why is None and files & {*name.parents}:
-                why = "lies in what is a file"
+                why = "is below a file"
             if why:
                 raise WrongArchiveError(
                     f"{path} holds {shown(member.name)}, which {why}; it was removed and nothing was unpacked. No "
@@ -318,7 +318,7 @@ def reading(path: str) -> Iterator[tarfile.TarFile]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault; gzip's own errors have no number
         raise WrongArchiveError(
-            f"{path} is no archive, cut short or damaged, so it was removed and nothing was unpacked; run the same "
+            f"{path} is not an archive, cut short or damaged, so it was removed and nothing was unpacked; run the same "
             f"command again for a new download."
         ) from error
 

@@ -65,7 +65,7 @@ def download(url: str, path: str) -> None:
             if failures > RETRIES or is_final(error):
                 raise InputError(
                     f"{url} cannot be downloaded ({reason(error)}); run the same command again when it can be "
-                    f"reached{', which goes on from what is there' if furthest else ''}, or get the archive some other "
+                    f"reached{' (the download is then resumed)' if furthest else ''}, or get the archive some other "
                     f"way and put it at {path}."
                 ) from error
             time.sleep(WAIT * 2 ** (failures - 1))

@@ -11,7 +11,7 @@ from polyagents.parlai_files.parlai_options import architecture_of
 GROUP = "pretrained_transformers"
 
 
-# --backbone; the same transformer lies in the archives of all three architectures
+# --backbone; the same transformer is in the archives of all three architectures
 BACKBONES = {
     "zoo:reddit": f"zoo:{GROUP}/poly_model_huge_reddit/model",
     "zoo:wikito": f"zoo:{GROUP}/poly_model_huge_wikito/model",

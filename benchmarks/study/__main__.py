@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return study(opt.file, opt.work, opt.set, opt.report, opt.threads)
     except KeyboardInterrupt:
-        sys.stderr.write("\nstudy: stopped by Ctrl-C; the same command goes on with what is missing.\n")
+        sys.stderr.write("\nstudy: stopped by Ctrl-C; the same command runs what is missing.\n")
         return 130
     except Exception as error:
         sentence = users_fault(error, "dev")

@@ -20,7 +20,7 @@ from polyagents.ranker import median_seconds
 
 TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order
 
-# The median reply is of so many contexts, fewer where they would take longer than that: pairs are slow. Chosen here.
+# The median reply is over this many contexts, fewer if they would take longer: pairs are slow. Chosen here.
 TIMED_CONTEXTS = (3, 50)
 TIMED_SECONDS = 10.0
 

@@ -60,7 +60,7 @@ def cost(
     pipelines: Sequence[Reached],
     path: str,
 ) -> None:
-    """R@1 against training seconds, of what a row builds on, too, and the time of a reply, where that was taken."""
+    """Draw R@1 against training seconds (those of rows it builds on included) and against the time of a reply."""
     style = styles([row.name for row in study.rows])
     trained = by_examples or by_seconds
     named = [*trained, *pipelines]

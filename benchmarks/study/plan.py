@@ -173,7 +173,7 @@ def read(path: str) -> Study:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', 'it is not UTF-8')}).") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     try:
         return study_of(found)
     except ValueError as error:
@@ -193,7 +193,7 @@ class UniqueKeys(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for place, key in enumerate(keys):
             if key in keys[:place]:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands there twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -269,7 +269,7 @@ def refuse_unknown(given: Mapping[Any, Any], known: Any, what: str) -> None:
     """
     for key in given:
         if key not in known:
-            raise ValueError(f"{key!r} is no key of {what}, which has {', '.join(known)}.")
+            raise ValueError(f"{key!r} is not a key of {what}, which has {', '.join(known)}.")
 
 
 def marks_of(examples: Any, seconds: Any, what: str) -> tuple[tuple[int, ...], float | None]:
@@ -308,8 +308,8 @@ def flags_of(given: Any, what: str) -> Flags:
     for name, value in flags.items():
         if not fits(value, str | int | float | bool | None):
             raise ValueError(
-                f"{what}: {name} is {value!r}; give a text, a number, true, false, or null for not at all; a reference "
-                f'to another row stands in quotes: "{{name}}".'
+                f"{what}: {name} is {value!r}; give a text, a number, true, false, or null to remove it; a reference "
+                f'to another row needs quotes: "{{name}}".'
             )
         if name in OWN_FLAGS:
             raise ValueError(f"{what}: {name} is not for flags; the study itself says it.")
@@ -383,7 +383,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
         for name in row.builds_on:
             if name not in by_name or by_name[name].is_pipeline:
                 raise ValueError(
-                    f"row {row.name!r} builds on {name!r}, which is no row that is trained; there are "
+                    f"row {row.name!r} builds on {name!r}, which is not a row that is trained; there are "
                     f"{', '.join(other.name for other in rows if not other.is_pipeline)}."
                 )
             place(by_name[name], (*above, row.name))
@@ -395,9 +395,9 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
-    """Add the keys of rows: a hash of what decides the figures, with the keys of what they build on.
+    """Add the keys of rows: a hash of what decides the figures, with the keys of the rows that they build on.
 
-    Placeholders count as they stand in the file, so that results are found again on another machine.
+    Placeholders count as they are written in the file, so that results are found again on another machine.
 
     Args:
         rows: the rows, in order.

@@ -117,7 +117,7 @@ def run(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, 
 
 
 def job_of(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, str]) -> Job:
-    """What the process of a run is told."""
+    """Make the input of a run's process."""
     read = study.row(row.first) if row.is_pipeline else row
     files = {below.name: places.model_file(below, seed) for below in study.all_below(row)}
     rerank = (files[row.first], files[row.then], row.flags["top"]) if row.is_pipeline else None

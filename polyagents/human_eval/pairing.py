@@ -40,7 +40,7 @@ def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
         name = max((name for name in named if f"{rest},".startswith(f"{name},")), key=len, default=None)
         if name is None:
             raise InputError(
-                f"--matchups {given}: {rest.split(',')[0]!r} is no pair of two different models; there are "
+                f"--matchups {given}: {rest.split(',')[0]!r} is not a pair of two different models; there are "
                 f"{listed(models)}. Give all, or for instance A:B,A:C."
             )
         met.setdefault(frozenset(named[name]), named[name])

@@ -21,7 +21,7 @@ def chunks(lengths: Sequence[int], tokens: int, draw: random.Random) -> list[Chu
         draw: shuffles rows of equal length.
 
     Returns:
-        the rows of each chunk.
+        The rows of each chunk.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], draw.random()))
     made, start = [], 0
@@ -57,7 +57,7 @@ def updates(made: list[Chunk], count: int, draw: random.Random) -> list[list[Chu
         draw: the random order.
 
     Returns:
-        the chunks of each update.
+        The chunks of each update.
     """
     made = list(made)
     draw.shuffle(made)

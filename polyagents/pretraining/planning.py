@@ -149,7 +149,7 @@ class PlanningAgent(BaseAgent):
             draw: source of the random choices.
 
         Returns:
-            tokens [B, T], targets by objective, and which words were hidden [B, T].
+            Tokens [B, T], targets by objective, and which words were hidden [B, T].
         """
         tokens: Tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.ready.pad_id)
         targets, hidden = {}, None

@@ -72,7 +72,7 @@ class PretrainAgent(PlanningAgent):
             partial_opt: what is known of the options.
 
         Returns:
-            the parser.
+            The parser.
         """
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         flags.add_encoder_flags(parser)

@@ -60,7 +60,7 @@ def with_others(
         draw: source of the random choices.
 
     Returns:
-        each pair with its class.
+        Each pair with its class.
     """
     labels = defaultdict(list)
     for other in others:

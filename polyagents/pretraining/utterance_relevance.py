@@ -113,7 +113,7 @@ def with_second_text(
         draw: chooses the class and the text.
 
     Returns:
-        the pair, and its class.
+        The pair, and its class.
     """
     choices = (
         other.texts_but(dialogue.distinct_readings),

@@ -62,7 +62,7 @@ class Answering:
             http: the HTTP request, whose end is noticed: a client that has gone needs no answer.
 
         Returns:
-            the best candidates with their scores.
+            The best candidates with their scores.
         """
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
@@ -80,7 +80,7 @@ class Answering:
             version: `v1` or `v2`, which decides the shape of the response.
 
         Returns:
-            the documents in order of relevance.
+            The documents in order of relevance.
         """
         texts = request.texts()
         job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
@@ -99,7 +99,7 @@ class Answering:
             http: the HTTP request, whose end is noticed.
 
         Returns:
-            one vector per text.
+            One vector per text.
 
         Raises:
             InputError: the model's vectors have another width than the request wants, or there are none.
@@ -198,7 +198,7 @@ def event(name: str, data: dict[str, Any]) -> str:
         data: its content, which becomes JSON.
 
     Returns:
-        the text of the event, with its blank line.
+        The text of the event, with its blank line.
     """
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
@@ -209,7 +209,7 @@ def milliseconds(begin: float) -> float:
 
 
 def failure(error: Exception) -> tuple[int, str]:
-    """Return status and sentence of what the model, or the engine of its candidates, raised.
+    """Return status and sentence for an error of the model, or of the engine of its candidates.
 
     An engine's own sentence names its address, which is not for whoever may ask; it goes to the server's log.
     """

@@ -60,7 +60,7 @@ class Model(Protocol):
             top_k: how many matches to return for each context.
 
         Returns:
-            the matches of each context, in the order of the contexts.
+            The matches of each context, in the order of the contexts.
         """
         ...
 
@@ -72,7 +72,7 @@ class Model(Protocol):
             are_contexts: True for contexts, False for candidates.
 
         Returns:
-            one vector per text.
+            One vector per text.
         """
         ...
 

@@ -251,7 +251,7 @@ async def body(scope: Scope, receive: Receive) -> bytes:
         receive: the rest of the request.
 
     Returns:
-        all bytes of the body.
+        All bytes of the body.
 
     Raises:
         Refused: 413, before more than BODY_BYTES of it are read; 408 where it does not come.

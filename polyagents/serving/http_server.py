@@ -18,7 +18,7 @@ def listening(host: str, port: int) -> socket.socket:
         port: the port; 0 for any free one.
 
     Returns:
-        the bound socket.
+        The bound socket.
 
     Raises:
         InputError: the address is taken, or none of this machine's.

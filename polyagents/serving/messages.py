@@ -115,7 +115,7 @@ class ChatRequest(Request):
         Field(max_length=TURNS),
         AfterValidator(short_enough),
         Field(
-            description=f"a list of at most {TURNS} lines that stand before the conversation, with at most "
+            description=f"a list of at most {TURNS} lines before the conversation, with at most "
             f"{CONTEXT_CHARACTERS:,} characters together",
             examples=[["your persona: i ski ."]],
         ),

@@ -56,7 +56,7 @@ class Served:
             backend: the runtime of the encoders: torch, onnx or openvino.
 
         Returns:
-            the model with its candidates, encoded.
+            The model with its candidates, encoded.
 
         Raises:
             InputError: something of it cannot be read, or there are no candidates.
@@ -109,7 +109,7 @@ class Served:
             top_k: how many matches to return for each context.
 
         Returns:
-            the matches of each context, and whether they are complete.
+            The matches of each context, and whether they are complete.
         """
         ranked = self.candidates if candidates is None else candidates
         if isinstance(ranked, Encoded):
@@ -124,7 +124,7 @@ class Served:
             are_contexts: True for contexts, False for candidates.
 
         Returns:
-            one vector per text.
+            One vector per text.
 
         Raises:
             InputError: the model has no such vectors.

@@ -9,7 +9,7 @@ An inner list is a turn: what one of the two people said before the other one di
 import hashlib
 from typing import Any, NamedTuple
 
-SHARE = 20  # one conversation in so many is in valid, and one in test
+SHARE = 20  # one conversation in 20 is in valid, and one in test
 
 
 class Conversation(NamedTuple):

@@ -179,4 +179,4 @@ def row_of(line: bytes, path: str) -> Row:
             return row
     except ValueError:
         pass
-    raise InputError(f"{path} has a line that is no JSON object: {line[:60].decode('utf-8', 'replace')!r}.")
+    raise InputError(f"{path} has a line that is not a JSON object: {line[:60].decode('utf-8', 'replace')!r}.")

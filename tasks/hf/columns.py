@@ -37,7 +37,7 @@ class Columns:
             where: the data set, for error messages.
 
         Returns:
-            the columns to read.
+            The columns to read.
 
         Raises:
             InputError: one is missing, and the sentence says which there are; or pairs are judged one by one.

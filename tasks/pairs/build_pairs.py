@@ -124,7 +124,7 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
         source: the description of the source for the manifest.
 
     Returns:
-        the content of the manifest.
+        The content of the manifest.
     """
     portions = all_portions(plan)
     counts = sum((Counter(portion.counts) for portion in portions), Counter[str]())
@@ -169,7 +169,7 @@ def all_portions(plan: PairsPlan) -> list[Portion]:
             except Damaged as error:
                 raise InputError(
                     f"{error}; what was read before it is kept in {plan.folder}, and with a whole file the same "
-                    f"command goes on from there."
+                    f"command resumes."
                 ) from error
     return found
 
@@ -183,7 +183,7 @@ def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]
         counts: is increased by what became of the comments.
 
     Returns:
-        the names of the runs of pairs.
+        The names of the runs of pairs.
     """
     runs = Runs(os.path.join(plan.parts, "threads"))
     paths = [os.path.join(plan.parts, name) for portion in portions for name in portion.comments]
@@ -234,7 +234,7 @@ def write_splits(
         total: the number of pairs.
 
     Returns:
-        the number of pairs in each split, and the training set's shards.
+        The number of pairs in each split, and the training set's shards.
     """
     with contextlib.ExitStack() as stack:
         held = {}
@@ -265,7 +265,7 @@ def write_shards(folder: str, lines: Iterator[bytes]) -> list[tuple[str, int]]:
         lines: the examples.
 
     Returns:
-        name and number of examples of each file.
+        Name and number of examples of each file.
     """
     shards: list[tuple[str, int]] = []
     for first in lines:

@@ -120,7 +120,7 @@ def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
     """
     for number, line in enumerate(lines(source, Place()), 1):
         if number == 1 and b"\0" in line.data:
-            raise InputError(f"{file.path} is no text; give JSON lines, text or dumps of Reddit's comments.")
+            raise InputError(f"{file.path} is not text; give JSON lines, text or dumps of Reddit's comments.")
         yield line.data.decode("utf-8", "replace").removeprefix("\ufeff"), number
 
 

@@ -95,7 +95,7 @@ def candidates(
     """Return the label and 19 others, in random order.
 
     The others are what the persona would say to other questions, what other people would say to this one (the partner
-    among them, if he told `also`), and what has nothing to do with either; never another wording of what is right.
+    among them, if `also` is given), and what has nothing to do with either; never another wording of the right reply.
 
     Args:
         rng: source of the random choices.
@@ -124,7 +124,7 @@ def tell(rng: Random, topic: str, value: str) -> str:
     Args:
         rng: source of the random choices.
         topic: the topic.
-        value: the value that is told.
+        value: its value.
     """
     return pick(rng, TOPICS[topic].tell).format(value)
 

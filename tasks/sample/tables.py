@@ -293,7 +293,7 @@ TOPICS = {
     ),
 }
 
-# The partner has told something about himself, or wants to hear more: what is meant stands in the text before.
+# The partner has said something about himself, or wants to hear more: the text before says what is meant.
 BACK = ("and you ?", "what about you ?", "how is that with yourself ?")
 MORE = ("really ? tell me more .", "oh , go on .", "sounds interesting , and then ?")
 

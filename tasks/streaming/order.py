@@ -128,7 +128,7 @@ class Shards:
         except ValueError:
             pass
         path, _ = self.files[spot.shard]
-        raise InputError(f"Line {spot.row + 1} of {path} is no example; build the data again.")
+        raise InputError(f"Line {spot.row + 1} of {path} is not an example; build the data again.")
 
     def _load(self, shard: int) -> list[bytes]:
         path, count = self.files[shard]

@@ -24,7 +24,7 @@ def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
 def write_lines(
     folder: str, lines: Iterator[bytes], name: str, count: int, change: Callable[[bytes], bytes] = bytes
 ) -> int:
-    """Write the next lines into a file, if there are so many.
+    """Write the next lines into a file.
 
     Args:
         folder: the folder of the file.
@@ -34,7 +34,7 @@ def write_lines(
         change: makes the written line of each.
 
     Returns:
-        the number of lines that were written.
+        The number of lines that were written.
     """
     written = 0
     with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:

@@ -42,7 +42,7 @@ class WikiSearchTeacher(StreamTeacher):
         group.add_argument(
             "--wiki-eval-candidates",
             type=int,
-            help="in evaluation, rank each label among so many articles of the pool, the same for all (with "
+            help="in evaluation, rank each label among this many articles of the pool, the same for all (with "
             "--eval-candidates inline); for all of it give --eval-candidates fixed --fixed-candidates-path "
             "DIR/pool.txt, by default as many as the teacher has",
         )

@@ -82,7 +82,7 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
         source: the source.
 
     Returns:
-        the manifest.
+        The manifest.
     """
     parts = all_parts(plan, source)
     counts = all_counts(parts)
@@ -124,7 +124,7 @@ def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
     parts = finished_parts(folder, source, making(plan.seed))
     if parts:
         found = all_counts(parts)["examples"]
-        say(f"{plan.folder} has {found:,} articles from an earlier build, which goes on from there.")
+        say(f"{plan.folder} has {found:,} articles from an earlier build, which is resumed.")
     try:
         for part in read_on(source, parts, folder, making(plan.seed), plan.workers):
             parts.append(part)
@@ -132,7 +132,7 @@ def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
         kept = all_counts(there(folder))["examples"]
         raise InputError(
             f"{error}; the {kept:,} articles before it are kept in {plan.folder}, and with a whole file the same "
-            f"command goes on from there."
+            f"command resumes."
         ) from error
     return parts
 

@@ -10,7 +10,7 @@ from polyagents.errors import InputError
 from ..streaming.source import Piece, Place, Source
 from .page import Page, Site
 
-ROOT = b"<mediawiki>"  # what stands before the first page, for a parser that begins in the middle
+ROOT = b"<mediawiki>"  # a beginning for bytes from the middle, for a parser that begins in the middle
 END = b"</page>"
 FIELDS = ("page/title", "page/ns", "page/id", "page/revision/model", "page/revision/text")
 # Namespaces of files (-2, 6) and categories (14), which every wiki also knows by these names.
@@ -55,7 +55,7 @@ class PageParser:
         self.redirect = False
         self.done: deque[tuple[Page, int]] = deque()
         self.fed = 0
-        self.recent: deque[tuple[int, Place]] = deque()  # where the bytes of the parser stand in the source
+        self.recent: deque[tuple[int, Place]] = deque()  # positions in the source of the parser's bytes
 
     @property
     def error_index(self) -> int:
@@ -97,7 +97,7 @@ class PageParser:
             attributes: its attributes.
         """
         if not self.path and name != "mediawiki":
-            raise InputError(f"--source is no MediaWiki dump: its first element is <{name}>.")
+            raise InputError(f"--source is not a MediaWiki dump: its first element is <{name}>.")
         self.path.append(name)
         self.text = []
         if self.path == ["mediawiki", "page"]:

@@ -26,7 +26,7 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
         start: the position.
 
     Raises:
-        Damaged: a line is no JSON, as where a file ends in the middle.
+        Damaged: a line is not JSON, as where a file ends in the middle.
         InputError: a line has no title or text.
     """
     for line in lines(source, start):
@@ -34,8 +34,8 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
             continue
         try:
             fields = parse_json(line.data)
-        except ValueError as error:  # it is one, too, where a line is no UTF-8
-            raise source.damaged(line.begin, line.offset, "a line that is no JSON") from error
+        except ValueError as error:  # it is one, too, where a line is not UTF-8
+            raise source.damaged(line.begin, line.offset, "a line that is not JSON") from error
         if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("title", "text")):
             path = source.paths[start.file]
             raise InputError(f"{path} is none of WikiExtractor's: a line has no title or no text.")

@@ -207,8 +207,8 @@ def result_of(future: "Future[Made]") -> Callable[[], Made]:
             return future.result()
         except BrokenProcessPool as error:
             raise InputError(
-                "A worker process was killed, as happens where memory is full; the same command goes on from the last "
-                "finished part, with fewer --workers if need be."
+                "A worker process was killed, as happens when memory is full; the same command resumes after the last "
+                "finished part, with fewer --workers if necessary."
             ) from error
 
     return result

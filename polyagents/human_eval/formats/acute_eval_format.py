@@ -64,7 +64,7 @@ def read_dialogue(dialogue: Mapping[str, Any], judged: str, source: str) -> tupl
     """
     acts, context = dialogue.get("dialogue"), dialogue.get("context") or []
     if not isinstance(acts, list) or not isinstance(context, list):
-        raise Malformed("a dialogue or its context is no list")
+        raise Malformed("a dialogue or its context is not a list")
     turns = [(str(act.get("id")), text) for act, text in ((act, text_of(act)) for act in acts)]
     speakers = list(dict.fromkeys(speaker for speaker, _ in turns))
     if judged not in speakers:

@@ -107,8 +107,8 @@ def reason(error: Exception) -> str:
     if isinstance(error, Malformed):
         return str(error)
     if isinstance(error, UnicodeDecodeError):
-        return "it is no UTF-8"
-    return str(error) if str(error) == json_files.TOO_DEEP else "it is no JSON"
+        return "it is not UTF-8"
+    return str(error) if str(error) == json_files.TOO_DEEP else "it is not JSON"
 
 
 def parts_of(content: bytes) -> Iterator[Part]:

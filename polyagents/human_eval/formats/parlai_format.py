@@ -43,7 +43,7 @@ def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversa
     """
     dialog, context = entry["dialog"], entry.get("context") or []
     if not isinstance(dialog, list) or not isinstance(context, list):
-        raise Malformed("its dialog or context is no list")
+        raise Malformed("its dialog or context is not a list")
     said = {str(speaker): str(model) for speaker, model in object_in(entry.get("models"), "models").items()}
     background = context_lines([text_of(act) for act in context])
     return read_exchanges(dialog, places, source, background, said if "models" in entry else None)
@@ -125,7 +125,7 @@ def object_in(value: Any, name: str) -> dict[Any, Any]:
         Malformed: it is something else.
     """
     if value is not None and not isinstance(value, dict):
-        raise Malformed(f"its {name} are no object")
+        raise Malformed(f"its {name} are not an object")
     return value or {}
 
 

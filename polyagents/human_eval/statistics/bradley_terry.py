@@ -114,7 +114,7 @@ def refitted(wins: Floats, start: Floats) -> Floats:
 
     Args:
         wins: [R, K, K], the prior among them.
-        start: [K], the strengths of what was resampled.
+        start: [K], the strengths of the original wins.
 
     Returns:
         [R, K].

@@ -37,7 +37,7 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([as_cell(value) for value in row] for row in rows)
-    return text.getvalue().encode("utf-8", errors="replace")  # half a character pair, as bad JSON may hold, is no text
+    return text.getvalue().encode("utf-8", errors="replace")  # half a character pair, as bad JSON may hold, is not text
 
 
 def with_ends(name: str) -> tuple[str, str, str]:

@@ -52,7 +52,7 @@ def printable(text: str) -> str:
 def short_names(models: Sequence[str]) -> list[str]:
     """Shorten names: folders that all of them share are omitted, and what is still long is cut.
 
-    Two that look the same then are told apart by their numbers.
+    Two that look the same then are distinguished by their numbers.
     """
     names = [printable(model) for model in models]
     if max(map(len, names)) > LONGEST_NAME:

@@ -97,7 +97,7 @@ class ChatStore:
                 return
             check_open(row)
             if place != len(said) or place % 2:
-                raise InputError("This conversation has gone on, maybe in another window; reload the page to see it.")
+                raise InputError("This conversation has continued, maybe in another window; reload the page to see it.")
             if place >= 2 * MOST:
                 raise InputError(f"A conversation has at most {MOST} messages of yours; finish this one.")
             session.add(MessageRow(chat=row.number, place=place, text=text))
@@ -200,7 +200,7 @@ def own_chat(session: Session, token: str, number: int) -> ChatRow:
 def check_open(row: ChatRow) -> None:
     """Refuse a change of a chat that is finished."""
     if row.ended is not None:
-        raise InputError(f"Conversation {row.place} is finished; open your link again to go on.")
+        raise InputError(f"Conversation {row.place} is finished; open your link again to continue.")
 
 
 def messages_of(session: Session, row: ChatRow) -> list[ChatMessage]:

@@ -34,7 +34,7 @@ class Database:
 
         Args:
             url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
-            tables: the base class of what is stored.
+            tables: the base class of the tables.
 
         Raises:
             InputError: it cannot be opened, is no database, damaged, or another program's.
@@ -104,7 +104,7 @@ def parsed(url: str) -> URL:
     try:
         found = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise InputError(f"--database {url!r} is no URL; {POSSIBLE}.") from error
+        raise InputError(f"--database {url!r} is not a URL; {POSSIBLE}.") from error
     if found.drivername in ("postgresql", "postgres"):
         return found.set(drivername="postgresql+psycopg")  # SQLAlchemy's own default has had no new version for years
     if found.drivername == "sqlite" and found.database:

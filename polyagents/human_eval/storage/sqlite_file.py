@@ -16,7 +16,7 @@ def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
         path: the file.
         tables: our tables, with the columns of each.
     """
-    if not size(path) or size(f"{path}-journal"):  # what a killed writer left there SQLite mends when it is opened
+    if not size(path) or size(f"{path}-journal"):  # SQLite repairs what a killed writer has left when it opens the file
         return None
     if os.path.exists(f"{path}-wal"):
         return looked_at(path, tables, "mode=ro")

@@ -21,7 +21,7 @@ class InvitedAnnotator:
 
 @dataclass(frozen=True)
 class ShownSide:
-    """One side of what an annotator sees.
+    """One side of a pair as an annotator sees it.
 
     Attributes:
         conversation: the whole conversation. Its `models` and `source` are not for the annotator's eyes; `turns` name

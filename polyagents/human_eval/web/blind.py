@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from polyagents.human_eval.storage.views import Assignment, ShownSide
 
 SPEAKERS = {"left": "Speaker A", "right": "Speaker B"}
-PERSONA = "your persona: "  # ParlAI's mark of a line that was told to the model
+PERSONA = "your persona: "  # ParlAI's prefix of a persona line
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,8 @@ class ChatPages:
             logging.getLogger("uvicorn.error").error("%s failed", latest.model, exc_info=error)
             raise Refused(
                 503,
-                "No reply could be made. Your message is kept: try again in a while, and tell who invited you if this "
-                "goes on.",
+                "No reply could be made. Your message is kept: try again in a while, and tell the organiser if this "
+                "happens again.",
             ) from error
         self.chats.reply(latest.number, len(latest.messages), text)
         return self.chats.read(latest.number)

@@ -56,7 +56,7 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
         },
     )
     app.router.redirect_slashes = False
-    # People are told apart by their links, not by addresses: behind a proxy, or in one laboratory, all have the same.
+    # People are distinguished by their links, not by addresses: behind a proxy, all have the same address.
     app.state.of_people, app.state.of_strangers = Rate(REQUESTS_PER_MINUTE), Rate(REQUESTS_PER_MINUTE)
     return with_headers(app)
 
@@ -144,7 +144,7 @@ def sorry(request: Request, status: int, sentence: str, headers: Any = None) -> 
         sentence: what was wrong.
         headers: further headers.
     """
-    sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page takes no such request."}
+    sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page accepts no such request."}
     link = getattr(request.state, "link", None)
     return page("sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)
 
