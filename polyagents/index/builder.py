@@ -71,7 +71,7 @@ class Cluster(Protocol):
             texts: all texts of the build.
             parts: what to do.
 
-        Yields:
+        Returns:
             The parts, each as soon as it is done.
 
         Raises:
