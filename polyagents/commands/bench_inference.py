@@ -12,7 +12,7 @@ PARTS = ("scoring", "reply", "encoding", "index", "rerank")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a model, texts, and what to measure."""
+    """Declare the flags: a model, texts, and what to measure."""
     parser = CommandParser("polyagents bench_inference", "Measure speed and memory against peers, in one run.")
     parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
@@ -67,7 +67,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def check_parts(opt: Mapping[str, Any]) -> set[str]:
-    """The parts to measure.
+    """Return the parts to measure.
 
     Raises:
         InputError: one of them does not exist, or needs a flag that is missing.

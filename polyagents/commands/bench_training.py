@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a backbone, a task with its own flags, and what to measure."""
+    """Declare the flags: a backbone, a task with its own flags, and what to measure."""
     parser = TaskCommandParser(
         "polyagents bench_training", "Measure training speed and memory against peers, in one run.", task_required=True
     )

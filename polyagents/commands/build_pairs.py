@@ -10,7 +10,7 @@ from polyagents.console import say
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: files, a folder."""
+    """Declare the flags: files, a folder."""
     parser = CommandParser(
         "polyagents build_pairs",
         "Make the data of -t polyagents.tasks.pairs: pairs of what was said and what came next, shuffled. A build that "
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then say what there is, and what to do with it."""
+    """Build; then say what was built, and how to use it."""
     from polyagents.tasks.pairs.build_pairs import (  # imports numpy, which a wrong flag should not wait for
         PairsPlan,
         build,

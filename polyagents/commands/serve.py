@@ -88,7 +88,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def token_of(opt: Mapping[str, Any]) -> str | None:
-    """What every request must bring: from a file, the command line or the environment; None where nothing is asked.
+    """Return the token of all requests, from a file, the command line or the environment; None if there is none.
 
     Raises:
         InputError: it is given twice, or the file cannot be read.
@@ -107,7 +107,7 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
 
 
 def write_replies_of_task(model_file: str) -> None:
-    """Write all labels of a model's task to where `Served.load` looks for them, if they are not there yet.
+    """Write all labels of a model's task to the file where `Served.load` looks for them, if it does not exist.
 
     That needs ParlAI, which reads the task; without it `Served.load` says what to give.
     """

@@ -1,4 +1,4 @@
-"""Agents of ParlAI that people chat with: how they are loaded, and how they reply to a whole chat at once."""
+"""ParlAI's agents as chat partners: how they are loaded, and how they reply to a whole chat at once."""
 
 import contextlib
 import random
@@ -28,7 +28,7 @@ class ParlaiPartner:
         """Return what the agent says next.
 
         Args:
-            persona: what the agent reads before the chat; "" where there is none.
+            persona: what the agent reads before the chat; "" if there is nothing.
             messages: what was said so far; the first, third, ... are the person's.
             seed: seeds Python's and torch's generators, for agents that draw.
 
@@ -67,10 +67,10 @@ def load_agent(opt: Opt) -> Agent:
 
 
 def load_other_agent(opt: Opt, model_file: str, model: str | None) -> Agent:
-    """Load a model beside the one of --model-file, with the flags that were given for all.
+    """Load a model besides the one of --model-file, with the flags that were given for all.
 
     Args:
-        opt: of the command.
+        opt: the options of the command.
         model_file: its file.
         model: the agent that is to load it; None for the one that wrote it.
     """
@@ -84,7 +84,7 @@ def load_other_agent(opt: Opt, model_file: str, model: str | None) -> Agent:
 
 @contextlib.contextmanager
 def naming_the_flag(agents: Iterable[Agent]) -> Iterator[None]:
-    """Say what to do where a ranker of ParlAI's has no candidate left."""
+    """Name the flag to change when a ranker of ParlAI's has no candidate left."""
     try:
         yield
     except IndexError as error:
@@ -103,7 +103,7 @@ def seed_all(seed: int) -> None:
 
 
 def candidates_file(opt: Opt) -> str:
-    """Find the candidates that a model of ours replies with; the list of its task is written where it is missing.
+    """Find the candidates of a model of ours; the list of its task is written if it is missing.
 
     Args:
         opt: the options of a chat with the model.

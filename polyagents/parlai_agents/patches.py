@@ -8,8 +8,8 @@ from polyagents.parlai_agents import compat, every_utterance, train_loop
 def apply() -> None:
     """Patch ParlAI in this process (idempotent).
 
-    `parlai multiprocessing_train` wants CUDA and hangs when a process dies; `launching` replaces what it calls. That
-    imports ParlAI's script, so it is done only where ParlAI's command has imported it.
+    `parlai multiprocessing_train` requires CUDA and hangs when a process dies; `launching` replaces what it calls. That
+    imports ParlAI's script, so it is done only if ParlAI's command has imported it.
     """
     compat.apply()
     train_loop.patch_for_all_agents()

@@ -1,4 +1,4 @@
-"""All labels of a model's task as a candidates file, read from the task where they are not there yet."""
+"""A candidates file of all labels of a model's task, read from the task if it does not exist yet."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from polyagents.ranking.task_candidates import task_candidates_path
 
 
 def write_task_candidates(options: Mapping[str, Any]) -> str:
-    """The file of all labels of a model's task, beside the model file; written once, whole or not at all.
+    """Return the file of all labels of a model's task, beside the model file; write it if it is missing.
 
     Args:
         options: of the model; its `task` with the task's own flags, and `model_file`.
