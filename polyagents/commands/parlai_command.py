@@ -57,7 +57,7 @@ def check_model_file(arguments: Sequence[str]) -> None:
     file = model_file(arguments)
     if file and os.path.isdir(file) and not os.path.exists(f"{file}.opt"):
         if arguments[0] in OWN_COMMANDS and arguments[0] != "evaluate":
-            return  # which say themselves what is wrong with it
+            return  # these commands report errors in it themselves
         raise InputError(
             f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands and evaluate need a model "
             f"file: make it with polyagents convert_weights -mf {file} --to model-file --out M."
@@ -69,7 +69,7 @@ def check_model_file(arguments: Sequence[str]) -> None:
         )
     for argument in arguments:
         if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):
-            find(argument)  # a wrong name is said before gigabytes are downloaded
+            find(argument)  # a wrong name is reported before gigabytes are downloaded
 
 
 def check_own_text(arguments: Sequence[str]) -> None:
@@ -138,5 +138,5 @@ def run(arguments: Sequence[str]) -> Any:
     from polyagents.parlai_agents import scripts  # imports ParlAI and torch, which take seconds
 
     arguments = with_our_agent([*arguments])
-    sys.argv = ["polyagents", *arguments]  # ParlAI looks there for what the user gave
+    sys.argv = ["polyagents", *arguments]  # ParlAI reads the user's flags from there
     return scripts.run(PARLAI_COMMANDS[name].script or name, arguments)

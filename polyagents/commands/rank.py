@@ -39,7 +39,9 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, rank, write a JSON line for each."""
-    from polyagents.index.engines.candidates import EngineCandidates  # imports torch: a wrong flag should not wait
+    from polyagents.index.engines.candidates import (
+        EngineCandidates,
+    )  # imports torch: errors in flags are reported before
     from polyagents.index.store import CandidateStore
     from polyagents.ranker import Ranker
 

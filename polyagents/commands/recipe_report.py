@@ -23,9 +23,9 @@ from polyagents.zoo.recipes.describe import CANDIDATES, together
 from polyagents.zoo.recipes.recipe_flags import SMOKE, Recipe, find, flags_of
 
 TIMED_CANDIDATES = 1_000  # paper Table 5
-MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # that the median is of; a cross-encoder reads 1,000 pairs for each
+MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # messages of the median; a cross-encoder reads 1,000 pairs for each
 SAME_RESULT = ("chunk_tokens", "eval_batchsize", "fixed_candidates_path", "init_model")
-# Of flags that a recipe may leave out, and that change what is learnt.
+# Defaults of flags that a recipe may omit, and that change what is learnt.
 DEFAULTS: dict[str, Any] = {"num_epochs": -1, "max_train_steps": -1, "max_train_time": -1, "dropout": None}
 DEFAULTS |= {"lr_scheduler": "reduceonplateau", "lr_scheduler_decay": 0.4, "validation_every_n_epochs": 0.5}
 METRICS = {"MRR": "mrr"}  # R@k is hits@k

@@ -34,7 +34,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if what == "list":
         print(table())
         return
-    model, folder = find(name), datapath(opt["datapath"])  # what is wrong with the name is said before the download
+    model, folder = find(name), datapath(opt["datapath"])  # a wrong name is reported before the download
     if what == "show":
         print(description(model, folder))
     else:

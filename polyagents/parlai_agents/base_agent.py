@@ -23,7 +23,7 @@ from polyagents.training import distributed
 from polyagents.training.optimising import align_weights, refused_where_damaged
 from polyagents.training.training_files import STATE
 
-# What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained
+# Options that identify one of several processes, and do not belong in M.opt: a model trained on CPUs may be trained
 # further on a GPU.
 PROCESS_OPTIONS = ("gpu", "no_cuda", "rank", "multiprocessing", "distributed_world_size")
 
@@ -43,7 +43,7 @@ class BaseAgent(OptimisingAgent):
         return TextDictionary
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
-        if opt.get("fp16"):  # ParlAI's flag, whose way halves the weights themselves; ours is autocast
+        if opt.get("fp16"):  # ParlAI's flag, which halves the weights themselves; ours uses autocast
             opt["precision"], opt["fp16"] = "fp16", False
         self.encoder_options = EncoderOptions.read(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
@@ -64,7 +64,7 @@ class BaseAgent(OptimisingAgent):
         return Opt({name: value for name, value in opt.items() if name not in stale} | {"force_fp16_tokens": False})
 
     def _checked_start(self, opt: Opt) -> str | None:
-        """Return the file from which a model is to be loaded; if it does not fit, refuse it before anything is built."""
+        """Return the file from which to load a model; refuse one that does not fit before anything is built."""
         file: str | None = self._get_init_model(opt, None)[0]
         if file is None and opt.get("init_model"):
             raise InputError(f"There is no model at --init-model {opt['init_model']}.")
@@ -96,7 +96,7 @@ class BaseAgent(OptimisingAgent):
         train_loop.patch()
         file, start = self.opt.get("model_file"), str(self.opt.get("init_model"))
         if file:
-            clear_leftovers(file)  # of a file that this run may have no reason to write again
+            clear_leftovers(file)  # this run may never write that file again
         if start.endswith(train_loop.CHECKPOINT):
             self.opt["init_model"] = None  # M.opt would send every later command there
         if start == f"{file}{train_loop.CHECKPOINT}":
@@ -148,7 +148,7 @@ class BaseAgent(OptimisingAgent):
         states = self._read(path)
         if STATE in states and path == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
             raise InputError(
-                f"{path} is a checkpoint of Ranker.train; go on with that, or give another --model-file, and "
+                f"{path} is a checkpoint of Ranker.train; resume with that, or give another --model-file, and "
                 f"--init-model to start from its weights."
             )
         own = self.module.state_dict()

@@ -42,7 +42,9 @@ class ParlaiPartner:
         for place, text in enumerate(messages):
             if place % 2 == 0:
                 self.agent.observe(Message({"id": "human", "text": text, "episode_done": False}))
-            elif hasattr(self.agent, "self_observe"):  # others do not remember what they said in a living chat, either
+            elif hasattr(
+                self.agent, "self_observe"
+            ):  # other agents do not remember their own messages in a chat either
                 self.agent.self_observe(Message({"text": text, "episode_done": False}))
         with naming_the_flag([self.agent]):
             return self.agent.act().get("text") or ""
@@ -50,7 +52,7 @@ class ParlaiPartner:
 
 def command_options(arguments: Sequence[str]) -> Opt:
     """Parse the flags of ParlAI, of a task and of a model for a chat."""
-    patches.apply()  # the agents of ParlAI are loaded past ours, which would apply it
+    patches.apply()  # ParlAI's agents are not loaded through ours, which would apply it
     parser = ParlaiParser(True, True)
     parser.set_defaults(interactive_mode=True, datatype="valid", batchsize=1)
     return Opt(parser.parse_args(list(arguments)))

@@ -74,7 +74,7 @@ def find_our_recipes() -> None:
             return cls(flags)
         try:
             with saved_options.given_by_the_user():
-                return load_init(cls, optfile)  # which comes back here with each part of a comma-separated list
+                return load_init(cls, optfile)  # which calls this function for each part of a comma-separated list
         except NoSuchPreset:
             raise
         except FileNotFoundError as error:

@@ -56,7 +56,7 @@ class TextDictionary(DictionaryAgent):
         self.tokenizer: RankingTokenizer | None = None
         self.backbone_config: dict[str, Any] | None = None
         self._hold_model()
-        self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
+        self._lines: dict[str, None] = {}  # the texts from which a scratch vocabulary is learnt; a dict keeps the order
         file, backbone = opt.get("dict_file"), opt["backbone"]
         if opt.get("vocabulary") and not backbone.startswith(SCRATCH):
             raise InputError(
@@ -206,7 +206,7 @@ class TextDictionary(DictionaryAgent):
     def load(self, filename: str) -> None:
         """Read what `save` wrote, or ParlAI's own `bpe` dictionary."""
         model = filename.removesuffix(".dict")
-        parlai_options.check(model)  # before its dictionary, which may be one of the options that we do not have
+        parlai_options.check(model)  # checked before its dictionary, which may need an option that we do not support
         if bpe_dictionary.is_dictionary(filename):
             options = parlai_options.read(model) or parlai_options.read(filename)
             self._take(RankingTokenizer.of_content(bpe_dictionary.read(filename, options)))

@@ -24,8 +24,10 @@ from parlai.core.teachers import ChunkTeacher, DialogTeacher, FixedDialogTeacher
 
 from polyagents.parlai_agents.train_loop import is_training_run
 
-NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # lines of a text that are no utterances
-SPEAKER = re.compile(r"^participant \d+: ?")  # how ParlAI's dstc7 begins each line of a context, and no label
+NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefixes of lines that are not utterances
+SPEAKER = re.compile(
+    r"^participant \d+: ?"
+)  # in ParlAI's dstc7, the prefix of each line of a context, but not of labels
 
 
 class Utterance(NamedTuple):
@@ -81,8 +83,8 @@ def with_added_targets(initialise: Any) -> Any:
         initialise(self, opt, shared)
         asked = opt.get("every_utterance") and is_training_run(opt) and not getattr(self, "has_own_targets", False)
         if asked and shared is None:  # the other teachers of a batch get their mutators from this one
-            self.mutators.insert(0, EveryUtterance(opt))  # those of --mutators see the task's own messages in it
-            if not isinstance(self, ChunkTeacher):  # which counts nothing itself
+            self.mutators.insert(0, EveryUtterance(opt))  # the user's --mutators see the task's own messages in it
+            if not isinstance(self, ChunkTeacher):  # the teacher does not count these itself
                 self.num_examples = functools.cache(lambda: count(self))
 
     patched.of_polyagents = True  # type: ignore[attr-defined]

@@ -101,7 +101,9 @@ class FixedCandidates:
         """Compute scores [B, C] of token ids of B contexts over all candidates."""
         if isinstance(self.model, TwoTowerModel):
             return score_all(self.model.query(contexts), self.encoded)
-        shared = shared_set(self.candidates, None)  # what has the same token ids is scored once, and keeps its place
+        shared = shared_set(
+            self.candidates, None
+        )  # candidates with the same token ids are scored once, and keep their indices
         return self.model.scores(contexts, shared)[:, columns_of(self.candidates, shared)]
 
     def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:

@@ -28,7 +28,7 @@ def add_options(parser: ParlaiParser, options: type[Options]) -> None:
     for kind in declared:
         group = parser.add_argument_group(kind.title)
         for name in [name for name in kind.__annotations__ if name in fields]:
-            field = fields.pop(name)  # as the last class has it that declares it
+            field = fields.pop(name)  # the declaration of the most derived class
             parse = field.metadata["parse"]
             group.add_argument(
                 f"--{name.replace('_', '-')}",
@@ -74,8 +74,8 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     if hasattr(architecture.options_type, "codes_init"):
         add_options(parser, CodesOptions)
     if is_training_command:
-        # ParlAI's own batch is 1, and a chat needs that. A killed run is resumed from its last checkpoint, so there is
-        # one.
+        # ParlAI's own batch size is 1, which a chat needs. A killed run is resumed from its last checkpoint, so runs
+        # save checkpoints by default.
         parser.set_defaults(batchsize=16 if reads_together(architecture) else 64)
         parser.set_defaults(validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600)
 

@@ -27,7 +27,7 @@ from polyagents.errors import InputError
 from polyagents.parlai_agents import compat, train_loop
 from polyagents.training.distributed import gathered
 
-USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # how a traceback that was sent over begins its end
+USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # begins the last part of a traceback
 
 
 def apply() -> None:
@@ -73,7 +73,7 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
             lines[-1].removeprefix(USERS_FAULT)
             if lines[-1].startswith(USERS_FAULT)
             else f"Process {error.error_index} of {count} ended ({lines[-1]}), and the others were stopped; the same "
-            f"command goes on from the last checkpoint."
+            f"command resumes from the last checkpoint."
         ) from error
 
 
@@ -137,7 +137,7 @@ def gloo_context(
         world = opt["distributed_world_size"]
         distributed.init_process_group("gloo", init_method=init_method, world_size=world, rank=rank)
         try:
-            from_first(None)  # nobody goes ahead
+            from_first(None)  # all processes start together
             yield opt
         finally:
             distributed.destroy_process_group()

@@ -95,7 +95,7 @@ class ModelAgent(BaseAgent):
         """Load as BaseAgent; the random states of a resumed run are kept until everything else is built."""
         states = super().load(path)
         use_backend(self.ranking, path, backend_of(self.opt))
-        if not self.brought_codes:  # by the encoder, which is there only now
+        if not self.brought_codes:  # measured with the encoder, which did not exist before
             self._start_codes_at_centres()
         file = self.opt.get("model_file")
         if path in (file, f"{file}{CHECKPOINT}"):  # not those of another run's model

@@ -90,7 +90,7 @@ class ObservingAgent(TorchRankerAgent):
         batch.is_training = training
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
         batch.examples = examples_of([obs_batch[i] for i in valid])
-        if batch.valid_indices is None:  # batch_act records nothing for nobody, but asks
+        if batch.valid_indices is None:  # batch_act calls this even for an empty batch
             batch.valid_indices = torch.tensor([], dtype=torch.long)
         return batch
 

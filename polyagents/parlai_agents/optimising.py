@@ -34,7 +34,7 @@ class OptimisingAgent(TorchAgent):
             **kwargs: as in TorchAgent.
         """
         opt = self.opt
-        # ParlAI leaves a decay of 0 away, and torch's AdamW then takes 0.01: each group has its own.
+        # ParlAI omits a decay of 0, and torch's AdamW then uses 0.01: so each group has its own.
         groups = optimising.weight_groups(
             self.model, opt["learningrate"], opt.get("codes_learningrate"), opt.get("weight_decay")
         )
@@ -59,7 +59,7 @@ class OptimisingAgent(TorchAgent):
             states: the state of a resumed run.
             hard_reset: as in TorchAgent.
         """
-        if states and "optimizer" not in states:  # M itself, not its checkpoint: the training begins anew
+        if states and "optimizer" not in states:  # M itself, not its checkpoint: the training starts from the beginning
             states, hard_reset = {}, True
         rates = [group["lr"] for group in self.optimizer.param_groups]
         with optimising.refused_where_damaged("The learning rates of the checkpoint"):

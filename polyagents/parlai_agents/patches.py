@@ -15,6 +15,6 @@ def apply() -> None:
     train_loop.patch_for_all_agents()
     every_utterance.apply()
     if "parlai.scripts.multiprocessing_train" in sys.modules:
-        from polyagents.parlai_agents import launching  # saves every other command the import of that script
+        from polyagents.parlai_agents import launching  # so that other commands need not import that script
 
         launching.apply()

@@ -123,11 +123,11 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     def set_fixed_candidates(self, shared: dict[str, Any] | None) -> None:
         """TorchRankerAgent: set the candidates of `--fixed-candidates-path`, or all of the task."""
-        # Its share() wants these names; nothing is kept under them.
+        # TorchRankerAgent.share() needs these names; they hold nothing.
         self.fixed_candidates = self.fixed_candidate_vecs = self.fixed_candidate_encs = None
         self.num_fixed_candidates = 0
         self.fixed = None if shared is None else shared["fixed"]
-        # Of the command line alone: a stranger's model file could have us talk to the stranger's server.
+        # Only from the command line: a stranger's model file could make us contact the stranger's server.
         index_url = self.opt.get("override", {}).get("index_url")
         if shared is None and index_url:
             if is_training_run(self.opt) or self.eval_candidates != "fixed" or self.opt.get("fixed_candidates_path"):
@@ -137,7 +137,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
             path = self.fixed_candidates_path or self.get_task_candidates_path()
             self.fixed_candidates_path = located(path, self.opt.get("datapath"))
             self.fixed = FixedCandidates(self.fixed_candidates_path, self.ranking, self._encode_file)
-            # What is wrong with the file is said now, and the first message of a chat need not wait.
+            # Errors in the file are reported now, and the first message of a chat does not have to wait.
             _ = self.fixed.listed if is_training_run(self.opt) else self.fixed.texts
 
     def _encode_file(self, path: str) -> EncodedCandidates:
@@ -148,7 +148,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if is_training_run(self.opt) or not writable:
             return InMemoryCandidates.encode(read_candidates(path), self.ranking.encode_texts)
         folder = f"{file}.{os.path.splitext(os.path.basename(path))[0]}.index"
-        before = Manifest.read(folder)  # build_index may have been there, and asked for less
+        before = Manifest.read(folder)  # build_index may have stored it in another format
         stored_as = "fp32" if before is None else before.stored_as
         return CandidateStore.build(path, folder, CandidateEncoder.of(self.ranking, stored_as))
 
@@ -174,7 +174,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if not sum(counts):
             return None
         self.model.train()
-        self.ranking.weights_changed()  # they are about to
+        self.ranking.weights_changed()  # they are about to change
         if isinstance(self.fixed, FixedCandidates):
             self.fixed.forget_vectors()
         self.zero_grad()

@@ -31,7 +31,7 @@ OURS = "polyagents:"
 PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.agents
 # A task below parlai.tasks, whose class ParlAI makes by adding "Teacher", or one of ours.
 TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
-# What else ParlAI imports by its name.
+# Other modules that ParlAI imports by name.
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
 
 of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
@@ -66,7 +66,7 @@ def apply() -> None:
     def load_teacher_module(name: str) -> Any:
         parts = name.strip().split(":")[0].split(".")
         if name not in parlai.core.loader.TEACHER_REGISTRY and not all(map(str.isidentifier, parts)):
-            raise InputError(no_such_task(name))  # no module can be called so
+            raise InputError(no_such_task(name))  # no module can have this name
         sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
         with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):
             return load_task(name)
@@ -149,7 +149,7 @@ def flags_of(agent: str, options: dict[str, Any]) -> set[str]:
     parser = ParlaiParser(True, False)
     parlai.core.loader.load_agent_module(agent).add_cmdline_args(parser, Opt(options))
     if options.get("task"):
-        with contextlib.suppress(ImportError, AttributeError):  # no such task: said where it is needed
+        with contextlib.suppress(ImportError, AttributeError):  # no such task: reported where the task is needed
             parser.add_task_args(options["task"], Opt(options))
     return {"model", *(action.dest for action in parser._actions)}
 

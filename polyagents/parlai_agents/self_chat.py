@@ -17,9 +17,9 @@ from polyagents.errors import InputError
 from polyagents.parlai_agents.chat_partner import CONTEXT, naming_the_flag
 from polyagents.parlai_agents.task_messages import task_messages
 
-OWN = "your persona:"  # of who answers the message that it stands in
+OWN = "your persona:"  # the persona of the agent that answers this message
 PARTNER = "partner's persona:"
-SILENCE = "__SILENCE__"  # ParlAI's message of a partner who waits
+SILENCE = "__SILENCE__"  # ParlAI's message for a partner who says nothing
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def write_task_candidates(options: Mapping[str, Any]) -> str:
         unfinished = temporary_name(path)
         opt |= {"outfile": unfinished, "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
         opt.setdefault("log_every_n_secs", 2)
-        opt["num_examples"] = -1  # an evaluation of a few examples wants all candidates, too
+        opt["num_examples"] = -1  # --num-examples must not limit the candidates
         try:
             build_cands(opt)
             texts = sorted(read_candidates(unfinished))  # ParlAI writes them in the order of a hash table

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from polyagents.errors import InputError
 from polyagents.parlai_agents.quiet import quiet
 
-MANY = 100_000  # examples, from which on a progress bar is shown
+MANY = 100_000  # a progress bar is shown for at least this many examples
 
 
 def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:

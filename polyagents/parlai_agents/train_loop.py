@@ -121,7 +121,7 @@ def after_resuming(train_steps: Any) -> Any:
         if str(self.opt.get("init_model")).endswith(CHECKPOINT):
             self.opt["init_model"] = None
         self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
-        if self.valid_reports:  # ParlAI forgets when, and validates after the first update
+        if self.valid_reports:  # ParlAI does not restore this, and would validate after the first update
             self._last_valid_steps = self.valid_reports[-1][UPDATES]
         if hasattr(self.world, "updates_done"):
             counted_by_world(self)
@@ -141,7 +141,9 @@ def counted_by_world(loop: TrainLoop) -> None:
 
 def validate_once_more(loop: TrainLoop) -> None:
     """Validate at the end: ParlAI does not, and later learning would only be in the checkpoint."""
-    loop.parleys = loop._train_steps = loop.world.updates_done()  # ParlAI leaves out the one that ended the schedule
+    loop.parleys = loop._train_steps = (
+        loop.world.updates_done()
+    )  # ParlAI does not count the one that ended the schedule
     if loop.saved and loop._train_steps > loop._last_valid_steps:
         loop.world.reset_metrics()
         loop.validate()
@@ -216,7 +218,7 @@ def restore_progress(checkpoint: str, progress: str | None) -> None:
         path = f"{checkpoint}.trainstats"
         if updates_in(path) != parse_json(progress).get(UPDATES):
             write_text(path, progress)
-    distributed.gathered(None)  # nobody reads them before
+    distributed.gathered(None)  # they are not read earlier
 
 
 def updates_in(path: str) -> int | None:
