@@ -3,7 +3,7 @@
 #   make demo       train, compare and talk to the four rankers, on a small built-in task
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
 #   make mutants    break formulas, search, store, losses and metrics on purpose, and count what the tests notice
-#   make lint       ruff, mypy, and which room imports which
+#   make lint       ruff, mypy, which room imports which, docstrings and English
 #   make dist       wheel and sdist in dist/, each installed and tried in a clean environment
 #   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
 #   make clean      remove what tests, builds and the demo left behind; .venv stays
@@ -39,6 +39,9 @@ lint: $(stamp)
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(python) scripts/lint_imports.py
+	$(python) scripts/lint_docstrings.py
+	$(python) scripts/lint_prose.py
+	$(python) -m codespell_lib README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs polyagents tasks zoo benchmarks
 
 dist: $(stamp)
 	@$(python) scripts/dist.py

@@ -15,7 +15,7 @@ PAPER = 54_940  # entries (v1 4.5)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: files or a task, a size, a folder."""
+    """Declare the flags: files or a task, a size, a folder."""
     parser = TaskCommandParser(
         "polyagents build_vocabulary",
         "Learn a lower-cased BPE vocabulary from a task or from text files, for --backbone scratch:mini --vocabulary "
@@ -34,11 +34,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read, learn, write; then say what there is."""
+    """Read, learn, write; then say what was written."""
     files, size, folder = opt["files"], opt["vocabulary_size"], opt["out"]
     if bool(files) == bool(opt["task"]):
         raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
-    from polyagents.text.vocabulary import (  # imports what a wrong flag need not wait for
+    from polyagents.text.vocabulary import (  # heavy imports: errors in flags are reported before
         LARGEST,
         SMALLEST,
         SPECIAL,
@@ -73,10 +73,10 @@ def check_folder(folder: str) -> None:
 
 
 def lines_of(files: Sequence[str]) -> Iterator[str]:
-    """The lines of text files, one after the other.
+    """Yield the lines of text files, one file after the other.
 
     Raises:
-        InputError: a file cannot be read, or is no text.
+        InputError: a file cannot be read, or is not text.
     """
     for path in files:
         try:
@@ -89,7 +89,7 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
 
 
 def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:
-    """Texts and labels of a task's training set.
+    """Yield texts and labels of a task's training set.
 
     Raises:
         InputError: the task cannot be read.

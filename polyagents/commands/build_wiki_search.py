@@ -12,7 +12,7 @@ from polyagents.threads import available_cores
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a dump, a folder."""
+    """Declare the flags: a dump, a folder."""
     parser = CommandParser(
         "polyagents build_wiki_search",
         "Make the data of -t polyagents.tasks.wiki_search: sentences of Wikipedia's articles, each with the article "
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then say what there is, and what to do with it."""
+    """Build; then say what was built, and how to use it."""
     from polyagents.tasks.wiki_search.build_data import (  # imports libraries that only this command needs
         WikiPlan,
         build,

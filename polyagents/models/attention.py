@@ -10,11 +10,15 @@ from torch import Tensor
 
 
 def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
-    """Softmax over the real entries of `dim`; the others get exactly 0, and so does a row without any real entry.
+    """Compute a softmax over the real entries of `dim`; the others get exactly 0, as does a row without a real entry.
 
     Args:
         logits: any shape.
         mask: bool, broadcastable to `logits`.
+        dim: the dimension over which the weights sum to 1.
+
+    Returns:
+        The weights, in the shape of `logits`.
     """
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return logits.softmax(dim).masked_fill(~mask, 0.0)

@@ -1,4 +1,4 @@
-"""From the host to the device that computes, and nothing back: reading one number from a GPU waits for all it has to do."""
+"""Move tensors to the device that computes. Reading one number back would wait for all that a GPU has to do."""
 
 import torch
 from torch import Tensor

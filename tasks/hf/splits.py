@@ -1,4 +1,4 @@
-"""What `--hf-dataset` names, and which of its files are train, valid and test."""
+"""The data that `--hf-dataset` names, and which of its files are train, valid and test."""
 
 import os
 
@@ -14,7 +14,11 @@ FILES = DataFiles("--hf-dataset", KINDS, READERS, Columns.of)
 
 
 def open_split(path: str, split: str) -> Table:
-    """The examples of a split: train, valid or test.
+    """Open the examples of a split.
+
+    Args:
+        path: what `--hf-dataset` names.
+        split: train, valid or test.
 
     Raises:
         InputError: there is none, its columns are others, or it is empty; NoTestSplit where it is the test set.
@@ -28,12 +32,17 @@ def open_split(path: str, split: str) -> Table:
 
 
 def is_saved(path: str) -> bool:
-    """Whether `save_to_disk` wrote a folder."""
+    """Return whether `save_to_disk` wrote a folder."""
     return any(os.path.isfile(os.path.join(path, name)) for name in ("dataset_dict.json", "state.json"))
 
 
 def saved(folder: str, split: str) -> tuple[list[Block], Columns]:
-    """The blocks of a split of what `save_to_disk` wrote, one data set or several by name."""
+    """Return the blocks and columns of a split that `save_to_disk` wrote, as one data set or several by name.
+
+    Args:
+        folder: the folder.
+        split: train, valid or test.
+    """
     import datasets
 
     try:

@@ -1,6 +1,6 @@
-"""The rows of files, a block at a time: Arrow files of `datasets`, row groups of parquet, JSON lines, CSV.
+"""The rows of files, one block at a time: Arrow files of `datasets`, row groups of parquet, JSON lines, CSV.
 
-Opening them counts rows. Arrow and parquet files know their own counts; JSON lines and CSV are gone through once.
+Opening them counts rows. Arrow and parquet files know their own counts; JSON lines and CSV are read through once.
 """
 
 import csv
@@ -18,12 +18,12 @@ from .order import Spot
 if TYPE_CHECKING:
     from datasets import Dataset
 
-ROWS = 10_000  # of a block of lines or of an Arrow file: what is in memory, and what is shuffled as one
+ROWS = 10_000  # rows of a block of lines or of an Arrow file, which is in memory and shuffled as a unit
 Row = dict[str, Any]
 
 
 class Columns(Protocol):
-    """Which columns are read, and what an example is made of them."""
+    """The columns that are read, and how an example is made of them."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -37,13 +37,13 @@ class Columns(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows.
+    """Some consecutive rows.
 
     Attributes:
-        count: how many.
-        path: where they are, for a sentence.
-        first: how many rows are before them there.
-        load: reads them; it is given the columns that are wanted.
+        count: the number of rows.
+        path: the file, for error messages.
+        first: the number of rows before them in the file.
+        load: reads the given columns of the rows.
         chosen: which of the rows that are read there belong to the split; None for all.
     """
 
@@ -70,7 +70,7 @@ class Block:
 
 
 class Table:
-    """The examples of a split, of which one block is in memory (`streaming.order.Examples`)."""
+    """The examples of a split, with one block in memory (`streaming.order.Examples`)."""
 
     def __init__(self, blocks: Sequence[Block], columns: Columns):
         self.blocks, self.columns = list(blocks), columns
@@ -78,14 +78,14 @@ class Table:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of rows of each block."""
+        """The number of rows of each block."""
         return [block.count if block.chosen is None else len(block.chosen) for block in self.blocks]
 
     def example(self, spot: Spot) -> dict[str, Any]:
-        """What the columns make of a row.
+        """Return what the columns make of a row.
 
         Raises:
-            InputError: the row holds something else than texts, or the file has changed.
+            InputError: the row holds something other than texts, or the file has changed.
         """
         return self.columns.example(self._loaded(spot.shard)[spot.row], self.blocks[spot.shard].where(spot.row))
 
@@ -102,7 +102,12 @@ class Table:
 
 
 def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
-    """The blocks of a data set that `datasets.load_from_disk` has opened, and its columns."""
+    """Return the blocks and columns of a data set that `datasets.load_from_disk` has opened.
+
+    Args:
+        dataset: the data set.
+        where: its name in error messages.
+    """
 
     def load(columns: Sequence[str], start: int, stop: int) -> list[Row]:
         cells = dataset.select_columns(list(columns))[start:stop]
@@ -116,10 +121,10 @@ def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
 
 
 def of_parquet(path: str) -> tuple[list[Block], list[str]]:
-    """The row groups of a parquet file, and its columns.
+    """Return the row groups and columns of a parquet file.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a parquet file.
     """
     import pyarrow
     from pyarrow import parquet
@@ -146,10 +151,10 @@ def of_parquet(path: str) -> tuple[list[Block], list[str]]:
 
 
 def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
-    """The lines of a file in blocks, and the columns that the first of them has.
+    """Return the lines of a file in blocks, and the columns of the first line.
 
     Raises:
-        InputError: it cannot be read, or its first line is no JSON object.
+        InputError: it cannot be read, or its first line is not a JSON object.
     """
 
     def load(columns: Sequence[str], begin: int, count: int) -> list[Row]:
@@ -170,7 +175,7 @@ def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
 
 
 def opened(path: str) -> Any:
-    """A file of bytes.
+    """Open a file of bytes.
 
     Raises:
         InputError: it cannot be read.
@@ -182,17 +187,21 @@ def opened(path: str) -> Any:
 
 
 def lines_of(file: Any) -> Iterator[bytes]:
-    """The lines from where a file stands, blank ones left out; its place stays the one after the last of them."""
+    """Yield the lines from a file's position on, without blank ones; the position stays after the last of them."""
     while line := file.readline():
         if line.strip():
             yield line
 
 
 def row_of(line: bytes, path: str) -> Row:
-    """A line of JSON as a row.
+    """Parse a line of JSON as a row.
+
+    Args:
+        line: the line.
+        path: the file, for error messages.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a JSON object.
     """
     try:
         row = parse_json(line)
@@ -200,11 +209,11 @@ def row_of(line: bytes, path: str) -> Row:
             return row
     except ValueError:
         pass
-    raise InputError(f"{path} has a line that is no JSON object: {line[:60].decode('utf-8', 'replace')!r}.")
+    raise InputError(f"{path} has a line that is not a JSON object: {line[:60].decode('utf-8', 'replace')!r}.")
 
 
 def of_csv(path: str) -> tuple[list[Block], list[str]]:
-    """The rows of a CSV file in blocks, and the columns that its first line names.
+    """Return the rows of a CSV file in blocks, and the columns that its first line names.
 
     Cells are divided by tabs in a .tsv file, else by commas, or by semicolons where the first line has no comma, as
     spreadsheets write them in many countries.
@@ -236,18 +245,31 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
                     )
             if not count:
                 return blocks, names
-            blocks.append(Block(count, path, first, functools.partial(load, begin=begin, count=count, before=first + 1)))
+            blocks.append(
+                Block(count, path, first, functools.partial(load, begin=begin, count=count, before=first + 1))
+            )
 
 
 def delimiter_of(path: str, line: bytes) -> str:
-    """What divides the cells of a file, of which the first line is given."""
+    """Return what separates the cells of a file.
+
+    Args:
+        path: the file, whose name may tell.
+        line: its first line.
+    """
     if path.lower().endswith(".tsv"):
         return "\t"
     return ";" if b"," not in line and b";" in line else ","
 
 
 def cells_of(file: Any, path: str, delimiter: str, before: int) -> Iterator[list[str]]:
-    """The rows from where a file of bytes stands, blank ones left out; its place stays the one after the last of them.
+    """Yield the rows from a file's position on, without blank ones; the position stays after the last of them.
+
+    Args:
+        file: a file of bytes.
+        path: its name in error messages.
+        delimiter: separates cells.
+        before: the number of rows before the position, for error messages.
 
     Raises:
         InputError: it is not in UTF-8, or no CSV.

@@ -9,7 +9,7 @@ from polyagents.errors import InputError, NoTestSplit
 
 from .blocks import Block, Columns
 
-# Our splits, and what others call them; a file's name begins so.
+# Our splits, and their other names, with which a file's name begins.
 NAMES = {"train": ("train",), "valid": ("valid", "validation", "dev", "eval"), "test": ("test",)}
 
 Reader = Callable[[str], tuple[list[Block], list[str]]]
@@ -33,7 +33,7 @@ class DataFiles:
     columns_of: Callable[[Iterable[str], str], Columns]
 
     def read(self, path: str) -> tuple[list[Block], Columns | None]:
-        """The rows of a file, and how examples are read; None for a file without rows.
+        """Return the rows of a file, and how examples are read; None for a file without rows.
 
         Raises:
             InputError: it cannot be read.
@@ -47,14 +47,20 @@ class DataFiles:
         return blocks, self.columns_of(names, path) if blocks else None
 
     def split(self, path: str, split: str) -> tuple[list[Block], Columns | None]:
-        """The rows of a split; a single file, or files without a split's name, are the training set.
+        """Return the rows of a split; a single file, or files without a split's name, are the training set.
+
+        Args:
+            path: a file or a folder.
+            split: train, valid or test.
 
         Raises:
             InputError: there is no such split, or a file cannot be read; NoTestSplit where it is the test set.
         """
         found = self.files_in(path) if os.path.isdir(path) else [path]
         splits = {file: split_of(os.path.basename(file)) for file in found}
-        if os.path.isfile(path) or not any(splits.values()):  # as on the hub, what has no name of a split is to train
+        if os.path.isfile(path) or not any(
+            splits.values()
+        ):  # as on the hub, files without a split's name are for training
             splits = dict.fromkeys(found, "train")
         files = [file for file in found if splits[file] == split]
         if not files:
@@ -65,15 +71,19 @@ class DataFiles:
         return [block for blocks, _ in parts for block in blocks], (parts[0][1] if parts else None)
 
     def files_in(self, folder: str) -> list[str]:
-        """The data files of a folder, and of `data` in it, where the hub's repositories have theirs."""
+        """Return the data files of a folder, and of `data` in it, where the hub's repositories have theirs."""
         folders = [place for place in (folder, os.path.join(folder, "data")) if os.path.isdir(place)]
         names = [(place, name) for place in folders for name in sorted(os.listdir(place))]
-        return [
-            os.path.join(place, name) for place, name in names if os.path.splitext(name)[1].lower() in self.readers
-        ]
+        return [os.path.join(place, name) for place, name in names if os.path.splitext(name)[1].lower() in self.readers]
 
     def no_such_split(self, path: str, split: str, found: list[str]) -> InputError:
-        """The sentence for a split that is not there."""
+        """Make the error for a missing split.
+
+        Args:
+            path: what was given.
+            split: the split that is missing.
+            found: the splits that exist.
+        """
         kind = NoTestSplit if split == "test" else InputError
         there = ", ".join(found[:5]) or "no data files"
         return kind(
@@ -83,6 +93,6 @@ class DataFiles:
 
 
 def split_of(name: str) -> str | None:
-    """Ours for the name of a split or of a file, such as train-00000-of-00002.parquet; None for others."""
+    """Return our name for the name of a split or file, such as train-00000-of-00002.parquet; None for others."""
     first = re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
     return next((split for split, names in NAMES.items() if first in names), None)

@@ -1,4 +1,4 @@
-"""What `--table-path` names, and which of its rows are train, valid and test."""
+"""The data that `--table-path` names, and which of its rows are train, valid and test."""
 
 import os
 import zlib
@@ -41,8 +41,8 @@ def open_split(path: str, split: str) -> Table:
     if not chosen:
         kind = NoTestSplit if split == "test" else InputError
         raise kind(
-            f"--table-path {path} has too few rows: none of them is in {split}, which gets a tenth of the contexts by a "
-            f"checksum. Add rows, or give a folder with files named train, valid and test."
+            f"--table-path {path} has too few rows: none of them is in {split}, which gets a tenth of the contexts by "
+            f"a checksum. Add rows, or give a folder with files named train, valid and test."
         )
     return Table(chosen, columns)
 

@@ -36,12 +36,28 @@ def test_a_clean_table_has_no_warnings(said):
     [
         (rows(30), None, "train has 30 examples, which is few"),
         (rows(600) + rows(3), None, "train: 3 examples repeat a context with the same label"),
-        (rows(600) + [{"context": "question 0", "label": "b"}], None, "train: 1 examples repeat a context with another"),
+        (
+            [*rows(600), {"context": "question 0", "label": "b"}],
+            None,
+            "train: 1 examples repeat a context with another",
+        ),
         (rows(600), rows(9) + rows(3, 9_000), "9 of the 12 examples of valid are in train as well"),
-        (rows(600) + [{"context": f"c {i}", "label": "Ok !"} for i in range(100)], None, "14% of the labels are 'Ok !'"),
-        (rows(600) + [{"context": "w " * 300, "label": "b"}] * 99, None, "14% of the contexts are longer than 270 words"),
-        (rows(600) + [{"context": "c", "label": "b", "candidates": ["a"]}], None, "candidates of 1 examples lack the"),
-        (rows(600) + [{"context": "c", "label": "b", "candidates": ["b", "b"]}], None, "1 examples have a candidate more"),
+        (
+            rows(600) + [{"context": f"c {i}", "label": "Ok !"} for i in range(100)],
+            None,
+            "14% of the labels are 'Ok !'",
+        ),
+        (
+            rows(600) + [{"context": "w " * 300, "label": "b"}] * 99,
+            None,
+            "14% of the contexts are longer than 270 words",
+        ),
+        ([*rows(600), {"context": "c", "label": "b", "candidates": ["a"]}], None, "candidates of 1 examples lack the"),
+        (
+            [*rows(600), {"context": "c", "label": "b", "candidates": ["b", "b"]}],
+            None,
+            "1 examples have a candidate more",
+        ),
         (
             rows(600) + [{"context": f"c {n}", "label": "b", "candidates": ["b", *"cd"[:n]]} for n in (1, 2)],
             None,

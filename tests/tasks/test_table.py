@@ -17,7 +17,7 @@ from polyagents.tasks.table.splits import open_split, part_of
 TASK = "polyagents.tasks.table"
 ROWS = [
     {
-        "context": f"hi\nquestion {i} , \"or\" so" if i % 3 else f"question {i}",
+        "context": f'hi\nquestion {i} , "or" so' if i % 3 else f"question {i}",
         "label": f"answer {i}",
         "candidates": None if i % 2 else [f"wrong {i}", f"answer {i}", "no"],
         "number": i,
@@ -101,14 +101,18 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
     written(tmp_path / "dev.parquet", ROWS[30:36])
     assert len(told(TASK, "train", table_path=str(tmp_path))) == 30
     assert len(told(TASK, "valid", table_path=str(tmp_path))) == 6
-    with pytest.raises(NoTestSplit, match="--table-path .* has no test split"):
+    with pytest.raises(NoTestSplit, match=r"--table-path .* has no test split"):
         teacher(TASK, "test", table_path=str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.csv", "query,response\na,b\n", "has 'query', 'response', and needs context and label; did you mean 'query'"),
+        (
+            "a.csv",
+            "query,response\na,b\n",
+            "has 'query', 'response', and needs context and label; did you mean 'query'",
+        ),
         ("a.csv", "Context,label\na,b\n", "did you mean 'Context'. Rename it to context"),
         ("a.csv", "context,x\na,b\n", "name one of them label"),
         ("a.csv", "context,label\na,b,c\n", "Row 1 of .* has 3 cells, and the first line 2"),
@@ -120,7 +124,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.csv", "", "has no rows"),
         ("a.jsonl", '{"context": "a", "label": 3}', "Row 1 of .*: label is 3; give a text"),
         ("a.jsonl", '{"context": "a", "label": "b", "candidates": [1]}', "Row 1 of .*: candidates is .1.; give a text"),
-        ("a.jsonl", "{", "has a line that is no JSON object"),
+        ("a.jsonl", "{", "has a line that is not a JSON object"),
         ("a.parquet", "no", "cannot be read as a parquet file"),
         ("a.txt", "a", "its name does not end in .csv"),
     ],

@@ -1,4 +1,4 @@
-"""What the host reads from the device in a training step: nothing, since a GPU would have to finish all its work first."""
+"""A training step reads nothing from the device, since a GPU would have to finish all its work first."""
 
 import sys
 from contextlib import nullcontext
@@ -10,9 +10,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from polyagents.models import devices
 from polyagents.models.encoder import Encoder
-from polyagents.models.model_options import EncoderOptions
 from polyagents.ranking.building import build_encoder, build_model, settings_of
-from polyagents.ranking.candidate_set import Candidate, Label, inline_set, shared_set
+from polyagents.ranking.candidate_set import Label, inline_set, shared_set
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.training.examples import Examples
 from polyagents.training.objective import Objective

@@ -334,7 +334,7 @@ def test_checkpoints_are_not_taken_for_train_models(tmp_path):
     with pytest.raises(InputError, match="is a checkpoint of train_model; go on with that command"):
         Ranker.train(PAIRS, tmp_path / "theirs", max_train_steps=2, **SMALL)
     Ranker.train(PAIRS, tmp_path / "ours", max_train_steps=1, **SMALL)
-    with pytest.raises(InputError, match=r"is a checkpoint of Ranker\.train; go on with that"):
+    with pytest.raises(InputError, match=r"is a checkpoint of Ranker\.train; resume with that"):
         train("poly", tmp_path / "ours", *task, "--max-train-steps", 2)
 
 
