@@ -127,10 +127,10 @@ HF = [
 
 # The documentation site: `make docs`.
 DOCS = [
-    "sphinx>=8.1",  # pages, search and the reference out of docstrings; constraints.txt names what the site is built with
+    "sphinx>=8.1",  # pages, search, the reference from docstrings; constraints.txt names the version we build with
     "myst-parser>=4.0.1",  # Markdown, so that GitHub shows the same pages
-    # The theme of pip's and attrs' pages: light and dark, made for phones, and the browser's own fonts. Nothing of a page
-    # comes from another server, and the search works from file://, which MkDocs' takes a plugin for.
+    # The theme, which pip and attrs use: light and dark, made for phones, with the fonts of the reader's system, so no
+    # page needs a network. Sphinx's search works from file://, for which MkDocs needs a plugin.
     "furo>=2025.12.19",
 ]
 

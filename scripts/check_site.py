@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LOADED = {"src", "srcset", "poster", "data", "action", "background"}  # what these name is fetched with the page, or asked
+LOADED = {"src", "srcset", "poster", "data", "action", "background"}  # attributes whose value is fetched, or asked
 REMOTE_IN_CSS = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
 
 

@@ -7,9 +7,10 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
+from flag_list import flag, has_default, heading, is_shown, names, table
+
 import polyagents
 import polyagents.tasks
-from flag_list import flag, has_default, heading, is_shown, names, table
 
 AGENTS = {
     "bi": "BiEncoder",

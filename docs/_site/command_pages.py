@@ -54,7 +54,7 @@ def command_page(name: str, command: OwnCommand) -> str:
 
 
 def steps_of_human_eval() -> list[str]:
-    """What stands on the page of `human_eval`: its steps, each of which has a page."""
+    """List the steps of `human_eval`, each of which has a page."""
     return [
         "Its steps, each with a page of its own, in the order in which they are usually run:",
         "",

@@ -5,7 +5,7 @@ import re
 from docutils import nodes
 from sphinx.application import Sphinx
 
-# Left as they are: an example up to the empty line behind it, code in backticks, bold words. Escaped: what would begin
+# Left as they are: an example up to the next empty line, code in backticks, bold words. Escaped: what would begin
 # emphasis, a substitution or a reference.
 PARTS = re.compile(
     r"(?P<example>^[ \t]*>>>.*?(?=^[ \t]*$|\Z))"
@@ -17,11 +17,7 @@ PARTS = re.compile(
 
 
 def escaped(text: str) -> str:
-    """A docstring whose asterisks, bars and trailing underscores are themselves.
-
-    >>> escaped("`a_`s and b_, |x| * y")
-    '`a_`\\\\ s and b\\\\_, \\\\|x\\\\| \\\\* y'
-    """
+    """Escape the asterisks, bars and trailing underscores of a docstring, so that they are shown as they are."""
 
     def one(found: re.Match[str]) -> str:
         if found["markup"]:

@@ -6,6 +6,8 @@ from typing import Any
 
 from sphinx.util.rst import escape
 
+TITLES = {"positional arguments": "Arguments", "options": "Flags"}  # of argparse's own groups
+
 
 def heading(text: str, line: str) -> list[str]:
     """A heading, underlined with a character."""
@@ -26,7 +28,7 @@ def flags(parser: argparse.ArgumentParser, program: str) -> list[str]:
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if is_shown(action)]
         if actions:
-            lines += heading({"positional arguments": "Arguments", "options": "Flags"}.get(group.title, group.title), "-")
+            lines += heading(TITLES.get(group.title, group.title), "-")
             lines += [line for action in actions for line in flag(action, parser.prog)]
     return lines
 

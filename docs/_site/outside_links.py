@@ -8,12 +8,13 @@ from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-# Files of the repository that have a page of their own on the site; generated_pages.py copies them.
+# Files of the repository that have a page of their own on the site; generated_pages.py copies them. The copies do not
+# end in .md, so that whatever reads our Markdown files reads these texts only once.
 PAGES = {
-    "CHANGELOG.md": "generated/project/changelog.md",
-    "CONTRIBUTING.md": "generated/project/contributing.md",
+    "CHANGELOG.md": "generated/project/changelog.markdown",
+    "CONTRIBUTING.md": "generated/project/contributing.markdown",
     "README.md": "index.md",
-    "SECURITY.md": "generated/project/security.md",
+    "SECURITY.md": "generated/project/security.markdown",
 }
 LINK = re.compile(r"(?<!!)\[(?P<text>[^][]*(?:\[[^][]*\][^][]*)*)\]\((?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?\)")
 
