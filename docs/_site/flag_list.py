@@ -14,7 +14,15 @@ def heading(text: str, line: str) -> list[str]:
 
 
 def table(rows: Iterable[Sequence[str]], widths: str = "auto") -> list[str]:
-    """A table; the first row is its head, and cells hold markup."""
+    """A table in reStructuredText.
+
+    Args:
+        rows: their cells, which may hold markup; the first row is the head.
+        widths: those of the columns, as `list-table` takes them.
+
+    Returns:
+        The lines of the table.
+    """
     lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     for row in rows:
         lines += [f"   {'*' if i == 0 else ' '} - {cell}" for i, cell in enumerate(row)]
@@ -22,7 +30,15 @@ def table(rows: Iterable[Sequence[str]], widths: str = "auto") -> list[str]:
 
 
 def flags(parser: argparse.ArgumentParser, program: str) -> list[str]:
-    """All flags of a parser, under the titles of their groups where it has more than argparse's own."""
+    """All flags of a parser, under the titles of their groups.
+
+    Args:
+        parser: what has the flags.
+        program: the command that they belong to, which their anchors begin with.
+
+    Returns:
+        Lines of reStructuredText.
+    """
     lines = [f".. program:: {program}", ""]
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if is_shown(action)]
@@ -38,7 +54,16 @@ def is_shown(action: argparse.Action) -> bool:
 
 
 def flag(action: argparse.Action, prog: str, notes: Sequence[str] = ()) -> list[str]:
-    """One flag: its names and value, its help, its default, and further sentences in reStructuredText."""
+    """Describe one flag: its names and value, its help, what it may be, and its default.
+
+    Args:
+        action: the flag.
+        prog: the name of its command, for help texts that hold it.
+        notes: further sentences in reStructuredText.
+
+    Returns:
+        Lines of reStructuredText.
+    """
     facts = []
     if action.choices is not None and action.metavar is None:
         facts.append("One of " + ", ".join(f"``{choice}``" for choice in action.choices) + ".")
