@@ -3,7 +3,7 @@
 #   make demo       train, compare and talk to the four rankers, on a small built-in task
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
 #   make mutants    break formulas, search, store, losses and metrics on purpose, and count what the tests notice
-#   make lint       ruff, mypy, and which room imports which
+#   make lint       ruff, mypy, which room imports which, docstrings and English
 #   make docs       the documentation site, in build/docs: open build/docs/index.html
 #   make links      ask every link to another server whether it is still there (needs a network)
 #   make dist       wheel and sdist in dist/, each installed and tried in a clean environment
@@ -41,6 +41,9 @@ lint: $(stamp)
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(python) scripts/lint_imports.py
+	$(python) scripts/lint_docstrings.py
+	$(python) scripts/lint_prose.py
+	$(python) -m codespell_lib README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs polyagents tasks zoo benchmarks
 
 # A warning is an error, as is a dead link or anything that a page would load from another server.
 docs: $(stamp)

@@ -131,9 +131,17 @@ class SearchModel:
 
         Args:
             queries: rows of mteb's data set.
-            task_metadata: mteb's, not used; nor are `hf_split`, `hf_subset`, `encode_kwargs`, `num_proc`, `kwargs`.
-            top_k: how many, at most.
+            task_metadata: not used; mteb passes it.
+            hf_split: not used.
+            hf_subset: not used.
+            top_k: how many documents are found for a query, at most.
+            encode_kwargs: not used.
             top_ranked: the names of the documents that each query ranks; by default it ranks all.
+            num_proc: not used.
+            kwargs: not used.
+
+        Returns:
+            The scores of the documents that were found, by query and document name.
         """
         asked = {str(query["id"]): query_text(query) for query in queries}
         if top_ranked is not None:
@@ -185,7 +193,14 @@ class PairModel:
         Args:
             inputs1: N queries in batches.
             inputs2: N documents in batches.
-            task_metadata: mteb's, not used; nor are `hf_split`, `hf_subset`, `prompt_type` and `kwargs`.
+            task_metadata: not used; mteb passes it.
+            hf_split: not used.
+            hf_subset: not used.
+            prompt_type: not used.
+            kwargs: not used.
+
+        Returns:
+            The scores, in the order of the pairs.
         """
         contexts = [text for batch in inputs1 for text in query_texts(batch)]
         documents = [text for batch in inputs2 for text in batch["text"]]

@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
     p: float
 
     def as_share(self) -> "Estimate":
-        """The same of a number that lies between 0 and 1: so do the ends."""
+        """Return the estimate of a number between 0 and 1, with the ends cut to that range."""
         return self._replace(low=max(self.low, 0.0), high=min(self.high, 1.0))
 
 
@@ -40,9 +40,9 @@ class Spread(NamedTuple):
 
 
 def spread_of_mean(values: Floats) -> Spread:
-    """How far the mean of values [S, E] lies from that of all seeds and examples, S 1 or more, E 2 or more.
+    """Estimate how far the mean of values [S, E] is from that of all seeds and examples, S 1 or more, E 2 or more.
 
-    The mean squares, as in an analysis of variance: of seeds, of examples, and of what is left.
+    The mean squares, as in an analysis of variance: of seeds, of examples, and of the rest.
     """
     seeds, examples = values.shape
     if seeds == 1:
@@ -60,7 +60,7 @@ def spread_of_mean(values: Floats) -> Spread:
 
 
 def estimate(values: Floats) -> Estimate:
-    """The mean of values [S, E] with its interval."""
+    """Estimate the mean of values [S, E] with its interval."""
     mean, spread = float(values.mean()), spread_of_mean(values)
     if spread.error == 0:
         return Estimate(mean, mean, mean, float(mean == 0))

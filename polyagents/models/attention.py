@@ -15,6 +15,10 @@ def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
     Args:
         logits: any shape.
         mask: bool, broadcastable to `logits`.
+        dim: the dimension over which the weights sum to 1.
+
+    Returns:
+        The weights, in the shape of `logits`.
     """
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return logits.softmax(dim).masked_fill(~mask, 0.0)

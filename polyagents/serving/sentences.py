@@ -14,7 +14,7 @@ FIELDS = {name: field for request in REQUESTS for name, field in request.model_f
 
 
 def sentence_of(error: RequestValidationError) -> str:
-    """Say what was wrong first."""
+    """Say what was wrong with a request: the first of its errors."""
     first = error.errors()[0]
     kind, place = first["type"], first["loc"][1:]
     if kind == "json_invalid":

@@ -1,4 +1,4 @@
-"""Portions of a source: some files that are read together, and what a killed build finds again of them."""
+"""Portions of a source: files that are read together, and what a killed build finds of them later."""
 
 import json
 import os
@@ -27,10 +27,10 @@ class Portion:
 
     Attributes:
         counts: what became of their lines.
-        sha256: of each file's bytes, by its name.
+        sha256: the checksum of each file's bytes, by its name.
         comments: names of the runs of comments, in the order of their groups.
         pairs: names of the runs of pairs.
-        malformed: the first line that could not be read; "" where there was none.
+        malformed: the first line that could not be read; "" if there was none.
     """
 
     counts: dict[str, int]
@@ -41,7 +41,7 @@ class Portion:
 
 
 def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
-    """The files, in order; small ones together."""
+    """Yield the files in order, small ones together."""
     found: list[File] = []
     size = 0
     for file in files:
@@ -55,13 +55,13 @@ def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def read_portion(files: list[File], folder: str, context_lines: int, told: Callable[[int], None]) -> Portion:
-    """Read files, or find that an earlier build has.
+    """Read files, or find what an earlier build has read of them.
 
     Args:
-        files: of the portion.
-        folder: of the runs.
-        context_lines: of plain text.
-        told: is told how many bytes of files have been read since it was told the last time.
+        files: the files of the portion.
+        folder: the folder of the runs.
+        context_lines: the largest number of lines in a context of plain text.
+        told: a callback with the number of bytes that were read since its last call.
 
     Raises:
         InputError: a file cannot be used, or is damaged.
@@ -78,7 +78,7 @@ def read_portion(files: list[File], folder: str, context_lines: int, told: Calla
 
 
 def read_marker(path: str) -> Portion | None:
-    """What a finished portion has left; None where it has not."""
+    """Read the marker of a finished portion; None if there is none."""
     try:
         return read_fields(path, Portion)
     except FileNotFoundError:
@@ -111,18 +111,18 @@ def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[in
 
 
 def name_of(record: Comment | Pair | str) -> str:
-    """What it is counted as."""
+    """Return the name under which a record is counted."""
     if isinstance(record, str):
         return record
     return "comments" if isinstance(record, Comment) else "pairs"
 
 
 def line_of_comment(comment: Comment) -> bytes:
-    """The key of its group, a tab, and the comment as JSON."""
+    """Return the key of a comment's group, a tab, and the comment as JSON."""
     fields = json.dumps(comment, ensure_ascii=False)
     return f"{text_key(utf8(comment.group)).hex()}\t".encode() + utf8(fields) + b"\n"
 
 
 def comment_in(line: bytes) -> Comment:
-    """The comment of such a line."""
+    """Return the comment of such a line."""
     return Comment(*json.loads(line.partition(b"\t")[2]))

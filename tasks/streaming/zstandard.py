@@ -1,4 +1,4 @@
-"""Zstandard, as the dumps of Reddit's comments are packed."""
+"""Zstandard decompression, for the dumps of Reddit's comments."""
 
 import sys
 
@@ -26,11 +26,11 @@ class Zstandard:
 
     @property
     def unused_data(self) -> bytes:
-        """What came after its end."""
+        """The bytes that came after the end of the frame."""
         return bytes(self._frame.unused_data)
 
     def decompress(self, data: bytes) -> bytes:
-        """The next bytes.
+        """Return the next bytes.
 
         Raises:
             OSError: they are damaged.

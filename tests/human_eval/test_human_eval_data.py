@@ -266,14 +266,14 @@ def test_parlais_onboarding_file_is_one_object_over_many_lines(tmp_path):
 
 
 MALFORMED = [
-    ("no JSON at all", "it is no JSON"),
-    ('{"dialog": [[{"id": "a", "text": "cut off', "it is no JSON"),
+    ("no JSON at all", "it is not JSON"),
+    ('{"dialog": [[{"id": "a", "text": "cut off', "it is not JSON"),
     ({"text": "hi"}, "it has neither a dialog nor dialogue_dicts"),
     (3, "it has neither a dialog nor dialogue_dicts"),
     (None, "it has neither a dialog nor dialogue_dicts"),
-    ({"dialog": "hi"}, "its dialog or context is no list"),
-    ({"dialog": DIALOG, "context": {"a": 1}}, "its dialog or context is no list"),
-    ({"dialog": DIALOG, "models": ["a"]}, "its models are no object"),
+    ({"dialog": "hi"}, "its dialog or context is not a list"),
+    ({"dialog": DIALOG, "context": {"a": 1}}, "its dialog or context is not a list"),
+    ({"dialog": DIALOG, "models": ["a"]}, "its models are not an object"),
     ({"dialog": []}, "nobody speaks"),
     ({"dialog": [[{"id": "a"}]]}, "a turn has no text"),
     ({"dialog": [["hi"]]}, "a turn has no text"),
@@ -284,7 +284,7 @@ MALFORMED = [
     ({"dialogue_dicts": [], "speakers_to_eval": ["a", ""]}, "its speakers_to_eval are not two different names"),
     ({"dialogue_dicts": [], "speakers_to_eval": ["\0", "\ud800"]}, "its speakers_to_eval are not two different names"),
     ({"dialogue_dicts": [{}], "speakers_to_eval": ["a", "b"]}, "its dialogue_dicts are not two dialogues"),
-    ({"dialogue_dicts": [{}, {}], "speakers_to_eval": ["a", "b"]}, "a dialogue or its context is no list"),
+    ({"dialogue_dicts": [{}, {}], "speakers_to_eval": ["a", "b"]}, "a dialogue or its context is not a list"),
     (
         {"dialogue_dicts": 2 * [{"dialogue": [{"id": "a", "text": "hi"}]}], "speakers_to_eval": ["a", "b"]},
         "b is to be judged and does not speak",
@@ -312,7 +312,7 @@ def test_malformed_lines_are_told_by_number_and_the_rest_is_kept(step, tmp_path)
     printed, said = step("import", path)
     malformed = len(MALFORMED) + 31
     assert printed["conversations"] == 2 and printed["malformed"] == malformed
-    assert f"{path}, line 1, is left out: it is no UTF-8.\n{path}, line 3, is left out: it is no JSON." in said
+    assert f"{path}, line 1, is left out: it is not UTF-8.\n{path}, line 3, is left out: it is not JSON." in said
     assert said.count("is left out") == 20
     assert f"{malformed - 20} more are left out, {malformed} in all." in said
 
@@ -535,7 +535,7 @@ def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
     (line,) = ends_with_2(*call)
     assert "a:b gives 6 pairs (2 conversations of a, 3 of b), and 50 are wanted" in line
     (line,) = ends_with_2(*call, "--matchups", "a:b,a:c")
-    assert "'a:c' is no pair of two different models; there are a, b" in line
+    assert "'a:c' is not a pair of two different models; there are a, b" in line
     assert "'a:a' is no pair" in ends_with_2(*call, "--matchups", "a:a")[0]
     path = write_lines(tmp_path / "none.jsonl", {"dialog": DIALOG})
     assert "has no onboarding pairs" in ends_with_2(*call, "--checks", path)[0]
@@ -774,7 +774,7 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
         ("postgresql://nobody@/none?host=/nowhere", "cannot be used"),
         ("mysql://a@b/c", "is of 'mysql'"),
         ("sqlite://", "is of 'sqlite'"),
-        ("://", "is no URL"),
+        ("://", "is not a URL"),
     ):
         (line,) = ends_with_2(*invite, wrong)
         assert why in line and "postgresql://USER:PASSWORD@HOST/NAME" in line, wrong

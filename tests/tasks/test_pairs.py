@@ -405,7 +405,7 @@ def test_sources_and_folders_that_cannot_be_used(tmp_path, refused):
     assert "is neither a file nor a folder" in refused("--source", tmp_path / "nothing", "--outdir", out)
     assert "holds no file *.jsonl" in refused("--source", tmp_path / "empty", "--outdir", out)
     assert "no pair that can be used (2 malformed lines)" in refused("--source", tmp_path / "no.jsonl", "--outdir", out)
-    assert "model.txt is no text" in refused("--source", tmp_path / "model.txt", "--outdir", out)
+    assert "model.txt is not text" in refused("--source", tmp_path / "model.txt", "--outdir", out)
     assert "holds other files, such as " in refused("--source", tmp_path / "fine.txt", "--outdir", tmp_path)
     (tmp_path / "other" / building.PARTS).mkdir(parents=True)
     (tmp_path / "other" / "mine.jsonl").write_text("{}")

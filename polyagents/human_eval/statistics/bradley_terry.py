@@ -49,7 +49,13 @@ class Ranking:
 
 
 def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES) -> Ranking:
-    """Rank the models of some judgements, at least one, of two different models each."""
+    """Rank the models of some judgements, at least one, of two different models each.
+
+    Args:
+        judgements: at least one; each of two different models.
+        seed: the seed of the bootstrap.
+        resamples: the number of draws.
+    """
     models = sorted({model for judgement in judgements for model in judgement.models})
     by_annotator = count_wins(judgements, models)
     wins = by_annotator.sum(0)
@@ -67,7 +73,12 @@ def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES)
 
 
 def count_wins(judgements: Sequence[Judgement], models: Sequence[str]) -> Floats:
-    """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column."""
+    """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column.
+
+    Args:
+        judgements: the judgements.
+        models: the K models.
+    """
     place = {model: i for i, model in enumerate(models)}
     row = {name: i for i, name in enumerate(sorted({judgement.annotator for judgement in judgements}))}
     wins = np.zeros((len(row), len(models), len(models)))
@@ -103,7 +114,7 @@ def refitted(wins: Floats, start: Floats) -> Floats:
 
     Args:
         wins: [R, K, K], the prior among them.
-        start: [K], the strengths of what was resampled.
+        start: [K], the strengths of the original wins.
 
     Returns:
         [R, K].
@@ -143,6 +154,11 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
 
     The imaginary judgements of the prior are among what is drawn. Otherwise a model that always won would win in every
     resample just as often, and its interval would have no width.
+
+    Args:
+        by_annotator: wins of each annotator [A, K, K].
+        seed: the seed of the draws.
+        resamples: the number of draws.
     """
     annotators, count = by_annotator.shape[:2]
     wins = by_annotator.sum(0)
@@ -157,7 +173,13 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
 
 
 def estimates(values: Floats, draws: Floats, units: int) -> list[Estimate]:
-    """Add to each number [K] the interval of its resamples [R, K]."""
+    """Add to each number the interval of its resamples.
+
+    Args:
+        values: the numbers [K].
+        draws: their resamples [R, K].
+        units: how many units were drawn.
+    """
     low, high = bootstrap_interval(draws, units)
     return [Estimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
 
@@ -172,7 +194,12 @@ def unconnected(parts: Sequence[Sequence[str]]) -> str:
 
 
 def note(models: int, annotators: int) -> str:
-    """Say what the intervals speak of."""
+    """Describe what the intervals refer to.
+
+    Args:
+        models: how many models there are.
+        annotators: how many annotators there are.
+    """
     if annotators < ENOUGH_ANNOTATORS:
         text = (
             f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals speak of these people alone, "

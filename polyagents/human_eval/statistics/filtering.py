@@ -15,7 +15,7 @@ REPEATED = "the same annotator judged the pair before"
 
 @dataclass(frozen=True)
 class FilteredJudgement:
-    """A judgement, and why it is left out; COUNTS where it is not."""
+    """A judgement, and the reason why it does not count; COUNTS if it does."""
 
     judgement: Judgement
     left_out: str

@@ -1,4 +1,4 @@
-"""`polyagents human_eval pairs`: which conversations meet."""
+"""`polyagents human_eval pairs`: the pairs of conversations to compare."""
 
 import argparse
 import json

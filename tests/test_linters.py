@@ -1,0 +1,88 @@
+"""The linters of our own find what they are for."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytest.importorskip("proselint")
+
+
+@pytest.fixture
+def linters(monkeypatch, tmp_path):
+    """Both linters, which look at an empty folder."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import lint_docstrings
+    import lint_prose
+
+    yield lint_docstrings, lint_prose
+    for name in ("lint_docstrings", "lint_prose"):
+        sys.modules.pop(name)
+
+
+def found_in(docstrings, source):
+    return list(docstrings.documented(Path("polyagents/models/attention.py"), ast.parse(source)))
+
+
+def test_a_first_sentence_without_a_subject_is_found_where_it_is_public(linters):
+    docstrings, _ = linters
+    text = '"""Of texts, those that are there."""'
+    source = f'"""A module."""\nclass A:\n  """One."""\n  def b(self):\n    {text}\n  def _c(self):\n    {text}\n'
+    (line,) = docstrings.fragments(found_in(docstrings, source))
+    assert line.startswith("polyagents/models/attention.py:4: ") and "Of texts" in line
+
+
+def test_functions_of_two_parameters_and_their_args_sections_are_counted(linters):
+    docstrings, _ = linters
+    functions = {
+        "def a(x, y): 'No.'": (0, 1),
+        "def a(x, *, y): 'Yes.\\n\\nArgs:\\n  x: 1.'": (1, 1),
+        "def a(x): 'One only.'": None,
+        "def _a(x, y): 'Private.'": None,
+        "class A:\n  def a(self, x): 'One only.'": None,
+        "class A:\n  def a(self, x, **y): 'No.'": (0, 1),
+        "class A:\n  @staticmethod\n  def a(x, y): 'No.'": (0, 1),
+        "class _A:\n  def a(self, x, y): 'Private.'": None,
+    }
+    for source, count in functions.items():
+        assert docstrings.shares(found_in(docstrings, source)) == ({"polyagents/models": count} if count else {})
+
+
+def test_a_section_that_disagrees_with_the_signature_is_found_and_a_missing_one_is_not(linters, tmp_path, monkeypatch):
+    docstrings, _ = linters
+    package = tmp_path / "polyagents"
+    package.mkdir()
+    reason = "Do it.\n\n  Here is a reason.\n"
+    section = "\n  Args:\n    x: the first.\n"
+    source = f'def a(x, y):\n  """{reason}"""\n\n\ndef b(x, y):\n  """{reason}{section}  """\n'
+    (package / "a.py").write_text(source)
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    monkeypatch.setattr(docstrings, "ROOT", tmp_path)
+    monkeypatch.setattr(docstrings, "PACKAGES", ("polyagents",))
+    found = list(docstrings.documented(Path("polyagents/a.py"), ast.parse(source)))
+    problems = list(docstrings.disagreements(found))
+    assert problems and all(line.startswith("polyagents/a.py:8: DOC10") for line in problems)
+
+
+def test_banned_words_are_found_with_what_to_write_instead(linters, tmp_path, monkeypatch):
+    _, prose = linters
+    words = prose.settings()["words"]
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("All is well.\nThe flag is wrong; leave it away.\nTrainers mention it.\n")
+    ((_, line),) = prose.banned([page], words)
+    assert line == 'page.md:2: "leave it away": write remove, omit'
+
+
+def test_proselint_reads_prose_and_no_code(linters, tmp_path, monkeypatch):
+    _, prose = linters
+    switched = prose.settings()["proselint"]
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text('It is "here" and poly-encoders.\n\n```\nvery very\n```\n\nSay `very`, `a` `a`.\n')
+    assert list(prose.advice([page], switched)) == []
+    page.write_text("It lasts for ever.\n")
+    (line,) = prose.advice([page], switched)
+    assert line.startswith("page.md:1:")
