@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
+from polyagents.hub_access import is_offline
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 
 # Layers, width, heads: BERT's namesakes (google-research/bert, and Turc et al. 2019 for the small ones).
@@ -134,6 +136,8 @@ def loaded(
         return model
     if options.backbone.startswith(SCRATCH):
         return kind.from_config(scratch_config(options.backbone, vocabulary), attn_implementation=attention)
+    if not os.path.exists(options.backbone):
+        is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
     return kind.from_pretrained(options.backbone, **own, **quantized)
 

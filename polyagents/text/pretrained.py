@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
+from polyagents.hub_access import is_offline
 from polyagents.text.special_tokens import SpecialTokens
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -35,14 +36,22 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         os.path.exists(os.path.join(backbone, name))
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
     )
+    is_local = os.path.exists(backbone)
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
         if not has_own:
             raise OSError("no tokenizer file")
+        if not is_local:
+            is_offline()  # asked first: the hub's client would try for a minute
         loaded = transformers.AutoTokenizer.from_pretrained(backbone, use_fast=True, trust_remote_code=False)
         tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
     except Exception as error:  # transformers raises a dozen kinds, by version
+        if not is_local and is_offline():
+            raise InputError(
+                f"{flag} {backbone} is not a folder here and not in the hub's cache, and the hub cannot be reached "
+                f"from here, or HF_HUB_OFFLINE is set. Load it once with a network, or give {PLACES[flag]}."
+            ) from error
         raise InputError(
             f"{flag} {backbone}: no fast tokenizer found there ({first_line(error)}). Give the hub name of a "
             f"model, {PLACES[flag]}."
