@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
-from polyagents.hub_access import is_offline
 from polyagents.models.model_options import SCRATCH, EncoderOptions
+from polyagents.network import is_offline
 
 # Layers, width, heads: BERT's namesakes (google-research/bert, and Turc et al. 2019 for the small ones).
 SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)}

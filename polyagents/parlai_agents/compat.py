@@ -10,6 +10,7 @@ import sys
 import warnings
 from types import TracebackType
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 # ParlAI's opt.py imports pkg_resources, which announces its end at every start; setup.py pins what still has it.
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", category=UserWarning)
@@ -19,6 +20,7 @@ from polyagents.faults import INSTALL_PARLAI, users_fault  # noqa: E402  after t
 try:
     import parlai.nn.lr_scheduler as parlai_schedulers
     import parlai.zoo
+    from parlai.core import build_data
     from parlai.core.opt import Opt
     from parlai.core.params import ParlaiParser
 except ImportError as error:
@@ -33,6 +35,7 @@ from torch.optim import lr_scheduler as torch_schedulers  # noqa: E402  after th
 import polyagents.zoo  # noqa: E402
 from polyagents.arguments import exit_with_one_line  # noqa: E402
 from polyagents.errors import InputError  # noqa: E402
+from polyagents.network import is_reachable  # noqa: E402
 from polyagents.parlai_agents import saved_options  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
@@ -46,6 +49,7 @@ def apply() -> None:
     saved_options.apply()
     use_our_zoo()
     find_our_recipes()
+    say_what_cannot_be_downloaded()
 
 
 def use_our_zoo() -> None:
@@ -133,3 +137,22 @@ def exit_with_one_sentence() -> None:
 
     hook.of_polyagents = True  # type: ignore[attr-defined]
     sys.excepthook = hook
+
+
+def say_what_cannot_be_downloaded() -> None:
+    """Refuse a download of ParlAI's tasks at once where its server cannot be reached, in one sentence.
+
+    ParlAI tries for a quarter of a minute and ends in a traceback.
+    """
+    download = build_data.download
+
+    def reachable_download(url: str, path: str, fname: str, *given: Any, **named: Any) -> Any:
+        if os.path.exists(os.path.join(path, fname)) or is_reachable(url):
+            return download(url, path, fname, *given, **named)
+        raise InputError(
+            f"{fname} cannot be downloaded: {urlsplit(url).hostname} cannot be reached from here. Copy {path} from a "
+            f"machine that has it (--datapath names its parent), or give a --task that needs no download: "
+            f"polyagents.tasks.sample, or polyagents.tasks.table with your own data."
+        )
+
+    build_data.download = reachable_download

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
-from polyagents.hub_access import is_offline
+from polyagents.network import is_offline
 from polyagents.text.special_tokens import SpecialTokens
 from polyagents.text.tokenizer import RankingTokenizer
 

@@ -343,7 +343,7 @@ def test_top_replies_with_scores_on_request(make, tmp_path):
     [
         (("--eval-candidates", "vocab"), "nothing these agents can rank"),
         (("--text-truncate", "600"), "lower them"),
-        (("--backbone", "no/such/model"), "no fast tokenizer found there"),
+        (("--backbone", "no/such/model"), "is not a folder here"),
         (("--backbone", "scratch:huge", "--dict-file", "{dict}"), "there is no such size; use scratch:tiny|mini|base"),
     ],
 )

@@ -43,3 +43,17 @@ def test_parlais_default_scheduler_decays_on_a_plateau():
     for loss in (1.0, 1.0):
         scheduler.valid_step({"loss": loss})
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.4)
+
+
+def test_a_task_that_cannot_be_downloaded_is_one_sentence(tmp_path, monkeypatch):
+    from parlai.core import build_data
+
+    from polyagents import InputError
+    from polyagents.parlai_agents import compat
+
+    compat.apply()
+    monkeypatch.setattr(compat, "is_reachable", lambda url: False)
+    with pytest.raises(
+        InputError, match=r"data.tgz cannot be downloaded: example.org .*tasks.sample"
+    ):
+        build_data.download("http://example.org/data.tgz", str(tmp_path), "data.tgz")

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be reached: asked once, since its client tries for a minute without a network."""
+"""Whether servers can be reached: asked once, since clients try for a minute where there is no network."""
 
 import functools
 import socket

@@ -5,7 +5,7 @@ import socket
 import huggingface_hub
 import pytest
 
-from polyagents import InputError, hub_access
+from polyagents import InputError, network
 from polyagents.text import pretrained
 
 
@@ -13,10 +13,10 @@ from polyagents.text import pretrained
 def online(monkeypatch):
     """A client that would ask the hub; conftest.py keeps it offline otherwise. No proxy, and nothing is remembered."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub_access.urllib.request, "getproxies", dict)
-    hub_access.is_reachable.cache_clear()
+    monkeypatch.setattr(network.urllib.request, "getproxies", dict)
+    network.is_reachable.cache_clear()
     yield lambda endpoint: monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
-    hub_access.is_reachable.cache_clear()
+    network.is_reachable.cache_clear()
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def port():
 
 def test_a_hub_that_answers_is_asked(online, port):
     online(f"http://127.0.0.1:{port[0]}")
-    assert not hub_access.is_offline()
+    assert not network.is_offline()
     assert not huggingface_hub.constants.HF_HUB_OFFLINE
 
 
@@ -36,7 +36,7 @@ def test_a_hub_that_does_not_answer_is_not_asked_again(online, port):
     number, server = port
     server.close()
     online(f"http://127.0.0.1:{number}")
-    assert hub_access.is_offline()
+    assert network.is_offline()
     assert huggingface_hub.constants.HF_HUB_OFFLINE  # so its client does not try for a minute
 
 
@@ -44,8 +44,8 @@ def test_a_proxy_is_trusted(online, port, monkeypatch):
     number, server = port
     server.close()
     online(f"http://127.0.0.1:{number}")
-    monkeypatch.setattr(hub_access.urllib.request, "getproxies", lambda: {"http": "http://proxy:3128"})
-    assert not hub_access.is_offline()
+    monkeypatch.setattr(network.urllib.request, "getproxies", lambda: {"http": "http://proxy:3128"})
+    assert not network.is_offline()
 
 
 def test_a_name_is_refused_in_one_sentence(online, port, monkeypatch):
