@@ -7,6 +7,7 @@ import importlib
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ STOPPED, PIPE_CLOSED = 130, 141  # as shells count the signals SIGINT and SIGPIP
 def main() -> None:
     """Run the command that the command line names: the entry point of `polyagents`."""
     name = sys.argv[1] if len(sys.argv) > 1 else "help"
+    # ParlAI imports pkg_resources, which announces its end at every start; setup.py pins a version that has it.
+    warnings.filterwarnings("ignore", message="pkg_resources is deprecated", category=UserWarning)
     try:
         check_characters(sys.argv[1:])
         start(parlai_command.with_full_names(sys.argv[1:]))

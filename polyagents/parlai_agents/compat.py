@@ -23,6 +23,7 @@ try:
     from parlai.core import build_data
     from parlai.core.opt import Opt
     from parlai.core.params import ParlaiParser
+    from parlai.utils import logging
 except ImportError as error:
     raise type(error)(  # a ModuleNotFoundError is said in one sentence by our commands (faults.py)
         f"The agents of polyagents run on ParlAI, which cannot be imported ({error}). ParlAI's own pins cannot be met "
@@ -50,6 +51,7 @@ def apply() -> None:
     use_our_zoo()
     find_our_recipes()
     say_what_cannot_be_downloaded()
+    list_all_options_on_request()
 
 
 def use_our_zoo() -> None:
@@ -156,3 +158,20 @@ def say_what_cannot_be_downloaded() -> None:
         )
 
     build_data.download = reachable_download
+
+
+def list_all_options_on_request() -> None:
+    """Log the options that were given; ParlAI logs all 170 of them before every training and chat.
+
+    `--verbose true` still lists all, and so does the options file beside the model.
+    """
+    log_all = Opt.log
+
+    def log_given(self: Opt, *header: str) -> None:
+        if self.get("verbose"):
+            log_all(self, *header)
+            return
+        given = ", ".join(f"{name}: {value}" for name, value in sorted(self.get("override", {}).items()))
+        logging.info(f"Options that were given: {given or 'none'} (all of them: --verbose true)")
+
+    Opt.log = log_given

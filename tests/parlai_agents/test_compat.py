@@ -53,7 +53,20 @@ def test_a_task_that_cannot_be_downloaded_is_one_sentence(tmp_path, monkeypatch)
 
     compat.apply()
     monkeypatch.setattr(compat, "is_reachable", lambda url: False)
-    with pytest.raises(
-        InputError, match=r"data.tgz cannot be downloaded: example.org .*tasks.sample"
-    ):
+    with pytest.raises(InputError, match=r"data.tgz cannot be downloaded: example.org .*tasks.sample"):
         build_data.download("http://example.org/data.tgz", str(tmp_path), "data.tgz")
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(False, 1), (True, 4)])
+def test_only_given_options_are_listed_unless_asked(verbose, lines, monkeypatch):
+    from parlai.core.opt import Opt
+    from parlai.utils import logging
+
+    from polyagents.parlai_agents import compat
+
+    compat.apply()
+    said = []
+    monkeypatch.setattr(logging, "info", said.append)
+    monkeypatch.setattr("parlai.core.params.print_git_commit", lambda: None)
+    Opt({"verbose": verbose, "batchsize": 7, "override": {"batchsize": 7}}).log()
+    assert len(said) == lines and any("batchsize: 7" in line for line in said)
