@@ -44,10 +44,11 @@ LIBRARY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for; that of an architecture is its agent.
+    """Import a public name when it is first used; the name of an architecture is that of its agent.
 
     Raises:
-        ImportError: it is an agent, and ParlAI is not installed; the error says how to install it.
+        AttributeError: there is no such name.
+        ImportError: the name is an agent's, and ParlAI is not installed; the message says how to install it.
     """
     if not name[:1].isupper():  # a submodule, which `from polyagents import` asks for here before it imports it
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -61,7 +62,7 @@ def __getattr__(name: str) -> Any:
 
 
 def agent(name: str) -> Any:
-    """The agent of a name, which ParlAI resolves `-m polyagents:NAME` by.
+    """Return the agent of a name, by which ParlAI resolves `-m polyagents:NAME`.
 
     Raises:
         AttributeError: there is neither an architecture of that name nor another agent.

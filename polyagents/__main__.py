@@ -1,6 +1,6 @@
 """The `polyagents` command: all of ParlAI's commands with our agents' short names, and our own commands.
 
-A name is enough to start a command; the command imports what it needs.
+Starting a command needs only its name; the command imports what it needs.
 """
 
 import importlib
@@ -60,7 +60,7 @@ def start(arguments: Sequence[str]) -> None:
     """Run a command of ours or of ParlAI's.
 
     Raises:
-        InputError: there is no such command, or what it was given cannot work.
+        InputError: there is no such command, or its input cannot work.
     """
     arguments = recipe.as_training(arguments)
     name = arguments[0] if arguments else "help"
@@ -82,7 +82,7 @@ def start(arguments: Sequence[str]) -> None:
 
 
 def versions() -> str:
-    """Our version and what it runs on, as whoever reads a fault report wants to know; none of it is imported."""
+    """Return our version and those of the libraries below, for fault reports; none of them is imported."""
     from importlib import metadata  # no other command needs it
 
     found = []
@@ -95,7 +95,12 @@ def versions() -> str:
 
 
 def run_own(name: str, arguments: Sequence[str]) -> Any:
-    """Run one of our commands; the result is what its `run` returns."""
+    """Run one of our commands; the result is what its `run` returns.
+
+    Args:
+        name: the command.
+        arguments: its command line.
+    """
     command, told = OWN_COMMANDS[name], threads.choose()
     module = importlib.import_module(command.module(name))
     opt = module.parser().parse_args(list(arguments))

@@ -1,4 +1,4 @@
-"""What this machine computes with: which arithmetic it is fast in, and what it is called."""
+"""What this machine computes with: its name, and the arithmetic in which it is fast."""
 
 import contextlib
 import functools
@@ -9,18 +9,18 @@ import torch
 
 @functools.cache
 def has_bf16() -> bool:
-    """Whether this CPU multiplies in bf16; where it does not, torch converts, slower than fp32."""
+    """Tell whether this CPU multiplies in bf16; where it does not, torch converts, which is slower than fp32."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 @functools.cache
 def has_int8() -> bool:
-    """Whether this CPU multiplies in int8."""
+    """Tell whether this CPU multiplies in int8."""
     return bool(torch.cpu._is_vnni_supported())
 
 
 def machine() -> str:
-    """What a figure was measured on."""
+    """Describe this machine, for a figure that was measured on it."""
     names = [platform.processor() or platform.machine()]
     with (
         contextlib.suppress(OSError),
@@ -35,5 +35,5 @@ def machine() -> str:
 
 
 def training_machine() -> str:
-    """What a training runs on: the GPU, where there is one."""
+    """Name the machine that a training runs on: the GPU, where there is one."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else machine()

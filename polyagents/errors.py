@@ -1,8 +1,8 @@
-"""The one exception that means: the user gave something that cannot work."""
+"""The exception that means: the user gave something that cannot work."""
 
 
 class InputError(ValueError):
-    """Bad input, said in one sentence: what was given, what is possible, what to change.
+    """An error in the user's input, described in one sentence: what was given, what is possible, what to change.
 
     Python callers get a traceback as with any ValueError; the commands print the sentence and exit with code 2
     (`polyagents.faults`).
@@ -17,9 +17,9 @@ class InputError(ValueError):
 
 
 class NoTestSplit(InputError):
-    """A task has no test set: an error where it is evaluated, and no reason for a training to fail at its end."""
+    """An error for a task without a test set, which stops an evaluation, but not a training whose last step is one."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for a sentence of ours."""
+    """Return the first line of an error's message, to be quoted in a sentence."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__

@@ -1,4 +1,4 @@
-"""Which exceptions are the user's to correct, and the sentence that says how."""
+"""The exceptions that the user can correct, each with a sentence that says how."""
 
 import errno
 import importlib.util
@@ -45,12 +45,15 @@ OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
 def users_fault(error: BaseException, extra: str | None = None) -> str | None:
-    """The sentence of an error that the user can correct; None for all others.
+    """Return the sentence for an error that the user can correct; None for all others.
 
     Args:
         error: what a command raised.
-        extra: the extra of setup.py that the command needs. A module that several extras bring is then said to be
-            missing from this one.
+        extra: the extra of setup.py that the command needs. A missing module that several extras bring is then said to
+            come with this one.
+
+    Returns:
+        The sentence, or None.
     """
     if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
         return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
@@ -65,7 +68,15 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
 
 
 def missing_module(name: str, extra: str | None) -> str | None:
-    """What to install for a module that could not be imported; None where that is not known."""
+    """Say what to install for a module that could not be imported; None where that is not known.
+
+    Args:
+        name: the module, with or without submodules.
+        extra: as in `users_fault`.
+
+    Returns:
+        The sentence, or None.
+    """
     module = name.split(".")[0]
     if module == "parlai" and not parlai_is_installed():
         return f"This needs ParlAI, which is not installed: {INSTALL_PARLAI}"
@@ -77,5 +88,5 @@ def missing_module(name: str, extra: str | None) -> str | None:
 
 
 def parlai_is_installed() -> bool:
-    """Whether ParlAI can be imported; this does not import it."""
+    """Tell whether ParlAI can be imported, without importing it."""
     return importlib.util.find_spec("parlai") is not None

@@ -1,7 +1,7 @@
 """Rankers as models of MTEB: `mteb.evaluate(mteb_model("runs/poly"), tasks)` runs them on its tasks.
 
-A bi- or poly-encoder is a search model (mteb's SearchProtocol): all documents are encoded once and searched exactly,
-and of a task that brings a list for each query only that list is ranked. A uni- or cross-encoder is a cross-encoder
+A bi- or poly-encoder is a search model (mteb's SearchProtocol): all documents are encoded once and searched exactly; if
+a task brings a list of documents for each query, only that list is ranked. A uni- or cross-encoder is a cross-encoder
 (mteb's CrossEncoderProtocol), which ranks such lists, as it cannot search.
 """
 
@@ -26,15 +26,18 @@ Columns = Mapping[str, Any]
 
 
 def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/model") -> "SearchModel | PairModel":
-    """A ranker as what `mteb.evaluate` takes.
+    """Wrap a ranker as a model that `mteb.evaluate` accepts.
 
     >>> import mteb
     >>> mteb.evaluate(mteb_model("runs/poly", "me/poly"), mteb.get_tasks(["NFCorpus"]))  # doctest: +SKIP
 
     Args:
-        ranker: or the model file that it is loaded from.
-        name: under which mteb keeps the results, "OWNER/MODEL". Their revision is a hash of the weights and of all
-            options that decide a score, so that no results of another training are taken for this one's.
+        ranker: a ranker, or the model file that it is loaded from.
+        name: the name under which mteb keeps the results, "OWNER/MODEL". Their revision is a hash of the weights and of
+            all options that decide a score, so that results of another training are not taken for this one's.
+
+    Returns:
+        The model.
 
     Raises:
         InputError: mteb is not installed, or the name has no "/".
@@ -47,7 +50,14 @@ def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/
 
 
 def description(model: RankingModel, name: str) -> Any:
-    """mteb's ModelMeta of a model.
+    """Build mteb's ModelMeta of a model.
+
+    Args:
+        model: any architecture.
+        name: "OWNER/MODEL".
+
+    Returns:
+        A `mteb.models.model_meta.ModelMeta`.
 
     Raises:
         InputError: mteb is not installed.
@@ -81,7 +91,7 @@ def description(model: RankingModel, name: str) -> Any:
 
 
 class SearchModel:
-    """mteb's SearchProtocol for a model of two towers.
+    """A two-tower model that implements mteb's SearchProtocol.
 
     Attributes:
         ranker: encodes and searches.
@@ -108,7 +118,17 @@ class SearchModel:
         num_proc: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Encode the documents of a task; all arguments but the first are mteb's, and change nothing here."""
+        """Encode the documents of a task.
+
+        Args:
+            corpus: rows of mteb's data set.
+            task_metadata: not used; mteb passes it.
+            hf_split: not used.
+            hf_subset: not used.
+            encode_kwargs: not used.
+            num_proc: not used.
+            kwargs: not used.
+        """
         documents = list(corpus)
         self.ids = [str(document["id"]) for document in documents]
         self.texts = [document_text(document) for document in documents]
@@ -127,7 +147,7 @@ class SearchModel:
         num_proc: int | None = None,
         **kwargs: Any,
     ) -> dict[str, dict[str, float]]:
-        """The best documents of every query: their names and scores.
+        """Find the best documents of every query.
 
         Args:
             queries: rows of mteb's data set.
@@ -155,7 +175,16 @@ class SearchModel:
     def rerank(
         self, asked: Mapping[str, str], top_ranked: Mapping[str, Sequence[str]], top_k: int
     ) -> dict[str, dict[str, float]]:
-        """The best documents of the list that each query brings; none where it brings none."""
+        """Rank the list of documents that each query brings; a query without one finds nothing.
+
+        Args:
+            asked: the queries, by name.
+            top_ranked: the names of each query's documents.
+            top_k: how many documents are found for a query, at most.
+
+        Returns:
+            The scores of the documents that were found, by query and document name.
+        """
         text_of = dict(zip(self.ids, self.texts, strict=True))
         lists = {query: list(top_ranked.get(query, ())) for query in asked}
         own = [(asked[query], [text_of[document] for document in listed]) for query, listed in lists.items()]
@@ -167,7 +196,7 @@ class SearchModel:
 
 
 class PairModel:
-    """mteb's CrossEncoderProtocol for a model that reads context and candidate together.
+    """A joint model that implements mteb's CrossEncoderProtocol.
 
     Attributes:
         ranker: scores.
@@ -188,7 +217,7 @@ class PairModel:
         prompt_type: Any = None,
         **kwargs: Any,
     ) -> np.ndarray:
-        """Scores of pairs, [N] fp32.
+        """Score pairs of a query and a document.
 
         Args:
             inputs1: N queries in batches.
@@ -200,7 +229,7 @@ class PairModel:
             kwargs: not used.
 
         Returns:
-            The scores, in the order of the pairs.
+            The scores, [N] fp32, in the order of the pairs.
         """
         contexts = [text for batch in inputs1 for text in query_texts(batch)]
         documents = [text for batch in inputs2 for text in batch["text"]]
@@ -214,7 +243,15 @@ class PairModel:
 
 
 def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str]]]) -> list[np.ndarray]:
-    """The scores of each context's own candidates, in their order; a list may be empty."""
+    """Score each context's own candidates.
+
+    Args:
+        model: any architecture.
+        lists: contexts, each with its candidates; a list may be empty.
+
+    Returns:
+        The scores [C] of each list, in its order.
+    """
     found: list[np.ndarray] = []
     for start in range(0, len(lists), CONTEXTS_AT_ONCE):
         block = lists[start : start + CONTEXTS_AT_ONCE]
@@ -231,12 +268,12 @@ def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str
 
 
 def document_text(document: Columns) -> str:
-    """A document as mteb has models read it: its title, where it has one, and its text."""
+    """Return a document as mteb gives it to models: its title, if it has one, and its text."""
     return f"{document.get('title') or ''} {document['text']}".strip()
 
 
 def query_text(query: Columns) -> str:
-    """A row of queries as a context: turns are divided by line ends, where mteb would write "role: turn; ..."."""
+    """Return a query as a context: turns are separated by line ends, where mteb would write "role: turn; ..."."""
     text, instruction = query["text"], query.get("instruction")
     if isinstance(text, str):
         return f"{text} {instruction}" if instruction else text  # the order is mteb's
@@ -244,7 +281,7 @@ def query_text(query: Columns) -> str:
 
 
 def query_texts(batch: Columns) -> list[str]:
-    """A batch of queries as contexts; mteb has made one text of the turns of each, and kept them."""
+    """Return a batch of queries as contexts; mteb has joined the turns of each to one text, but kept them as well."""
     if "conversation" not in batch:
         return list(batch["text"])
     instructions = batch.get("instruction") or [None] * len(batch["conversation"])
@@ -255,10 +292,18 @@ def query_texts(batch: Columns) -> list[str]:
 
 
 def turns(conversation: Sequence[str | Columns]) -> str:
-    """The turns of a conversation, a line each."""
+    """Join the turns of a conversation, one a line."""
     return "\n".join(turn if isinstance(turn, str) else str(turn["content"]) for turn in conversation)
 
 
 def with_instruction(context: str, instruction: str | None) -> str:
-    """A conversation with its instruction, where it has one, in front, as mteb has it; here as a line of its own."""
+    """Put an instruction before a conversation, as mteb does, but on a line of its own.
+
+    Args:
+        context: the conversation.
+        instruction: None for none.
+
+    Returns:
+        The context.
+    """
     return f"{instruction}\n{context}" if instruction else context

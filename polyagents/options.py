@@ -1,7 +1,7 @@
 """Options that are declared once: a field of a frozen dataclass is a flag, a key of `M.opt` and an attribute.
 
-A field says its default, what it may be, and the sentence that `--help` shows. What a model needs of its options file
-is what such a class reads; everything else in there is ignored.
+A field has its default, its possible values, and the sentence that `--help` shows. A model reads its options file
+through such classes; everything else in the file is ignored.
 """
 
 import argparse
@@ -16,13 +16,16 @@ AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 
 def option(default: Any, help: str, parse: Callable[[str], Any] = str, choices: Sequence[str] | None = None) -> Any:
-    """A field that is a flag.
+    """Declare a field that is a flag.
 
     Args:
-        default: the value where none is given; None is a value of its own.
-        help: what `--help` says.
-        parse: from text to value; it raises argparse.ArgumentTypeError for what is no value.
-        choices: all values that are possible, where these are words.
+        default: the value where none is given; None is a possible value.
+        help: the sentence that `--help` shows.
+        parse: converts the flag's text to a value; it raises argparse.ArgumentTypeError for impossible text.
+        choices: all possible values, where these are words.
+
+    Returns:
+        The field.
     """
     return dataclasses.field(default=default, metadata={"help": help, "parse": parse, "choices": choices})
 
@@ -32,28 +35,39 @@ class Options:
     """A group of options.
 
     Attributes:
-        title: heads the group in `--help`.
+        title: the heading of the group in `--help`.
     """
 
     title: ClassVar[str]
 
     @classmethod
     def read(cls: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
-        """Read a group from flags, or from what a JSON file holds; other keys are ignored.
+        """Read a group from flags, or from the content of a JSON file; other keys are ignored.
 
         Raises:
-            InputError: a value is none of those that are possible.
+            InputError: a value is not possible.
         """
         return cls(**{field.name: checked(field, values.get(field.name, field.default)) for field in fields_of(cls)})
 
 
 def fields_of(group: type[Options]) -> tuple["dataclasses.Field[Any]", ...]:
-    """The fields of a group that are flags."""
+    """Return the fields of a group that are flags."""
     return tuple(field for field in dataclasses.fields(group) if "help" in field.metadata)
 
 
 def checked(field: "dataclasses.Field[Any]", value: Any) -> Any:
-    """A value of a field, with its type; a file's true and 64 mean what the flags' texts do."""
+    """Check a value of a field and convert it to its type; a file's true and 64 mean what the flags' texts do.
+
+    Args:
+        field: of a group of options.
+        value: from the command line or from a file.
+
+    Returns:
+        The value, of its type.
+
+    Raises:
+        InputError: the value is not possible.
+    """
     if value is None and field.default is None:
         return None
     choices, flag = field.metadata["choices"], f"--{field.name.replace('_', '-')}"

@@ -117,7 +117,7 @@ class Ranker:
         model.module.eval()
 
     def __repr__(self) -> str:
-        """What the model is, how it computes, and where."""
+        """Describe the model: its architecture, size, precision and device."""
         encoder = self.model.settings.encoder
         weights = sum(weight.numel() for weight in self.model.module.parameters())
         return (
@@ -140,19 +140,22 @@ class Ranker:
         Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
 
         Args:
-            model_file: its path; `model_file.opt` and `model_file.dict` lie beside it. Or a folder that
-                `save_pretrained` wrote. Or its name in the zoo, such as
-                "zoo:pretrained_transformers/model_poly/model", which is downloaded at first use.
-            no_cuda: use the CPU, also where there is a GPU.
-            gpu: which GPU; -1 is the current one.
-            datapath: where downloads are kept; by default where ParlAI keeps them.
-            backend: what computes the encoders: "torch"; or "onnx" or "openvino", on the CPU, from what `polyagents
-                export` has written beside the model file.
-            overrides: the model's options with other values, such as precision="bf16" or text_truncate=128.
+            model_file: its path, with `model_file.opt` and `model_file.dict` beside it. Or a folder that
+                `save_pretrained` wrote. Or its name in the zoo, such as "zoo:pretrained_transformers/model_poly/model",
+                which is downloaded at first use.
+            no_cuda: use the CPU even if there is a GPU.
+            gpu: the number of the GPU; -1 is the current one.
+            datapath: the folder of downloads; by default ParlAI's.
+            backend: the runtime that computes the encoders: "torch"; or "onnx" or "openvino", on the CPU, from the
+                files that `polyagents export` has written beside the model file.
+            overrides: options of the model with other values, such as precision="bf16" or text_truncate=128.
+
+        Returns:
+            The ranker.
 
         Raises:
-            InputError: there is no such file, or it was not trained with polyagents; nothing was exported for the
-                backend, or other weights.
+            InputError: there is no such file, or it was not trained with polyagents; or there is no export for the
+                backend, or only one of other weights.
         """
         file = zoo_file(os.fspath(model_file), datapath)
         possible = {field.name for group in option_groups(architecture_of(file)) for field in fields_of(group)}
@@ -185,11 +188,14 @@ class Ranker:
         Args:
             name_or_folder: a folder that `save_pretrained` wrote, or a name such as "somebody/convai2-poly".
             revision: a branch, a tag or a commit of the hub's repository; by default its main branch.
-            token: of a user who may read it; by default the one that `hf auth login` has kept.
+            token: that of a user who may read it; by default the one that `hf auth login` has stored.
             options: those of `load`.
 
+        Returns:
+            The ranker.
+
         Raises:
-            InputError: the hub has no such model, does not answer, or the files are no model of ours.
+            InputError: the hub has no such model or does not answer, or the files are no model of ours.
         """
         name = os.fspath(name_or_folder)
         if os.path.exists(name):
@@ -201,8 +207,8 @@ class Ranker:
     def save_pretrained(self, folder: str | os.PathLike[str], license: str | None = None) -> None:
         """Write the model as a folder that `from_pretrained`, `load` and -mf of `rank`, `serve` and others read.
 
-        It holds config.json, model.safetensors, the tokenizer's files and README.md, a model card. A README.md that is
-        there already stays as it is.
+        It contains config.json, model.safetensors, the tokenizer's files and README.md, a model card. An existing
+        README.md is kept.
 
         >>> import os
         >>> ranker.save_pretrained("runs/folder", license="mit")
@@ -210,8 +216,8 @@ class Ranker:
         ['README.md', 'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json']
 
         Args:
-            folder: made where it is missing; files of the same names are replaced.
-            license: what the card says of the licence, such as "mit"; without one it says that nobody has decided.
+            folder: created where it is missing; files of the same names are replaced.
+            license: the licence in the card, such as "mit"; without one the card says that nobody has decided.
 
         Raises:
             InputError: the folder cannot be written.
@@ -227,16 +233,16 @@ class Ranker:
         token: str | None = None,
         license: str | None = None,
     ) -> str:
-        """Upload what `save_pretrained` writes to the Hugging Face hub, as one commit.
+        """Upload the files of `save_pretrained` to the Hugging Face hub, as one commit.
 
         >>> ranker.push_to_hub("somebody/convai2-poly", license="mit")  # doctest: +SKIP
 
         Args:
-            repo_id: such as "somebody/convai2-poly"; the repository is made where it is missing.
+            repo_id: such as "somebody/convai2-poly"; the repository is created where it is missing.
             private: whether a new repository is private; by default what the owner's settings say.
             revision: the branch to commit to, by default the main one.
-            commit_message: its first line.
-            token: of a user who may write there; by default the one that `hf auth login` has kept.
+            commit_message: its first line is the title.
+            token: that of a user who may write there; by default the one that `hf auth login` has stored.
             license: as for `save_pretrained`.
 
         Returns:
@@ -254,7 +260,7 @@ class Ranker:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are, and the model computes.
+        """The device of the weights, where the model computes.
 
         >>> ranker.device
         device(type='cpu')
@@ -264,10 +270,10 @@ class Ranker:
     def to(self, target: str | torch.device | torch.dtype) -> "Ranker":
         """Move the model to a device, or compute in another precision from now on.
 
-        Indexes and prepared candidates need no moving: a search brings them to the model. They stay valid in every
-        precision, too. It is that of the encoder's arithmetic, as in `Ranker.load(..., precision="bf16")`: the weights,
-        and with them the size in memory, stay as they are, and scores are summed in fp32, since scores in 16 bits
-        collapse into ties.
+        Indexes and prepared candidates need not be moved: a search brings them to the model. They stay valid in every
+        precision, too. The precision is that of the encoder's arithmetic, as in `Ranker.load(..., precision="bf16")`:
+        the weights, and with them the size in memory, do not change, and scores are summed in fp32, since scores in 16
+        bits collapse into ties.
 
         >>> ranker.to("cpu").rank("hi", ["hello"])
         [Match(index=0, text='hello', score=...)]
@@ -283,8 +289,8 @@ class Ranker:
             This ranker.
 
         Raises:
-            InputError: there is no such device, no room on it, or no such precision, or another runtime computes
-                (`backend`); all stays as it was.
+            InputError: there is no such device, not enough memory on it, or no such precision, or another runtime
+                computes (`backend`); nothing is changed then.
         """
         if self.model.context_encoder.backend is not None:
             raise InputError(
@@ -304,7 +310,7 @@ class Ranker:
         return self
 
     def half(self) -> "Ranker":
-        """Compute in fp16 from now on: `to(torch.float16)`, which says what that changes.
+        """Compute in fp16 from now on, as `to(torch.float16)` does.
 
         >>> ranker.half()
         Ranker(poly-encoder, scratch:tiny, ... weights, fp16, cpu)
@@ -312,7 +318,7 @@ class Ranker:
         return self.to(torch.float16)
 
     def bfloat16(self) -> "Ranker":
-        """Compute in bf16 from now on: `to(torch.bfloat16)`.
+        """Compute in bf16 from now on, as `to(torch.bfloat16)` does.
 
         >>> ranker.bfloat16()
         Ranker(poly-encoder, scratch:tiny, ... weights, bf16, cpu)
@@ -322,7 +328,7 @@ class Ranker:
     # ---- vectors ---------------------------------------------------------------------------------------------------
 
     def encode_contexts(self, contexts: str | Sequence[str], show_progress: bool = False) -> ContextVectors:
-        """The vectors that contexts are searched with: one each for a bi-encoder, m for a poly-encoder.
+        """Encode contexts as the vectors that a search uses: one each for a bi-encoder, m for a poly-encoder.
 
         >>> vectors, mask = ranker.encode_contexts(["hi", "do you have a dog ?"])
         >>> vectors.shape  # B contexts, M context vectors, width D
@@ -332,10 +338,10 @@ class Ranker:
 
         Args:
             contexts: B contexts; one string is one context.
-            show_progress: show a bar.
+            show_progress: show a progress bar.
 
         Returns:
-            `vectors` [B, M, D] fp32 and `mask` [B, M], False where a text was too short for so many; on the CPU.
+            `vectors` [B, M, D] fp32 and `mask` [B, M], False where a text was too short for M vectors; on the CPU.
 
         Raises:
             InputError: the model is a uni- or cross-encoder, which has no such vectors.
@@ -351,7 +357,7 @@ class Ranker:
         return stacked(parts)
 
     def encode_candidates(self, candidates: str | Sequence[str], show_progress: bool = False) -> Tensor:
-        """The vectors of candidates: what `index` stores, before it is rounded.
+        """Encode candidates as the vectors that `index` stores, before they are rounded.
 
         >>> candidates = ranker.encode_candidates(["hello", "yes , i have two dogs"])
         >>> candidates.shape  # C candidates, width D
@@ -361,7 +367,7 @@ class Ranker:
 
         Args:
             candidates: C texts; one string is one text.
-            show_progress: show a bar.
+            show_progress: show a progress bar.
 
         Returns:
             [C, D] fp32 on the CPU.
@@ -386,32 +392,35 @@ class Ranker:
         datapath: str | None = None,
         **options: Any,
     ) -> "Ranker":
-        """Train a model, by the steps that `train_model` takes, without ParlAI.
+        """Train a model, by the steps of `train_model`, without ParlAI.
+
+        If a call was stopped, the same call resumes it from `M.checkpoint`, and ends with the same weights.
 
         >>> pairs = [{"context": "hi", "label": "hello"}, {"context": "any pets ?", "label": "i have two dogs"}]
         >>> trained = Ranker.train(pairs, "runs/pairs", backbone="scratch:tiny", num_epochs=1, progress=False)
         >>> trained.rank("hi", ["hello"])
         [Match(index=0, text='hello', score=...)]
 
-        A call that was stopped goes on from `M.checkpoint` when it is given again, to the same weights.
-
         Args:
             examples: dicts with context (a text, or a list of turns), label (a text, or several right ones) and, where
                 an example has its own, candidates. Lists and `datasets.Dataset`s are read in another order in each
                 epoch, other iterables in their own.
-            model_file: where the best model goes, as `save` writes it; None keeps it in memory.
+            model_file: the file of the best model, as `save` writes it; None keeps it in memory.
             model: bi, poly, uni or cross, or the name of another architecture; by default that of init_model, or poly.
-            valid: examples that are ranked now and then: they decide which model is the best, and when to stop.
-            callbacks: what listens (training/callbacks.py).
-            progress: whether to show a bar, and a line for each evaluation, on standard error.
-            no_cuda: use the CPU, also where there is a GPU.
-            gpu: which GPU; -1 is the current one.
-            datapath: where downloads are kept; by default where ParlAI keeps them.
+            valid: examples that are ranked regularly: they decide which model is the best, and when to stop.
+            callbacks: called during the training (training/callbacks.py).
+            progress: whether to show a progress bar, and a line for each evaluation, on standard error.
+            no_cuda: use the CPU even if there is a GPU.
+            gpu: the number of the GPU; -1 is the current one.
+            datapath: the folder of downloads; by default ParlAI's.
             options: those of the model and of its training, by the names of train_model's flags, such as backbone,
-                poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md has all.
+                poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md lists all.
+
+        Returns:
+            The ranker.
 
         Raises:
-            InputError: an option or an example is none, or the model file holds something else.
+            InputError: an option or an example is not possible, or the model file contains something else.
         """
         from polyagents.training.from_python import train  # whoever only ranks needs none of it
 
@@ -420,21 +429,21 @@ class Ranker:
         return cls(train(examples, file, model, valid, callbacks, progress, run_on, datapath, options))
 
     def save(self, model_file: str | os.PathLike[str]) -> None:
-        """Write the model's three files, which `load` opens, and ParlAI's commands: M, M.opt and M.dict.
+        """Write the model's three files, M, M.opt and M.dict, which `load` and ParlAI's commands open.
 
         >>> ranker.save("runs/copy")
         >>> Ranker.load("runs/copy").rank("hi", ["hello"])
         [Match(index=0, text='hello', score=...)]
 
         Raises:
-            InputError: the disk is full, or not ours to write to.
+            InputError: the disk is full, or the files may not be written.
         """
         save_model(self.model, os.fspath(model_file))
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
     def score(self, contexts: str | Sequence[str] | ContextVectors, candidates: Sequence[str] | Tensor) -> np.ndarray:
-        """Scores of every context with every candidate.
+        """Score every candidate for every context.
 
         >>> ranker.score(["hi", "how are you"], ["fine", "hello", "bye"]).shape
         (2, 3)
@@ -463,7 +472,7 @@ class Ranker:
     def _score_vectors(
         self, contexts: Sequence[str] | ContextVectors, candidates: Sequence[str] | Tensor
     ) -> np.ndarray:
-        """Scores [B, C], where one of the two was encoded before."""
+        """Return scores [B, C] where contexts or candidates were encoded before."""
         if not isinstance(contexts, ContextVectors):
             contexts = self.encode_contexts(contexts)
         if not isinstance(candidates, Tensor):
@@ -478,7 +487,7 @@ class Ranker:
         return query.scores(candidates.to(self.device)).cpu().numpy()
 
     def _score_blocks(self, contexts: Sequence[str], candidates: Sequence[str]) -> Iterator[np.ndarray]:
-        """Scores [b, C] of some contexts after the other; the candidates are read and encoded once."""
+        """Yield scores [b, C] of block after block of contexts; the candidates are read and encoded once."""
         given = self.model.candidates(candidates)
         shared = shared_set(given, None)  # equal texts are encoded once and keep their place each
         columns = columns_of(given, shared)
@@ -496,7 +505,7 @@ class Ranker:
     def rank(
         self, contexts: str | Sequence[str], candidates: Candidates, top_k: int = 10
     ) -> list[Match] | list[list[Match]]:
-        """The best candidates, highest score first; among equals the lower index.
+        """Rank candidates, and return the best, highest score first; among equal scores the lower index comes first.
 
         >>> replies = ["hello", "yes , i have two dogs"]
         >>> [match.text for match in ranker.rank("do you have a dog ?", replies)]
@@ -530,12 +539,17 @@ class Ranker:
         ]
 
     def search(self, contexts: Sequence[str], index: Encoded, top_k: int = 10) -> tuple[list[list[Match]], list[bool]]:
-        """`rank` over encoded candidates, and how sure the answers are.
+        """Search encoded candidates as `rank` does, and say whether the answers are complete.
 
         >>> index = ranker.index("replies.txt", "replies.index")
         >>> matches, complete = ranker.search(["hi", "how are you"], index, top_k=3)
         >>> [len(row) for row in matches], complete
         ([3, 3], [True, True])
+
+        Args:
+            contexts: B contexts.
+            index: what `index`, `open_index`, `open_engine` or `prepare` returned.
+            top_k: how many, at most.
 
         Returns:
             The matches of each context, and whether they are complete: always so for exact search; for an approximate
@@ -565,7 +579,7 @@ class Ranker:
         return matches, complete
 
     def query(self, contexts: Sequence[str]) -> Query:
-        """B contexts, encoded, as a search takes them.
+        """Encode B contexts as the query that a search takes.
 
         >>> len(ranker.query(["hi", "how are you"]))
         2
@@ -574,16 +588,19 @@ class Ranker:
         return model.query([model.context_ids(text) for text in contexts])
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
-        """Matches of another ranker, in the order of this one: a uni- or cross-encoder after a fast one's shortlist.
+        """Sort matches of another ranker by this one: a uni- or cross-encoder after a fast one's shortlist.
 
         >>> shortlist = ranker.rank("hi", ranker.open_index("replies.index"), top_k=3)
         >>> len(cross.rerank("hi", shortlist, top_k=2))
         2
 
         Args:
-            context: what they were ranked for.
-            matches: the shortlist; places and texts are kept, scores are this ranker's.
+            context: the context that they were ranked for.
+            matches: the shortlist; indices and texts are kept, scores are this ranker's.
             top_k: how many to return, at most.
+
+        Returns:
+            The matches.
         """
         ranked = self.rank(context, [match.text for match in matches], top_k)
         return [Match(matches[match.index].index, match.text, match.score) for match in ranked]
@@ -591,7 +608,7 @@ class Ranker:
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
     def prepare(self, candidates: Sequence[str]) -> InMemoryCandidates | list[str]:
-        """Candidates to rank for many contexts: encoded once, in memory; as they are for a uni- or cross-encoder.
+        """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder returns them as they are.
 
         >>> prepared = ranker.prepare(["hello", "yes , i have two dogs"])
         >>> ranker.rank("do you have a dog ?", prepared, top_k=1)
@@ -611,10 +628,10 @@ class Ranker:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> CandidateStore:
-        """The candidates of a text file, one per line, encoded once.
+        """Encode the candidates of a text file, one a line, into an index on disk.
 
-        The index in `index_dir` is reused if this model made it from the same file, else built and written there; a
-        build that was stopped is resumed.
+        The index in `index_dir` is used again if this model wrote it from the same file, otherwise built and written
+        there; a build that was stopped is resumed.
 
         >>> index = ranker.index("replies.txt", "replies.index")
         >>> len(index)
@@ -623,11 +640,17 @@ class Ranker:
         [Match(index=..., text=..., score=...)]
 
         Args:
-            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
-            index_dir: a folder, made where it is missing.
+            candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
+            index_dir: a folder, created where it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, where several build together.
             cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.
+
+        Returns:
+            The index.
+
+        Raises:
+            InputError: the file cannot be read, the folder cannot be written, or the model is a uni- or cross-encoder.
         """
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
         store = CandidateStore.build(file, folder, CandidateEncoder.of(self._two_towers(), stored_as), worker, cluster)
@@ -636,14 +659,20 @@ class Ranker:
         return store
 
     def open_index(self, index_dir: str | os.PathLike[str], exact: bool = False) -> CandidateStore:
-        """An index that `index` wrote, without its text file.
+        """Open an index that `index` wrote; its text file is not needed.
 
         >>> ranker.open_index("replies.index")
         CandidateStore('replies.index', 6 candidates of width 128, bf16)
 
         Args:
             index_dir: its folder.
-            exact: search exactly, also where an approximate index is there.
+            exact: search exactly, even if there is an approximate index.
+
+        Returns:
+            The index.
+
+        Raises:
+            InputError: there is no index, it is damaged, or other weights encoded it.
         """
         store = CandidateStore.open(os.fspath(index_dir), self._two_towers().fingerprint())
         store.shortlist = None if exact else open_shortlist(store)
@@ -658,11 +687,21 @@ class Ranker:
     def append(
         self, index: CandidateStore | EngineCandidates, candidates: Sequence[str] | FileTexts
     ) -> CandidateStore | EngineCandidates:
-        """The index with more candidates, at its end or in its engine; those that it has already are left out.
+        """Add candidates to an index, at its end or in its engine; those that it has already are skipped.
 
         >>> index = ranker.append(ranker.open_index("replies.index"), ["see you", "bye"])
         >>> len(index), index[6]
         (7, 'see you')
+
+        Args:
+            index: what `index`, `open_index` or `open_engine` returned.
+            candidates: texts.
+
+        Returns:
+            The index as it is now.
+
+        Raises:
+            InputError: the disk is full, the folder may not be written, or an engine does not answer.
         """
         texts = distinct(candidates)
         if isinstance(index, EngineCandidates):
@@ -673,7 +712,7 @@ class Ranker:
     # ---- candidates in an engine -----------------------------------------------------------------------------------
 
     def open_engine(self, url: str) -> EngineCandidates:
-        """The candidates that a name in a vector database stands for.
+        """Open the candidates of a name in a vector database.
 
         >>> made = ranker.index_in_engine(["hello", "i ski"], "milvus:candidates.db/replies")
         >>> replies = ranker.open_engine("milvus:candidates.db/replies")
@@ -681,10 +720,13 @@ class Ranker:
         [Match(index=..., text=..., score=...)]
 
         Args:
-            url: such as "milvus://host:19530/replies" or "postgresql://host/database/replies"; docs/scale.md has all.
+            url: such as "milvus://host:19530/replies" or "postgresql://host/database/replies"; docs/scale.md lists all.
+
+        Returns:
+            The candidates.
 
         Raises:
-            InputError: there are none, another model encoded them, or nobody answers.
+            InputError: there are none, another model encoded them, or no server answers.
         """
         model = self._two_towers()
         return EngineCandidates.open(open_engine(url), model.fingerprint())
@@ -697,7 +739,7 @@ class Ranker:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> EngineCandidates:
-        """Candidates, encoded into a vector database under a name, beside those that are there.
+        """Encode candidates into a vector database under a name, in addition to those that are there.
 
         A build that was stopped is resumed, and another model's candidates of the same name are searched until its end.
 
@@ -707,9 +749,12 @@ class Ranker:
         Args:
             candidates: texts.
             url: as for `open_engine`.
-            index_type: hnsw, or exact where the engine is to compare with every vector.
+            index_type: hnsw, or exact where the engine should compare with every vector.
             worker: this process's part, where several build together.
             cluster: machines that encode in place of this one (ray_cluster.py).
+
+        Returns:
+            The candidates.
 
         Raises:
             InputError: the engine refuses, or does not answer.
@@ -721,26 +766,32 @@ class Ranker:
         return EngineCandidates.build(engine, made_by, width, texts, model.encode_texts, index_type, worker, cluster)
 
     def approximate(self, index: CandidateStore, index_type: str, contexts: Sequence[str] | None = None) -> Description:
-        """Build a FAISS index over a candidate index, which `rank` uses from then on; what it finds is told.
+        """Build a FAISS index over a candidate index, which `rank` uses from then on, and measure its recall.
 
         >>> description = ranker.approximate(ranker.open_index("replies.index"), "hnsw")
         >>> description.index_type, description.recall_at_10
         ('hnsw', 1.0)
 
         Args:
-            index: all of its candidates are indexed; it stays as it is, for exact search.
+            index: all of its candidates are indexed; exact search stays possible.
             index_type: hnsw or ivfpq.
-            contexts: what recall is measured with; by default candidates stand in for them.
+            contexts: those that recall is measured with; by default candidates are used in their place.
+
+        Returns:
+            The type of the index, and its measured recall.
+
+        Raises:
+            InputError: there is no such type, or it cannot contain vectors of this width.
         """
         asked = list(contexts or sample_of(index, 200))
         parts = [self.query(block) for block in in_blocks(asked)]
         return build_shortlist(index, index_type, stack_queries(parts))
 
     def _two_towers(self) -> TwoTowerModel:
-        """The model, if candidates can be encoded ahead of the context.
+        """Return the model if candidates can be encoded ahead of the context.
 
         Raises:
-            InputError: they cannot.
+            InputError: it is a joint model.
         """
         if not isinstance(self.model, TwoTowerModel):
             raise InputError(
@@ -751,35 +802,60 @@ class Ranker:
 
 
 def device(no_cuda: bool, gpu: int) -> torch.device:
-    """The GPU, if there is one and it is wanted; else the CPU."""
+    """Return the GPU, if there is one and it should be used, otherwise the CPU.
+
+    Args:
+        no_cuda: use the CPU even if there is a GPU.
+        gpu: the number of the GPU; -1 is the current one.
+
+    Returns:
+        The device.
+    """
     if no_cuda or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", gpu) if gpu >= 0 else torch.device("cuda")
 
 
 def distinct(candidates: Sequence[str] | FileTexts) -> Texts:
-    """Candidates, each once: those of a file are already."""
+    """Return each candidate once; a file's candidates are distinct already."""
     return candidates if isinstance(candidates, FileTexts) else ListedTexts(candidates)
 
 
 def listed(texts: str | Sequence[str]) -> list[str]:
-    """Texts as a list, which one string is the only one of."""
+    """Return texts as a list; one string becomes a list of one."""
     return [texts] if isinstance(texts, str) else list(texts)
 
 
 def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """A long list in blocks that fit the memory."""
+    """Split a long list into blocks that fit the memory."""
     for start in range(0, len(contexts), CONTEXTS_AT_ONCE):
         yield contexts[start : start + CONTEXTS_AT_ONCE]
 
 
 def reply_seconds(ranker: Ranker, contexts: Sequence[str], candidates: Candidates) -> float:
-    """The median time of a reply: one context after the other, their best candidate."""
+    """Measure the median time of a reply: the best candidate for one context after the other.
+
+    Args:
+        ranker: a ranker.
+        contexts: the contexts.
+        candidates: as for `Ranker.rank`.
+
+    Returns:
+        Seconds.
+    """
     return median_seconds(lambda context: ranker.rank(context, candidates, top_k=1), contexts)
 
 
 def median_seconds(reply: Callable[[str], Any], contexts: Sequence[str]) -> float:
-    """The median time of what is done for one context after the other."""
+    """Measure the median time of a function of one context after the other.
+
+    Args:
+        reply: the function.
+        contexts: the contexts.
+
+    Returns:
+        Seconds.
+    """
     seconds = []
     for context in contexts:
         begin = time.perf_counter()

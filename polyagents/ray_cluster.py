@@ -1,8 +1,8 @@
-"""A Ray cluster that encodes candidates: Ray Data hands out the parts of a build, and hands them out again.
+"""A Ray cluster that encodes candidates: Ray Data distributes the parts of a build, and repeats those that fail.
 
-Its actors each load the model once and have a GPU where the cluster has any at the start, else a core. As many of them
-run as there is room for; the pool grows and shrinks with the cluster. A part whose actor or machine is lost is given to
-another one, which leaves it as it is where it was finished.
+Its actors each load the model once and have a GPU if the cluster has any at the start, otherwise a core. As many of
+them run as there is room for; the pool grows and shrinks with the cluster. A part whose actor or machine is lost is
+given to another one, which keeps it if it was finished.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ TOKEN = Path.home() / ".ray" / "auth_token"
 
 
 class RayCluster:
-    """A connection to a Ray cluster, whose machines have polyagents and see the model's file where this one does.
+    """A connection to a Ray cluster whose machines have polyagents and see the model's file at the same path.
 
     >>> with RayCluster("auto", "runs/poly") as cluster:
     ...     ranker.index("replies.txt", "replies.index", cluster=cluster)
@@ -46,13 +46,13 @@ class RayCluster:
         """Connect.
 
         Args:
-            address: "auto" for the cluster that this machine is part of, "HOST:PORT" of its head, or "local" for one of
-                this machine's own cores that ends with us.
-            model_file: what encodes.
-            overrides: its options that are other than in training, as `Ranker.load` takes them.
+            address: "auto" for the cluster that this machine is part of, "HOST:PORT" of its head, or "local" for a
+                cluster of this machine's own cores that ends with this process.
+            model_file: the model that encodes.
+            overrides: options that differ from those of the training, as `Ranker.load` takes them.
 
         Raises:
-            InputError: there is no cluster, or it does not let us in.
+            InputError: there is no cluster, or it refuses the connection.
         """
         require_head(address)
         # Read when ray is imported. The second one hides what Ray says of each actor that may be started again.
@@ -83,13 +83,18 @@ class RayCluster:
         ray.shutdown()
 
     def map(self, work: Work, texts: Texts, parts: Sequence[Part]) -> Iterator[Part]:
-        """Have work done with each of the parts, on whichever machine.
+        """Do work with each of the parts, on any machine.
 
-        Returns:
+        Args:
+            work: called on a machine with the model, the texts and a part.
+            texts: copied to the machines.
+            parts: what to do.
+
+        Yields:
             The parts, each as soon as it is done.
 
         Raises:
-            InputError: one cannot be done; what has been done stays.
+            InputError: a part cannot be done; finished ones stay.
         """
         import ray
         import ray.data
@@ -129,7 +134,7 @@ class RayCluster:
 
 
 def next_of(rows: Iterator[dict[str, Any]]) -> Any:
-    """The next row, or None behind the last one; what Ray prints meanwhile, of actors that died, goes to stderr."""
+    """Return the next row, or None after the last one; what Ray prints meanwhile of actors that died goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         return next(rows, None)
 
@@ -157,14 +162,17 @@ def told_of_waiting(kind: str) -> Iterator[None]:
 
 
 class Actor:
-    """What runs on a machine of the cluster; all that may fail is read with the first part, so that it can be said."""
+    """The worker on a machine of the cluster.
+
+    It loads everything with its first part, so that errors can be reported.
+    """
 
     def __init__(self, everything: list[Any], parts: Sequence[Part], model_file: str, overrides: dict[str, Any]):
         self.everything, self.parts, self.model_file, self.overrides = everything, parts, model_file, overrides
 
     @functools.cached_property
     def work_and_texts(self) -> tuple[Work, Texts]:
-        """What is to be done, and with what."""
+        """The function to call, and the texts to call it with."""
         import ray
 
         work, texts = ray.get(self.everything[0])
@@ -176,7 +184,10 @@ class Actor:
         return Ranker.load(self.model_file, **self.overrides)._two_towers()
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Do the work with one part; an error comes back as a sentence, since Ray keeps no types of errors."""
+        """Do the work with one part.
+
+        An error is returned as a sentence, since Ray does not keep the types of errors.
+        """
         fault = ""
         try:
             work, texts = self.work_and_texts
@@ -188,10 +199,10 @@ class Actor:
 
 
 def require_head(address: str) -> None:
-    """Find out whether anybody listens at HOST:PORT; Ray itself would try again for minutes.
+    """Check that something listens at HOST:PORT; Ray itself would try again for minutes.
 
     Raises:
-        InputError: nobody does, or Ray Data cannot work through such an address.
+        InputError: nothing listens, or Ray Data cannot work through such an address.
     """
     if address.startswith("ray://"):
         raise InputError(
@@ -211,6 +222,6 @@ def require_head(address: str) -> None:
 
 
 def last_line(error: Exception) -> str:
-    """The last line of Ray's message that says something: the error itself, below the traceback."""
+    """Return the last line of Ray's message that is not empty: the error itself, below the traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

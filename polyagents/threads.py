@@ -1,9 +1,9 @@
-"""How many threads torch uses in our commands, and how they wait for each other.
+"""The number of threads that torch uses in our commands, and how they wait for each other.
 
-OpenMP counts the cores that this process may run on, but not the quota of a container; and its threads wait for each
-other by spinning, which on a core that somebody else uses as well costs more than the work
-(`benchmarks/threads.py`, docs/speed.md). It reads its settings once, when torch is imported, so they are put into
-the environment before; processes that a command starts inherit them.
+OpenMP counts the cores that this process may run on, but ignores the quota of a container; and its threads wait for
+each other by spinning, which on a core that is shared with other programs costs more than the work
+(`benchmarks/threads.py`, docs/speed.md). It reads its settings once, when torch is imported, so they are put into the
+environment before; processes that a command starts inherit them.
 """
 
 import math
@@ -21,11 +21,11 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
     """Set the number of threads and how they wait, except where the user has done so.
 
     Args:
-        environment: the variables of this process.
+        environment: the variables of this process; changed in place.
 
     Returns:
-        What was chosen, as a line for the log; None where the user had decided all of it, or torch is imported already
-        and nothing would change.
+        A line for the log that says what was chosen; None where the user had decided everything, or torch is imported
+        already and nothing would change.
     """
     if "torch" in sys.modules:
         return None
@@ -40,17 +40,20 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
 
 
 def available_cores(root: str = "/") -> int:
-    """How many cores this process may use at once: those of its affinity, or fewer where it has a smaller quota.
+    """Count the cores that this process may use: those of its affinity, or fewer where its quota is smaller.
 
     Args:
         root: the folder that holds `proc` and `sys`.
+
+    Returns:
+        At least 1.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in quotas(root))]))
 
 
 def quotas(root: str) -> Iterator[float]:
-    """The cores that each control group above this process grants it; nothing where none is limited.
+    """Read how many cores each control group above this process grants it; yield nothing where none is limited.
 
     A group limits all groups within it. In a container the path of the own group may be one of the host's, of which
     only the upper part, or nothing but the container's own group at the top, can be seen.
@@ -69,7 +72,7 @@ def quotas(root: str) -> Iterator[float]:
 
 
 def groups(path: str) -> Iterator[tuple[str, str]]:
-    """Control groups of a process that can limit its cores: the folder of their controllers ("" in version 2), path."""
+    """Read the control groups that can limit a process's cores: folder of the controllers ("" in version 2), path."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -84,7 +87,7 @@ def groups(path: str) -> Iterator[tuple[str, str]]:
 
 
 def first_words(path: str) -> list[str]:
-    """The words of a small file; none where it cannot be read."""
+    """Return the words of a small file; none where it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().split()
@@ -93,6 +96,9 @@ def first_words(path: str) -> list[str]:
 
 
 def share(words: list[str]) -> Iterator[float]:
-    """["150000", "100000"], microseconds in each period -> 1.5 cores; nothing for "max" or "-1", which is no limit."""
+    """Convert ["150000", "100000"], microseconds in each period, to 1.5 cores.
+
+    Yield nothing for "max" or "-1", no limit.
+    """
     if len(words) == 2 and words[0].isdigit() and int(words[0]) > 0 and int(words[1]) > 0:
         yield int(words[0]) / int(words[1])

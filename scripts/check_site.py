@@ -63,7 +63,16 @@ def is_remote(target: str) -> bool:
 
 
 def fault_of(target: str, path: Path, pages: dict[Path, Page]) -> str | None:
-    """Why a link of a page within the site is dead; None where it is not."""
+    """Why a link within the site is dead.
+
+    Args:
+        target: where the link leads.
+        path: the page that it is on.
+        pages: all pages of the site.
+
+    Returns:
+        Half a sentence; None where the link is not dead.
+    """
     parts = urlsplit(target)
     if parts.scheme == "data":
         return None

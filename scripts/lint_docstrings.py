@@ -80,7 +80,8 @@ def documented(path: Path, node: ast.AST, public: bool = True, in_class: bool = 
     assert isinstance(node, ast.Module | ast.ClassDef | Function)
     decorators = {getattr(name, "id", "") for name in getattr(node, "decorator_list", [])}
     method = in_class and isinstance(node, Function) and "staticmethod" not in decorators
-    yield Documented(path, node, ast.get_docstring(node) or "", public, method)
+    if "overload" not in decorators:  # the implementation has the docstring
+        yield Documented(path, node, ast.get_docstring(node) or "", public, method)
     for child in ast.iter_child_nodes(node) if not isinstance(node, Function) else ():
         if isinstance(child, ast.ClassDef | Function):
             visible = public and not child.name.startswith("_")

@@ -93,7 +93,8 @@ def advice(paths: list[Path], switched: dict[str, bool]) -> Iterator[str]:
         One line for each thing that it would change.
     """
     registry = CheckRegistry()
-    registry.register_many(checks)
+    if not registry.checks:
+        registry.register_many(checks)
     config = DEFAULT | {"checks": switched | DEFAULT["checks"]}  # the first that names a check decides
     for path in paths:
         text = path.read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
     has_own_targets = True
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
-        self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # what a stream would spare is not kept anyway
+        self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # streaming would save no memory here
         super().__init__(opt, shared)
         if shared is None:
             self.examples = self.read(opt, DatatypeHelper.fold(self.datatype))

@@ -28,10 +28,10 @@ from polyagents.zoo.download import download, write_json
 from polyagents.zoo.models import MODELS, Archive
 
 SUMS = "polyagents-archives.json"
-# What an archive of models may have; the published ones have forty members.
+# The limits of an archive of models; the published one has forty members.
 MEMBERS, NAME_BYTES, LEVELS, HEADER_BYTES = 10_000, 1_000, 30, 1_000_000
 LINKS_AND_FOLDERS = (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
-# What Python's readers raise where an archive is not as it should be.
+# The errors of Python's readers for a damaged archive.
 DAMAGED = (
     *(tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, OverflowError, RecursionError),
     *(AttributeError, IndexError, KeyError, TypeError),
@@ -106,7 +106,7 @@ def obtain(archive: Archive, folder: str) -> None:
         found = check_sum(path, expected, who_says)
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         unpack(path, temporary)
-        if archive.sha256 is None:  # not before: the sum of a damaged archive would refuse every good one
+        if archive.sha256 is None:  # recorded only now: the sum of a damaged archive would refuse every good one
             record_sum(archive, models, found)
             say(
                 f"SHA-256 of {archive.url}: {found}; nobody has published one, so it is kept in "
@@ -236,7 +236,7 @@ def unpack(path: str, folder: str) -> None:
     Raises:
         WrongArchiveError: it is damaged, or holds more than files of its own folder; nothing is written then.
     """
-    # Python before 3.10.12 and 3.11.4 has no filters. Ours goes first anyway: the sentence should name the member.
+    # Python before 3.10.12 and 3.11.4 has no filters. Our check comes first anyway: its sentence names the member.
     safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     check_archive(path)
     say(f"Unpacking {path}.")
@@ -316,7 +316,7 @@ def reading(path: str) -> Iterator[tarfile.TarFile]:
         raise
     except DAMAGED as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault; gzip's own errors have no number
+            raise  # an error of the disk; gzip's own errors have no number
         raise WrongArchiveError(
             f"{path} is not an archive, cut short or damaged, so it was removed and nothing was unpacked; run the same "
             f"command again for a new download."

@@ -20,11 +20,11 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import read_fields
 
-RETRIES = 3  # in a row, without a new byte between them
+RETRIES = 3  # consecutive failures without a new byte
 WAIT = 1.0  # seconds before the first retry, twice as long before every next
 TIMEOUT = (10, 60)  # seconds without a connection, seconds without a byte
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-CHUNK = 65_536  # bytes; what a broken connection loses at most
+CHUNK = 65_536  # bytes; the most that a broken connection loses
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def receive(url: str, part: str) -> None:
         answer.raise_for_status()
         if begun is None or not start or answer.status_code != 206:
             start, begun = 0, Begun(url, validator(answer), length(answer.headers.get("Content-Length")))
-            forget(part)  # first: never an old part under a new description
+            forget(part)  # removed first: an old part must never have a new description
             write_json(sidecar(part), dataclasses.asdict(begun))
         save(answer, part, start, begun.length)
     if begun.length not in (None, size_of(part)):
@@ -145,7 +145,7 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
     """
     label = f"Downloading {os.path.basename(part).removesuffix('.part')}"
     with open(part, "ab") as out, tqdm(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
-        # Not iter_content, which unpacks a .tgz where a server calls it a text that is compressed on the way.
+        # Not iter_content, which unpacks a .tgz if the server declares it as a compressed transfer.
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
             out.write(chunk)
             bar.update(len(chunk))

@@ -395,7 +395,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
-    """Add the keys of rows: a hash of what decides the figures, with the keys of the rows that they build on.
+    """Add the keys of rows: a hash of what decides the figures, with the keys of their parent rows.
 
     Placeholders count as they are written in the file, so that results are found again on another machine.
 

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
-from flag_list import flag, has_default, heading, is_shown, names, table
+from flag_list import default, flag, has_default, heading, is_shown, names, table
 
 import polyagents
 import polyagents.tasks
@@ -73,7 +73,7 @@ def agent_flag(by_agent: dict[str, argparse.Action]) -> list[str]:
     action, *others = by_agent.values()
     notes = [f"For {', '.join(f'``{name}``' for name in by_agent)}."] if len(by_agent) < len(AGENTS) else []
     if any(other.default != action.default for other in others):
-        defaults = [f"``{one.default}`` ({name})" for name, one in by_agent.items() if has_default(one)]
+        defaults = [f"{default(one)} ({name})" for name, one in by_agent.items() if has_default(one)]
         notes.append(f"Default: {', '.join(defaults)}.")
         action.default = None  # which is said now
     return flag(action, "train_model", notes)

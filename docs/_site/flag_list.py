@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from sphinx.util.rst import escape
 
@@ -15,7 +14,15 @@ def heading(text: str, line: str) -> list[str]:
 
 
 def table(rows: Iterable[Sequence[str]], widths: str = "auto") -> list[str]:
-    """A table; the first row is its head, and cells hold markup."""
+    """A table in reStructuredText.
+
+    Args:
+        rows: their cells, which may hold markup; the first row is the head.
+        widths: those of the columns, as `list-table` takes them.
+
+    Returns:
+        The lines of the table.
+    """
     lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     for row in rows:
         lines += [f"   {'*' if i == 0 else ' '} - {cell}" for i, cell in enumerate(row)]
@@ -23,7 +30,15 @@ def table(rows: Iterable[Sequence[str]], widths: str = "auto") -> list[str]:
 
 
 def flags(parser: argparse.ArgumentParser, program: str) -> list[str]:
-    """All flags of a parser, under the titles of their groups where it has more than argparse's own."""
+    """All flags of a parser, under the titles of their groups.
+
+    Args:
+        parser: what has the flags.
+        program: the command that they belong to, which their anchors begin with.
+
+    Returns:
+        Lines of reStructuredText.
+    """
     lines = [f".. program:: {program}", ""]
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if is_shown(action)]
@@ -39,15 +54,25 @@ def is_shown(action: argparse.Action) -> bool:
 
 
 def flag(action: argparse.Action, prog: str, notes: Sequence[str] = ()) -> list[str]:
-    """One flag: its names and value, its help, its default, and further sentences in reStructuredText."""
-    facts = [*notes]
+    """Describe one flag: its names and value, its help, what it may be, and its default.
+
+    Args:
+        action: the flag.
+        prog: the name of its command, for help texts that hold it.
+        notes: further sentences in reStructuredText.
+
+    Returns:
+        Lines of reStructuredText.
+    """
+    facts = []
     if action.choices is not None and action.metavar is None:
         facts.append("One of " + ", ".join(f"``{choice}``" for choice in action.choices) + ".")
     if action.option_strings and action.required:
         facts.append("Required.")
+    facts += notes
     if has_default(action):
-        facts.append(f"Default: ``{action.default}``.")
-    text = (action.help or "").replace("%(prog)s", prog).replace("%%", "%")
+        facts.append(f"Default: {default(action)}.")
+    text = (action.help or "") % {**vars(action), "prog": prog}  # as argparse does
     return [
         f".. option:: {', '.join(f'{name}{value(action)}' for name in names(action))}",
         "",
@@ -57,10 +82,8 @@ def flag(action: argparse.Action, prog: str, notes: Sequence[str] = ()) -> list[
 
 
 def names(action: argparse.Action) -> list[str]:
-    """The names of a flag; ParlAI's parser also has each with underscores, which is not shown."""
-    if not action.option_strings:
-        return [action.metavar if isinstance(action.metavar, str) else action.dest]
-    return [name for name in action.option_strings if "_" not in name] or [*action.option_strings]
+    """The names of a flag; an argument without a flag has that of its value."""
+    return [*action.option_strings] or [action.metavar if isinstance(action.metavar, str) else action.dest]
 
 
 def value(action: argparse.Action) -> str:
@@ -72,9 +95,15 @@ def value(action: argparse.Action) -> str:
 
 
 def has_default(action: argparse.Action) -> bool:
-    """Whether a flag has a default that says something."""
-    silent: tuple[Any, ...] = (None, False, argparse.SUPPRESS, "")
-    return bool(action.option_strings) and not any(action.default is one or action.default == one for one in silent)
+    """Whether a flag has a default that says something: a flag without a value is off where it is not given."""
+    silent = action.default is None or action.default in (argparse.SUPPRESS, "")
+    return bool(action.option_strings) and action.nargs != 0 and not silent
+
+
+def default(action: argparse.Action) -> str:
+    """The default of a flag, as a user would type it."""
+    typed = str(action.default)
+    return f"``{typed.lower() if isinstance(action.default, bool) else typed}``"
 
 
 def sentence(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Encoders that another runtime than torch computes: exported once, beside the model, and then in torch's place."""
+"""Encoders that another runtime computes in place of torch, exported once beside the model."""

@@ -1,4 +1,4 @@
-"""Export: every encoder of a model as graphs of another runtime, compared with torch before anybody uses them."""
+"""Exports every encoder of a model as graphs for another runtime, and compares them with torch before they are used."""
 
 import os
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ SAME = 1e-3
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export has made.
+    """The result of an export.
 
     Attributes:
-        folder: where it lies.
-        difference: the largest difference of an encoder's output from torch's, as a part of the largest output.
+        folder: its folder.
+        difference: the largest difference of an encoder's output from torch's, divided by the largest output.
     """
 
     folder: str
@@ -42,16 +42,19 @@ class Exported:
 
 
 def export_model(model: RankingModel, model_file: str, to: str, int8: bool = False) -> Exported:
-    """Write the encoders of a model for another runtime, beside its file, in place of those that are there.
+    """Write the encoders of a model for another runtime, beside its file, in place of an earlier export.
 
     Args:
         model: on a CPU.
-        model_file: what it was loaded from.
+        model_file: the file that it was loaded from.
         to: onnx or openvino.
         int8: keep weights in 8 bits, and multiply in them; scores then differ from torch's.
 
+    Returns:
+        The folder, and how far the export is from torch.
+
     Raises:
-        InputError: packages are missing, the backbone cannot be exported, or the folder not be written.
+        InputError: packages are missing, the backbone cannot be exported, or the folder cannot be written.
     """
     runtime = find_runtime(to)
     runtime.require(runtime.exports_with)
@@ -69,7 +72,16 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
 
 
 def manifest_of(model: RankingModel, graphs: Sequence[GraphFiles], int8: bool) -> Manifest:
-    """What the folder is to hold."""
+    """Build the manifest of an export.
+
+    Args:
+        model: the model.
+        graphs: those that were written.
+        int8: whether weights are in 8 bits.
+
+    Returns:
+        The manifest.
+    """
     encoders = {name: backbone_fingerprint(encoder) for name, encoder in encoders_of(model.module).items()}
     return Manifest(FORMAT, int8, encoders, [vars(graph) for graph in graphs])
 
@@ -78,17 +90,17 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
     """Write one graph, and compare it with torch.
 
     Args:
-        encoder: whose.
+        encoder: the encoder that is exported.
         calls: the first is traced; all are compared.
-        path: of the graph's first file.
-        runtime: for which.
-        int8: whether weights are to have 8 bits.
+        path: that of the graph's first file.
+        runtime: the runtime that will read it.
+        int8: whether weights get 8 bits.
 
     Returns:
         The largest difference, as `Exported` has it.
 
     Raises:
-        InputError: the runtime has no such operations, or computes something else.
+        InputError: the runtime lacks an operation, or computes something else.
     """
     backbone, kind = encoder.backbone, encoder.backbone.config.model_type
     try:
@@ -112,7 +124,16 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
 
 @torch.no_grad()
 def difference(encoder: Encoder, graph: Graph, call: Call) -> float:
-    """How far a graph is from torch: the largest difference of a real token's outputs, as a part of the largest."""
+    """Measure how far a graph is from torch.
+
+    Args:
+        encoder: the encoder that was exported.
+        graph: as the runtime loaded it.
+        call: the inputs.
+
+    Returns:
+        The largest difference of a real token's outputs, divided by the largest output.
+    """
     expected = encoder.backbone(**call).last_hidden_state.numpy()
     found = graph({name: value.numpy() for name, value in call.items()}, torch.float32)
     mask = call["attention_mask"]

@@ -1,8 +1,8 @@
 """The folder of an export, `M.onnx` or `M.openvino` beside the model file `M`: graphs, and a manifest that names them.
 
-A graph's files are named by their content and never changed, and the manifest is replaced in one step, after them. So
-an export that was killed leaves the one before, and what is named is whole: each file's size and SHA-256 are checked
-before a runtime sees it.
+A graph's files are named by their content and never changed, and the manifest is replaced atomically, after them. So an
+export that was killed leaves the one before in place, and what the manifest names is complete: each file's size and
+SHA-256 are checked before a runtime reads it.
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ NOT_COMPUTED = ("transformers_version", "_name_or_path", "architectures", "dtype
 
 @dataclass(frozen=True)
 class GraphFiles:
-    """A graph in an export.
+    """A graph of an export.
 
     Attributes:
-        encoder: whose, by its name in the model.
-        inputs: what it is called with, by name, and how many axes each has.
+        encoder: the name of its encoder in the model.
+        inputs: the names of its inputs, and how many axes each has.
         stem: the name of its files, without their endings.
-        files: of each of them, in the order of the runtime's endings, bytes and SHA-256.
+        files: size in bytes and SHA-256 of each of them, in the order of the runtime's endings.
     """
 
     encoder: str
@@ -52,18 +52,18 @@ class GraphFiles:
 
     @property
     def signature(self) -> Signature:
-        """What tells it apart from other graphs of the same encoder."""
+        """The names and axes of its inputs, which differ between the graphs of an encoder."""
         return tuple(sorted(self.inputs.items()))
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an export holds.
+    """The content of an export.
 
     Attributes:
-        format: of the folder.
-        int8: whether weights are kept, and multiplied, in 8 bits.
-        encoders: what tells the backbone of each encoder from all others, by the encoder's name in the model.
+        format: the number of the folder's format.
+        int8: whether weights are in 8 bits, and multiplied in them.
+        encoders: the fingerprint of the backbone of each encoder, by the encoder's name in the model.
         graphs: the fields of a `GraphFiles` each.
     """
 
@@ -74,12 +74,20 @@ class Manifest:
 
 
 def folder_of(model_file: str, runtime: Runtime) -> str:
-    """Where the export of a model lies."""
+    """Return the folder of a model's export, whether or not it exists.
+
+    Args:
+        model_file: the model.
+        runtime: the runtime.
+
+    Returns:
+        The path.
+    """
     return f"{model_file.rstrip(os.sep)}.{runtime.name}"
 
 
 def backbone_fingerprint(encoder: Encoder) -> str:
-    """SHA-256 of all that decides a backbone's outputs: its configuration and its weights."""
+    """Compute the SHA-256 of all that determines a backbone's outputs: its configuration and its weights."""
     config = {name: value for name, value in config_values(encoder.backbone).items() if name not in NOT_COMPUTED}
     weights = encoder.backbone.state_dict()
 
@@ -97,10 +105,10 @@ def backbone_fingerprint(encoder: Encoder) -> str:
 
 @contextmanager
 def workshop(folder: str) -> Iterator[str]:
-    """A temporary folder within an export's, which is made where it is missing.
+    """Give a temporary folder within an export's, which is created where it is missing.
 
     Raises:
-        InputError: the place is somebody else's, or cannot be written to.
+        InputError: the path belongs to something else, or cannot be written.
     """
     own_folder(folder, "export", "--model-file")
     graphs = os.path.join(folder, GRAPHS)
@@ -114,14 +122,17 @@ def workshop(folder: str) -> Iterator[str]:
 
 
 def moved_in(folder: str, written: str, encoder: str, inputs: dict[str, int], runtime: Runtime) -> GraphFiles:
-    """Give the files of a graph their names in the folder.
+    """Move the files of a graph to the folder, under their final names.
 
     Args:
-        folder: of the export.
-        written: the path of the first of them in the workshop.
-        encoder: whose graph it is.
-        inputs: what it is called with.
-        runtime: which wrote it.
+        folder: that of the export.
+        written: the path of the first of them in the temporary folder.
+        encoder: the name of its encoder.
+        inputs: the names of its inputs, and how many axes each has.
+        runtime: the one that wrote it.
+
+    Returns:
+        The graph.
     """
     root, first = os.path.splitext(written)
     paths = [written, *(root + ending for ending in runtime.endings if ending != first)]
@@ -133,7 +144,13 @@ def moved_in(folder: str, written: str, encoder: str, inputs: dict[str, int], ru
 
 
 def publish(folder: str, manifest: Manifest, runtime: Runtime) -> None:
-    """Replace the manifest, and remove the graphs that the one before has named."""
+    """Replace the manifest, and remove the graphs that only the one before named.
+
+    Args:
+        folder: that of the export.
+        manifest: the new one.
+        runtime: the runtime.
+    """
     write_text(os.path.join(folder, MANIFEST), json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
     named = {graph["stem"] + ending for graph in manifest.graphs for ending in runtime.endings}
     for name in os.listdir(folder):
@@ -147,10 +164,17 @@ def publish(folder: str, manifest: Manifest, runtime: Runtime) -> None:
 
 
 def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
-    """What was exported of a model.
+    """Read the manifest of a model's export.
+
+    Args:
+        model_file: the model.
+        runtime: the runtime.
+
+    Returns:
+        The manifest.
 
     Raises:
-        InputError: nothing was, or the manifest is damaged.
+        InputError: there is no export, or its manifest is damaged.
     """
     folder, again = folder_of(model_file, runtime), export_command(model_file, runtime)
     try:
@@ -167,10 +191,18 @@ def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
 
 
 def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> list[GraphFiles]:
-    """The graphs that a manifest names, once their files are known to be those that were written.
+    """Return the graphs that a manifest names, after a check that their files are those that were written.
+
+    Args:
+        model_file: the model.
+        runtime: the runtime.
+        manifest: that of the export.
+
+    Returns:
+        The graphs.
 
     Raises:
-        InputError: one is missing or damaged, or no file of an export's.
+        InputError: a file is missing, damaged, or not part of an export.
     """
     folder = folder_of(model_file, runtime)
     try:
@@ -185,11 +217,16 @@ def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> lis
 
 
 def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
-    """Compare a graph's files with what the manifest says.
+    """Compare a graph's files with the manifest.
+
+    Args:
+        folder: that of the export.
+        graph: as the manifest describes it.
+        runtime: the runtime.
 
     Raises:
-        OSError: one is missing, or cannot be read.
-        ValueError: one has another name, size or content.
+        OSError: a file is missing, or cannot be read.
+        ValueError: a file has another name, size or content.
     """
     if not STEM.fullmatch(graph.stem) or len(graph.files) != len(runtime.endings):
         raise ValueError("a graph's name is none that an export gives")
@@ -200,5 +237,13 @@ def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
 
 
 def export_command(model_file: str, runtime: Runtime) -> str:
-    """The command that exports a model."""
+    """Return the command that exports a model.
+
+    Args:
+        model_file: the model.
+        runtime: the runtime.
+
+    Returns:
+        The command line.
+    """
     return f"polyagents export -mf {model_file} --to {runtime.name}"

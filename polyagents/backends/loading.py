@@ -1,4 +1,4 @@
-"""An export in use: exported encoders compute in the place of a model's own."""
+"""Lets exported encoders compute in place of a model's own."""
 
 import functools
 import os
@@ -25,16 +25,16 @@ TORCH = "torch"
 
 
 def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
-    """Have a model's encoders computed by what was exported for a runtime, or by torch.
+    """Let a runtime, or torch, compute a model's encoders.
 
     Args:
         model: with the weights of the file.
-        model_file: what it was loaded from; its export lies beside it.
+        model_file: the file that it was loaded from, beside which its export is.
         backend: torch, onnx or openvino.
 
     Raises:
-        InputError: there is no such backend, or it is not installed; nothing was exported, or of other weights, or it
-            is damaged.
+        InputError: the backend does not exist or is not installed; there is no export, or it is damaged or of other
+            weights.
     """
     if backend == TORCH:
         return
@@ -57,10 +57,14 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
 
 
 def refuse_precision(backend: str, precision: str) -> None:
-    """Refuse an arithmetic that a backend does not have.
+    """Refuse an arithmetic that a backend lacks.
+
+    Args:
+        backend: torch, onnx or openvino.
+        precision: fp32, bf16 or fp16.
 
     Raises:
-        InputError: it was asked for all the same.
+        InputError: the backend lacks it.
     """
     if backend != TORCH and precision != "fp32" and not find_runtime(backend).has_bf16:
         raise InputError(
@@ -70,9 +74,9 @@ def refuse_precision(backend: str, precision: str) -> None:
 
 
 class ExportedBackbone:
-    """A backbone, computed by another runtime; `Backend` says what is asked of it.
+    """A backbone that another runtime computes, with the interface of `Backend`.
 
-    A graph is loaded when it is first called: who searches an index never needs the candidates' encoder.
+    A graph is loaded when it is first called: a search in an index never needs the candidates' encoder.
     """
 
     def __init__(self, model_file: str, runtime: Runtime, graphs: list[GraphFiles], width: int, quantized: str | None):
@@ -82,7 +86,7 @@ class ExportedBackbone:
         self.graph = functools.cache(self._loaded)
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
-        """What the backbone is called with -> its last hidden states [B, T, D]."""
+        """Compute the last hidden states [B, T, D] from the backbone's inputs, given by name."""
         # As torch's own products, in the precision of an autocast around the call.
         low = torch.is_autocast_enabled("cpu")
         arithmetic = torch.get_autocast_dtype("cpu") if low else torch.float32
@@ -99,10 +103,10 @@ class ExportedBackbone:
         return torch.from_numpy(states).to(ids.device)
 
     def _loaded(self, called_with: Signature) -> Graph:
-        """The graph for a way of calling.
+        """Return the graph for inputs of given names and axes.
 
         Raises:
-            InputError: there is none, or the runtime does not read it.
+            InputError: there is none, or the runtime cannot read it.
         """
         if called_with not in self.files:
             raise InputError(

@@ -1,4 +1,4 @@
-"""A backbone as a file in the ONNX format, which both runtimes read: one way to trace for both."""
+"""Writes a backbone as a file in the ONNX format, which both runtimes read."""
 
 import contextlib
 import io
@@ -19,11 +19,11 @@ def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:
 
     Args:
         backbone: a function of tensors.
-        inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
-        path: of the file.
+        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+        path: the file.
 
     Raises:
-        InputError: it is too large.
+        InputError: the backbone is too large for the format.
     """
     size = sum(weight.nbytes for weight in backbone.parameters())
     if size > LARGEST:
@@ -43,7 +43,7 @@ def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Leave out what exporters print, log and warn about on the way."""
+    """Suppress what exporters print, log and warn about."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

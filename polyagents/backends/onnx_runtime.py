@@ -1,4 +1,4 @@
-"""ONNX Runtime: an encoder as a file in the ONNX format, computed in fp32, or in int8 where it was exported so."""
+"""ONNX Runtime: computes an encoder from a file in the ONNX format, in fp32, or in int8 if it was exported so."""
 
 import os
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from polyagents.threads import WAITING
 def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
     """Trace a backbone, and write it as one file.
 
-    int8 means: weights of matrix products have 8 bits, with a scale for each column, and what they are multiplied with
-    gets 8 bits when it is known, with a scale for each product. No texts are needed to choose scales.
+    With int8, weights of matrix products have 8 bits, with a scale for each column, and their other operand is rounded
+    to 8 bits when it is known, with a scale for each product. No texts are needed to choose scales.
 
     Args:
         backbone: a function of tensors.
-        inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
-        path: of the file.
+        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+        path: the file.
         int8: whether weights get 8 bits.
 
     Raises:
-        InputError: it is too large.
+        InputError: the backbone is too large for the format.
     """
     if not int8:
         trace(backbone, inputs, path)
@@ -40,7 +40,7 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
 
 
 class OnnxGraph:
-    """A graph in ONNX Runtime, on as many threads as torch has."""
+    """A graph in ONNX Runtime, on as many threads as torch uses."""
 
     def __init__(self, path: str):
         import onnxruntime
@@ -55,11 +55,19 @@ class OnnxGraph:
         self.names = [given.name for given in self.session.get_inputs()]
 
     def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
-        """Compute states [B, T, D]; products on a CPU are those of fp32 or int8, whatever else may be."""
+        """Compute states [B, T, D].
+
+        Args:
+            inputs: those of the backbone, by name.
+            arithmetic: ignored; products on a CPU are in fp32 or int8.
+
+        Returns:
+            [B, T, D] fp32.
+        """
         states: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
         return states
 
 
 def open_graph(path: str) -> OnnxGraph:
-    """Load what `write` wrote."""
+    """Load a file that `write` wrote."""
     return OnnxGraph(path)

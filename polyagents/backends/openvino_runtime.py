@@ -1,4 +1,4 @@
-"""OpenVINO: an encoder as an .xml and a .bin file, computed in fp32 or bf16, with weights of 8 bits if so exported."""
+"""OpenVINO: computes an encoder from an .xml and a .bin file, in fp32 or bf16, or with weights of 8 bits."""
 
 import os
 import threading
@@ -19,8 +19,8 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
 
     Args:
         backbone: a function of tensors.
-        inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
-        path: of the .xml file; the .bin file lies beside it.
+        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+        path: the .xml file; the .bin file is written beside it.
         int8: whether weights get 8 bits.
     """
     import openvino
@@ -34,10 +34,10 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
 
 
 def keep_weights_in_8_bits(model: Any) -> None:
-    """Keep the weights of matrix products in 8 bits, with a scale for each column.
+    """Convert the weights of matrix products to 8 bits, with a scale for each column.
 
-    That is what OpenVINO's own package for it, nncf, does without texts, and what the runtime knows by its form: on a
-    CPU it gives 8 bits to what they are multiplied with, too, with a scale for every 32 numbers.
+    That is what OpenVINO's own package for it, nncf, does without texts, and the runtime recognises its form: on a CPU
+    it also rounds their other operand to 8 bits, with a scale for every 32 numbers.
     """
     from openvino import opset13 as operations
 
@@ -55,7 +55,7 @@ def keep_weights_in_8_bits(model: Any) -> None:
 
 
 class OpenvinoGraph:
-    """A graph in OpenVINO, on as many threads as torch has; compiled once for each arithmetic that is asked for."""
+    """A graph in OpenVINO, on as many threads as torch uses, compiled once for each arithmetic that is used."""
 
     def __init__(self, path: str):
         import openvino
@@ -66,14 +66,22 @@ class OpenvinoGraph:
         self.requests = threading.local()  # one computes for one thread at a time
 
     def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
-        """Compute states [B, T, D] in an arithmetic."""
+        """Compute states [B, T, D].
+
+        Args:
+            inputs: those of the backbone, by name.
+            arithmetic: fp32 or bf16.
+
+        Returns:
+            [B, T, D] fp32.
+        """
         request, names = self._request(arithmetic)
         found = request.infer({name: inputs[name] for name in names}, share_inputs=True)
         states: np.ndarray = found[0]
         return states
 
     def _request(self, arithmetic: torch.dtype) -> tuple[Any, list[str]]:
-        """What computes for this thread, and the inputs that it takes."""
+        """Return this thread's request, and the names of the inputs that it takes."""
         own: dict[Any, tuple[Any, list[str]]] = self.requests.__dict__
         if arithmetic not in own:
             if arithmetic not in self.compiled:
@@ -92,5 +100,5 @@ class OpenvinoGraph:
 
 
 def open_graph(path: str) -> OpenvinoGraph:
-    """Load what `write` wrote."""
+    """Load the files that `write` wrote."""
     return OpenvinoGraph(path)

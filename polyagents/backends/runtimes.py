@@ -1,4 +1,4 @@
-"""The runtimes that can compute an encoder in place of torch: what each needs, and what it is asked for."""
+"""The runtimes that can compute an encoder in place of torch, and the interface of our modules for them."""
 
 import importlib
 import importlib.util
@@ -14,27 +14,37 @@ from polyagents.errors import InputError
 
 
 class Graph(Protocol):
-    """A graph that a runtime has loaded; several threads may call it at once."""
+    """A graph that a runtime has loaded; several threads may call it at the same time."""
 
     def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
         """Compute states [B, T, D] fp32.
 
         Args:
-            inputs: of the backbone, by name.
-            arithmetic: what matrix products may be computed in, where the runtime has it.
+            inputs: those of the backbone, by name.
+            arithmetic: the precision of matrix products, if the runtime has it.
+
+        Returns:
+            [B, T, D] fp32.
         """
         ...
 
 
 class RuntimeModule(Protocol):
-    """What a module of ours that knows a runtime has."""
+    """The interface of our modules that know a runtime."""
 
     def write(self, backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
-        """Trace a backbone with inputs whose every axis that is longer than 1 may have any length; write it."""
+        """Trace a backbone, and write it.
+
+        Args:
+            backbone: a function of tensors.
+            inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+            path: the first file.
+            int8: whether weights get 8 bits.
+        """
         ...
 
     def open_graph(self, path: str) -> Graph:
-        """Load what `write` wrote."""
+        """Load the files that `write` wrote."""
         ...
 
 
@@ -43,12 +53,12 @@ class Runtime:
     """A runtime.
 
     Attributes:
-        name: what `--backend` and `--to` call it; its extra of setup.py; the end of the name of its folder.
-        label: what people call it.
-        module: ours that knows it.
-        endings: of the files that a graph is.
+        name: the value of `--backend` and `--to`; the name of its extra in setup.py; the ending of its folder.
+        label: its name in messages.
+        module: our module that knows it.
+        endings: those of the files of a graph.
         computes_with: the packages that compute, by the names that Python imports.
-        exports_with: those that export.
+        exports_with: the packages that export.
         has_bf16: whether it computes in bf16 where the machine does.
     """
 
@@ -61,10 +71,10 @@ class Runtime:
     has_bf16: bool
 
     def require(self, modules: tuple[str, ...]) -> None:
-        """Refuse to go on without some packages.
+        """Refuse to continue without some packages.
 
         Raises:
-            InputError: one is not installed.
+            InputError: a package is not installed.
         """
         for module in modules:
             if importlib.util.find_spec(module) is None:
@@ -72,7 +82,7 @@ class Runtime:
 
     @property
     def own(self) -> RuntimeModule:
-        """Our module that knows it, which imports it."""
+        """Import our module that knows it."""
         return cast("RuntimeModule", importlib.import_module(self.module))
 
 
@@ -99,10 +109,10 @@ RUNTIMES = {
 
 
 def find_runtime(name: str) -> Runtime:
-    """The runtime of a name.
+    """Return the runtime of a name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such runtime.
     """
     if name not in RUNTIMES:
         raise InputError(f"There is no backend {name}; give torch, {' or '.join(RUNTIMES)}.")

@@ -1,6 +1,7 @@
-"""How a model calls its encoders: seen by running it, not known, so that a further architecture is exported like ours.
+"""Records how a model calls its encoders, by running it, so that a further architecture is exported like ours.
 
-Several ways of calling (a cross-encoder with a similarity reads its texts together, and each alone) are several graphs.
+Each kind of call becomes a graph of its own (a cross-encoder with a similarity reads its texts together, and each
+separately).
 """
 
 import inspect
@@ -35,7 +36,7 @@ CANDIDATES = (
 
 
 class Traced(nn.Module):
-    """A backbone as a function of tensors alone, for runtimes that trace it."""
+    """A backbone as a function of tensors only, for runtimes that trace it."""
 
     def __init__(self, backbone: nn.Module):
         super().__init__()
@@ -51,7 +52,17 @@ class Traced(nn.Module):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """The inputs of `Encoder.inputs` -> the last hidden states [B, T, D]."""
+        """Compute the last hidden states from the inputs of `Encoder.inputs`.
+
+        Args:
+            input_ids: [B, T].
+            attention_mask: [B, T], or [B, 1, T, T].
+            token_type_ids: [B, T], or None.
+            position_ids: [B, T], or None.
+
+        Returns:
+            [B, T, D].
+        """
         given = {"token_type_ids": token_type_ids, "position_ids": position_ids}
         further = {name: value for name, value in given.items() if value is not None}
         states: Tensor = self.backbone(
@@ -61,7 +72,7 @@ class Traced(nn.Module):
 
 
 class Recorder:
-    """Notes what an encoder's backbone is called with, and has it compute."""
+    """Records the calls of an encoder's backbone, and computes them."""
 
     quantized: str | None = None
 
@@ -70,19 +81,19 @@ class Recorder:
         self.calls: dict[Signature, list[Call]] = {}
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
-        """What the backbone is called with -> its last hidden states [B, T, D]."""
+        """Record the inputs, given by name, and compute the last hidden states [B, T, D]."""
         self.calls.setdefault(signature(inputs), []).append(dict(inputs))
         states: Tensor = self.backbone(**inputs).last_hidden_state
         return states
 
 
 def encoders_of(module: nn.Module) -> dict[str, Encoder]:
-    """The encoders of a model, by their names in it; one that stands for both texts is there once."""
+    """Return the encoders of a model by their names in it; a shared encoder is there once."""
     return {name: part for name, part in module.named_modules() if isinstance(part, Encoder)}
 
 
 def signature(inputs: Mapping[str, Any]) -> Signature:
-    """What tells ways of calling an encoder apart.
+    """Return the names and axes of inputs, which differ between kinds of calls.
 
     Raises:
         InputError: layers of the backbone have masks of their own.
@@ -97,7 +108,7 @@ def signature(inputs: Mapping[str, Any]) -> Signature:
 
 @torch.no_grad()
 def recorded_calls(model: RankingModel) -> dict[str, dict[Signature, list[Call]]]:
-    """What each encoder of a model is called with, by its name: for each way of calling two calls or more."""
+    """Record the calls of each encoder of a model, by its name: two or more of each kind."""
     recorders = {name: Recorder(encoder) for name, encoder in encoders_of(model.module).items()}
     with computing_by(model, recorders):
         for contexts, candidates in zip(CONTEXTS, CANDIDATES, strict=True):
@@ -108,7 +119,15 @@ def recorded_calls(model: RankingModel) -> dict[str, dict[Signature, list[Call]]
 
 @contextmanager
 def computing_by(model: RankingModel, recorders: Mapping[str, Recorder]) -> Iterator[None]:
-    """Have recorders compute for a while."""
+    """Let recorders compute for a while.
+
+    Args:
+        model: changed, and restored at the end.
+        recorders: by the names of encoders.
+
+    Yields:
+        Nothing.
+    """
     encoders = encoders_of(model.module)
     before = {name: encoder.backend for name, encoder in encoders.items()}
     model.weights_changed()  # vectors that are known already would not be computed

@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 class Estimate(NamedTuple):
-    """A number, and the ends of its interval."""
+    """A number with the ends of its 95 % interval."""
 
     value: float
     low: float
@@ -23,13 +23,16 @@ class Estimate(NamedTuple):
 def share(count: int, of: int) -> Estimate:
     """Estimate a share, 0 to 1, with Wilson's score interval.
 
-    The interval stays inside 0 to 1, has a width also where all or none are counted, and covers the true share about as
-    often as it says for small counts, which the textbook's p ± 1.96 standard errors does not (Brown et al. 2001,
-    Interval Estimation for a Binomial Proportion). It takes what is counted as independent.
+    The interval stays within 0 and 1, has a width also where all or none are counted, and covers the true share about
+    as often as it says for small counts, which the textbook's p ± 1.96 standard errors does not (Brown et al. 2001,
+    Interval Estimation for a Binomial Proportion). It assumes that what is counted is independent.
 
     Args:
         count: how many.
         of: out of how many, at least 1.
+
+    Returns:
+        The share and its interval.
     """
     ends = stats.binomtest(count, of).proportion_ci(CONFIDENCE, method="wilson")
     return Estimate(count / of, float(ends.low), float(ends.high))

@@ -18,10 +18,10 @@ class Judged:
     """The candidates of one example with their scores.
 
     Right candidates that read alike, by the normalisation that ParlAI's teachers apply to replies, are one answer: the
-    best of them is kept, in the place of the first one.
+    best score of them is kept, at the place of the first one.
 
     Attributes:
-        columns: [C], where each candidate stands in the list that was ranked, from 0.
+        columns: [C], the place of each candidate in the list that was ranked, from 0.
         scores: [C] fp32, finite.
         right: [C], True for every right answer; at least one is.
     """
@@ -34,9 +34,9 @@ class Judged:
         return len(self.columns)
 
     def right_ranks(self) -> NDArray[np.int64]:
-        """The rank of each right answer, from 1, best first: [R].
+        """Return the rank of each right answer, from 1, best first: [R].
 
-        A right answer stands behind every wrong candidate of its score, as `label_ranks` has it, so that a model whose
+        A right answer ranks below every wrong candidate of the same score, as in `label_ranks`, so that a model whose
         scores have collapsed to one value wins nothing by luck.
         """
         wrong = np.sort(self.scores[~self.right])
@@ -45,17 +45,20 @@ class Judged:
         return above + np.arange(1, len(right) + 1)
 
     def best(self, count: int) -> NDArray[np.int64]:
-        """Indices of the `count` best candidates, best first; of equal ones the wrong come first, then the earlier."""
+        """Return indices of the `count` best candidates, best first.
+
+        Among equal scores wrong ones come first, then earlier ones.
+        """
         return top_k(self.scores, count, self.right.astype(np.int64))
 
 
 def judge(scores: np.ndarray, candidates: CandidateSet, labels: Sequence[Label | None]) -> list[Judged | None]:
-    """The ranked candidates of a batch.
+    """Rank the candidates of a batch.
 
     Args:
         scores: [B, C] fp32.
-        candidates: what they are of, with labels.
-        labels: what answers each of the B examples.
+        candidates: the candidates that were scored, with the labels among them.
+        labels: the right answers of the B examples.
 
     Returns:
         One for each example; None for those that have no label.
@@ -71,7 +74,21 @@ def judge(scores: np.ndarray, candidates: CandidateSet, labels: Sequence[Label |
 
 
 def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: Any, label: Label) -> Judged:
-    """The ranked candidates of one example: scores, real and right [C], and the text of each."""
+    """Rank the candidates of one example.
+
+    Args:
+        scores: [C] fp32.
+        real: [C], False for padding.
+        right: [C], True for candidates that are a label.
+        texts: the text of each candidate.
+        label: the right answers.
+
+    Returns:
+        The candidates without repeated answers.
+
+    Raises:
+        InputError: a score is infinite or not a number.
+    """
     if not np.isfinite(scores[real]).all():
         raise InputError(
             "The model scores candidates as infinite or not a number, so that there is no ranking to evaluate; its "
@@ -86,7 +103,17 @@ def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: An
 
 
 def first_and_best(scores: np.ndarray, right: np.ndarray, texts: Any, label: Label) -> dict[int, float]:
-    """The first column of each right answer and the best score of those that read as it does."""
+    """Merge right candidates that read alike.
+
+    Args:
+        scores: [C] fp32.
+        right: the columns of right candidates.
+        texts: the text of each candidate.
+        label: the right answers.
+
+    Returns:
+        The best score of each answer, by its first column.
+    """
     readings = {normalized(text) for text in label.right}
     found: dict[str, list[int]] = {}
     for column in right.tolist():

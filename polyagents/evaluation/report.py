@@ -1,4 +1,4 @@
-"""What `polyagents evaluate` reports: the metrics of a model with intervals, beside other models, as JSON and text."""
+"""The report of `polyagents evaluate`: metrics with intervals, compared between models, as JSON and text."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,17 +19,17 @@ SEED = 0  # of what is drawn for intervals and tests: the same evaluation report
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One model on the examples of a task.
+    """The results of one model on the examples of a task.
 
     Attributes:
-        model_file: where the model is.
-        architecture: what people call its architecture, such as "poly-encoder".
+        model_file: its file.
+        architecture: the name of its architecture in reports, such as "poly-encoder".
         cutoffs: the k of its metrics, its `--recall-at`.
         source: where its candidates came from: inline, batch, batch-all-cands or fixed.
-        right_ranks: of each of E examples, the ranks of its right answers, best first.
+        right_ranks: the ranks of the right answers of each of E examples, best first.
         sizes: [E], how many candidates each example ranked.
-        dialogues: [E], which dialogue each is from, numbered from 0.
-        examples_hash: of the examples' texts; equal for models that were asked the same.
+        dialogues: [E], the dialogue of each example, numbered from 0.
+        examples_hash: a hash of the examples' texts; equal for models that were given the same.
     """
 
     model_file: str
@@ -44,7 +44,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a metric of a model is less that of the first one, with the p of the randomisation test."""
+    """The difference of a metric from the first model's, with the p of the randomisation test."""
 
     estimate: Estimate
     p: float
@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Measured:
-    """The metrics of one model, and how they differ from the first one's; empty for that one itself."""
+    """The metrics of one model, and their differences from the first model's; none for that one itself."""
 
     evaluated: Evaluated
     metrics: dict[str, Estimate]
@@ -60,7 +60,7 @@ class Measured:
 
 
 def measure(models: Sequence[Evaluated]) -> list[Measured]:
-    """The metrics of one or more models that were asked the same examples, each later one compared with the first.
+    """Measure one or more models on the same examples, and compare each later one with the first.
 
     The k of all metrics are those of the first model.
     """
@@ -72,7 +72,15 @@ def measure(models: Sequence[Evaluated]) -> list[Measured]:
 
 
 def with_intervals(values: dict[str, Floats], model: Evaluated) -> dict[str, Estimate]:
-    """The mean of each metric, whose interval ends at 0 and 1 as the metric does."""
+    """Estimate the mean of each metric, with an interval within 0 and 1.
+
+    Args:
+        values: [E], by the name of the metric.
+        model: its dialogues are resampled.
+
+    Returns:
+        The estimates, by the name of the metric.
+    """
     found = estimates(np.stack([*values.values()], axis=1), model.dialogues, SEED)
     return {
         name: one._replace(low=float(np.maximum(one.low, 0)), high=float(np.minimum(one.high, 1)))
@@ -81,7 +89,16 @@ def with_intervals(values: dict[str, Floats], model: Evaluated) -> dict[str, Est
 
 
 def differences(values: dict[str, Floats], first: dict[str, Floats], model: Evaluated) -> dict[str, Difference]:
-    """Each metric of a model less that of the first one, paired by example."""
+    """Compare the metrics of a model with those of the first one, paired by example.
+
+    Args:
+        values: [E] of the model, by the name of the metric.
+        first: the same of the first model.
+        model: its dialogues are resampled.
+
+    Returns:
+        The differences, by the name of the metric.
+    """
     paired = np.stack([values[name] - first[name] for name in values], axis=1)
     ends = estimates(paired, model.dialogues, SEED)
     chances = randomisation_p(paired, model.dialogues, SEED)
@@ -92,11 +109,14 @@ def differences(values: dict[str, Floats], first: dict[str, Floats], model: Eval
 
 
 def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any]:
-    """The report as JSON has it; what is not known is null.
+    """Build the report as JSON; what is not known is null.
 
     Args:
         measured: the models, the first one first.
-        task: what is said of the task.
+        task: facts about the task, taken into the report.
+
+    Returns:
+        Plain values.
     """
     first = measured[0].evaluated
     return {
@@ -129,22 +149,22 @@ def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any
 
 
 def estimate_json(estimate: Estimate) -> dict[str, float | None]:
-    """A number with the ends of its interval."""
+    """Return a number with the ends of its interval."""
     return {name: json_number(value) for name, value in estimate._asdict().items()}
 
 
 def mean_and_range(counts: Sequence[int]) -> dict[str, float]:
-    """How many there are in an example: on average, at least and at most."""
+    """Return the mean, the smallest and the largest of some counts."""
     return {"mean": sum(counts) / len(counts), "least": min(counts), "most": max(counts)}
 
 
 def count_dialogues(model: Evaluated) -> int:
-    """How many dialogues the examples are from."""
+    """Count the dialogues that the examples are from."""
     return int(model.dialogues.max()) + 1
 
 
 def unit(model: Evaluated) -> str:
-    """What is resampled; an example where every dialogue has one."""
+    """Name the unit that is resampled: an example where every dialogue has one."""
     return "example" if count_dialogues(model) == len(model.dialogues) else "dialogue"
 
 
@@ -152,11 +172,14 @@ def unit(model: Evaluated) -> str:
 
 
 def as_text(measured: Sequence[Measured], task: str) -> str:
-    """The report for people.
+    """Write the report for people.
 
     Args:
         measured: the models, the first one first.
         task: its name.
+
+    Returns:
+        Lines of text.
     """
     first = measured[0].evaluated
     dialogues = f" of {count_dialogues(first):,} dialogues" if unit(first) == "dialogue" else ""
@@ -169,7 +192,7 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
 
 
 def candidates_text(model: Evaluated) -> str:
-    """How many candidates an example ranked, and how many right answers there are where some have several."""
+    """Say how many candidates an example ranked, and how many right answers there are where some have several."""
     least, most = int(model.sizes.min()), int(model.sizes.max())
     count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     right = sum(map(len, model.right_ranks)) / len(model.right_ranks)
@@ -178,7 +201,7 @@ def candidates_text(model: Evaluated) -> str:
 
 
 def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
-    """A row for each metric: every model's number, and how it differs from the first one's."""
+    """Build a row for each metric: every model's number, and how it differs from the first one's."""
     header = [""]
     for one in measured:
         header += [f"{one.evaluated.model_file} ({one.evaluated.architecture})"]
@@ -195,12 +218,20 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
 
 
 def shown(first: Measured) -> list[str]:
-    """The metrics that the table has: hits@k is R@k where every example has one right answer."""
+    """List the metrics of the table: hits@k is R@k where every example has one right answer."""
     several = any(len(ranks) > 1 for ranks in first.evaluated.right_ranks)
     return [name for name in first.metrics if several or not name.startswith("hits@")]
 
 
 def with_ends(estimate: Estimate, sign: str = "") -> str:
-    """A number with the ends of its interval: 0.652 (0.610, 0.693)."""
+    """Format a number with the ends of its interval: 0.652 (0.610, 0.693).
+
+    Args:
+        estimate: the ends are not shown where they are not a number.
+        sign: "+" shows the sign of positive numbers, too.
+
+    Returns:
+        The text, with three decimals.
+    """
     value, low, high = (f"{number:{sign}.3f}" for number in estimate)
     return value if math.isnan(estimate.low) else f"{value} ({low}, {high})"

@@ -1,8 +1,8 @@
-"""How sure a mean over examples is, and a difference of two, where examples come from dialogues.
+"""The uncertainty of a mean over examples, and of a difference of two, where examples come from dialogues.
 
-The examples of one dialogue have its persona and its history in common, so they are not independent, and intervals
-that take them so are too narrow. What is drawn at random is therefore a dialogue, with all of its examples; the number
-of interest stays the mean over examples. Where every dialogue has one example, this is the plain bootstrap over them.
+The examples of one dialogue share its persona and its history, so they are not independent, and intervals that assume
+it are too narrow. Therefore dialogues are drawn at random, each with all of its examples; the number of interest is
+still the mean over examples. Where every dialogue has one example, this is the plain bootstrap over them.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ Ints = NDArray[np.int64]
 
 
 def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
-    """The mean over examples of each of M columns, with its 95 % interval over dialogues.
+    """Estimate the mean over examples of each of M columns, with its 95 % interval over dialogues.
 
     Args:
         values: [E, M].
-        dialogues: [E], which dialogue each example is from, numbered from 0.
+        dialogues: [E], the dialogue of each example, numbered from 0.
         seed: the same one draws the same dialogues.
 
     Returns:
@@ -39,7 +39,15 @@ def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
 
 
 def by_dialogue(values: Floats, dialogues: Ints) -> tuple[Floats, Floats]:
-    """The sum of the values [E, M] of each of K dialogues, [K, M], and how many examples each has, [K]."""
+    """Sum the values of each dialogue.
+
+    Args:
+        values: [E, M].
+        dialogues: [E], numbered from 0 to K - 1.
+
+    Returns:
+        The sums [K, M], and how many examples each dialogue has, [K].
+    """
     sizes = np.bincount(dialogues).astype(np.float64)
     sums = np.zeros((len(sizes), values.shape[1]))
     np.add.at(sums, dialogues, values)
@@ -47,27 +55,35 @@ def by_dialogue(values: Floats, dialogues: Ints) -> tuple[Floats, Floats]:
 
 
 def resampled(units: int, seed: int) -> Iterator[Floats]:
-    """How often each unit is in each of `RESAMPLES` draws of as many with replacement, in blocks [b, units]."""
+    """Draw `RESAMPLES` resamples with replacement, in blocks that fit the memory.
+
+    Args:
+        units: how many units there are, and how many each resample draws.
+        seed: the same one draws the same units.
+
+    Yields:
+        Blocks [b, units]: how often each unit is in each resample.
+    """
     generator = np.random.default_rng(seed)
     for size in blocks(RESAMPLES, units):
         yield generator.multinomial(units, np.full(units, 1 / units), size).astype(np.float64)
 
 
 def randomisation_p(differences: Floats, dialogues: Ints, seed: int) -> list[float]:
-    """How often two equal systems would differ at least as much as these do: the paired randomisation test.
+    """Compute how often two equal systems would differ at least as much as these do: the paired randomisation test.
 
-    Of equal systems nobody could tell which was which. So the two are exchanged in a random half of the dialogues,
-    again and again, and the share of draws whose difference is as far from 0 is the p, two-sided (Smucker et al.
-    2007, A Comparison of Statistical Significance Tests for Information Retrieval Evaluation). The observed
-    difference counts as one of the draws, so that no p is 0.
+    If two systems are equal, their results are exchangeable. So they are exchanged in a random half of the dialogues,
+    many times, and the share of draws whose difference is as far from 0 is the p, two-sided (Smucker et al. 2007, A
+    Comparison of Statistical Significance Tests for Information Retrieval Evaluation). The observed difference counts
+    as one of the draws, so that no p is 0.
 
     Args:
-        differences: [E, M] of M metrics, one system's less the other's.
+        differences: [E, M] of M metrics, one system's minus the other's.
         dialogues: [E], numbered from 0.
         seed: decides what is exchanged.
 
     Returns:
-        M of them, not adjusted for other tests.
+        The p of each metric, not adjusted for other tests.
     """
     sums, sizes = by_dialogue(differences, dialogues)
     observed = np.abs(sums.sum(0)) * (1 - 1e-9)  # what differs only by rounding is as far
@@ -80,7 +96,15 @@ def randomisation_p(differences: Floats, dialogues: Ints, seed: int) -> list[flo
 
 
 def blocks(draws: int, units: int) -> Iterator[int]:
-    """Sizes of blocks that so many draws of so many units are made in, to fit the memory."""
+    """Split draws into blocks that fit the memory.
+
+    Args:
+        draws: how many in all.
+        units: how many numbers each draw takes.
+
+    Yields:
+        The number of draws in each block.
+    """
     most = max(AT_ONCE // units, 1)
     for start in range(0, draws, most):
         yield min(most, draws - start)

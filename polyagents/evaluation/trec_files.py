@@ -28,12 +28,15 @@ Lines = Callable[[int, Judged], Iterator[str]]
 
 @contextlib.contextmanager
 def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]:
-    """What writes examples to a run and to qrels, each whole or not at all.
+    """Open a run and qrels, each of which is written atomically.
 
     Args:
         run: a file; None where none is wanted.
         qrels: the same.
-        name: of the run, where it came from; white space in it is replaced.
+        name: the name of the run in the file; white space in it is replaced.
+
+    Yields:
+        A function that writes examples to both.
 
     Raises:
         InputError: a file cannot be written.
@@ -52,13 +55,22 @@ def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]
 
 @contextlib.contextmanager
 def new_text(path: str) -> Iterator[TextIO]:
-    """A text file to write to, that is there once all is written."""
+    """Open a text file that replaces an older one once all is written."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         yield file
 
 
 def run_lines(number: int, judged: Judged, name: str) -> Iterator[str]:
-    """The lines of an example in a run: its `DEPTH` best candidates, best first."""
+    """Format an example for a run: its `DEPTH` best candidates, best first.
+
+    Args:
+        number: of the example, from 1.
+        judged: its candidates.
+        name: of the run.
+
+    Yields:
+        The lines.
+    """
     best = judged.best(DEPTH)
     scores = strictly_falling(judged.scores[best])
     for rank, (column, score) in enumerate(zip(judged.columns[best].tolist(), scores, strict=True), 1):
@@ -66,16 +78,24 @@ def run_lines(number: int, judged: Judged, name: str) -> Iterator[str]:
 
 
 def qrel_lines(number: int, judged: Judged) -> Iterator[str]:
-    """The lines of an example in the qrels: its right answers."""
+    """Format an example for the qrels: its right answers.
+
+    Args:
+        number: of the example, from 1.
+        judged: its candidates.
+
+    Yields:
+        The lines.
+    """
     for column in judged.columns[judged.right].tolist():
         yield f"{number} 0 {column} 1\n"
 
 
 def strictly_falling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scores in falling order [n], of which equal ones are moved apart by the smallest step of fp32.
+    """Separate equal scores by the smallest step of fp32: scores in falling order, [n] -> [n].
 
-    Who reads a run sorts it by score, ignores the ranks, and breaks ties by the candidates' names, each tool in a way
-    of its own. With no ties every tool has the same ranking, which is ours.
+    A program that reads a run sorts it by score, ignores the ranks, and breaks ties by the candidates' names, each in
+    its own way. Without ties every program has the same ranking, which is ours.
     """
     fallen = scores.astype(np.float32)
     for place in np.flatnonzero(np.diff(fallen) >= 0).tolist():

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, locked, told apart, read without running code."""
+"""Files: atomic writes, locks, digests, and formats that are read without running code."""

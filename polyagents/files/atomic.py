@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all."""
+"""Atomic writes: files and folders that are written completely or not at all."""
 
 import contextlib
 import errno
@@ -19,14 +19,17 @@ TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished
 
 
 def temporary_name(path: str) -> str:
-    """A name beside `path` for what is not finished: it says whose it is, and no two writers have the same."""
+    """Return a name beside `path` for an unfinished file.
+
+    It says which process writes, and no two writers have the same.
+    """
     return f"{path}.{MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
 
 
 def clear_leftovers(path: str) -> None:
-    """Remove what killed processes of this machine have left of `path`, or of what is named after it (`M.opt` of `M`).
+    """Remove unfinished files that killed processes of this machine left of `path` or of longer names (`M.opt`).
 
-    What processes that are still there are writing is left alone.
+    Files of processes that are still running are kept.
     """
     folder, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
@@ -41,7 +44,7 @@ def clear_leftovers(path: str) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process of this machine may still be there."""
+    """Tell whether a process of this machine may still be running."""
     if os.name == "nt":  # where asking would end it
         return True
     try:
@@ -55,10 +58,10 @@ def is_running(process: int) -> bool:
 
 @contextlib.contextmanager
 def atomic_write(path: str):  # type: ignore[no-untyped-def]
-    """A temporary name to write to, that becomes `path` once all of it is on the disk.
+    """Give a temporary name to write to, which replaces `path` once all of it is on the disk.
 
     Raises:
-        InputError: the disk is full, the place is not ours to write to, or `path` is no file.
+        InputError: the disk is full, the folder may not be written, or `path` is no file.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # renaming over /dev/null would take it from everybody
         raise InputError(f"{path} is no file that could be replaced (a folder, device or pipe); give another name.")
@@ -85,7 +88,9 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
 
 @contextlib.contextmanager
 def atomic_folder(folder: str) -> Iterator[str]:
-    """A temporary folder to write to, whose files go into `folder` once all are there; the weights come last.
+    """Give a temporary folder to write to, whose files are moved to `folder` once all are there.
+
+    The weights come last.
 
     Raises:
         InputError: the folder cannot be written.
@@ -109,7 +114,7 @@ def atomic_folder(folder: str) -> Iterator[str]:
 
 
 def sync_folder(folder: str) -> None:
-    """Have a new name on the disk as well, not only what it stands for: power may fail right after."""
+    """Write a folder's names to the disk, since a power failure could lose a name whose file is there."""
     if os.name == "nt":  # which opens no folders
         return
     opened = os.open(folder, os.O_RDONLY)
@@ -120,13 +125,21 @@ def sync_folder(folder: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a small file, whole or not at all."""
+    """Write a small file atomically.
+
+    Args:
+        path: the file.
+        text: its content, written as UTF-8.
+
+    Raises:
+        InputError: the disk is full, the folder may not be written, or `path` is no file.
+    """
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def umask() -> int:
-    """The rights that this process withholds from its files; asking for them means setting them."""
+    """Return the rights that this process withholds from its files; reading them means setting them for a moment."""
     value = os.umask(0)
     os.umask(value)
     return value

@@ -8,12 +8,12 @@ from polyagents.files.json_files import fits, parse_json
 
 
 def read_contexts(lines: TextIO) -> Iterator[str]:
-    r"""The contexts of a stream, one per line; blank lines are skipped.
+    r"""Read the contexts of a stream, one a line; blank lines are skipped.
 
     A line is plain text, or JSON: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for turns.
 
     Raises:
-        InputError: a line is JSON and no context; its number is said.
+        InputError: a line is JSON but no context; the message has its number.
     """
     for number, line in enumerate(lines, 1):
         line = line.strip()

@@ -1,4 +1,4 @@
-"""Texts as bytes, and what tells texts, files and models apart."""
+"""Digests, which identify texts, files and models."""
 
 import hashlib
 from collections.abc import Iterable
@@ -8,27 +8,27 @@ KEY_BYTES = 16  # of a text's hash: at 10 million texts, two of them agree by ch
 
 
 def utf8(text: str) -> bytes:
-    """A text's bytes. A lone surrogate (undecodable bytes on a terminal) has none, and becomes a question mark."""
+    """Encode a text as UTF-8; a lone surrogate (undecodable bytes on a terminal) becomes a question mark."""
     return text.encode("utf-8", "replace")
 
 
 def text_key(text: bytes) -> bytes:
-    """What tells texts apart where they are not all in memory: 128 bits of BLAKE2b of the UTF-8 bytes."""
+    """Return a key that identifies a text where not all texts are in memory: 128 bits of BLAKE2b of its UTF-8 bytes."""
     return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a file.
+    """Return the SHA-256 of a file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         return stream_digest(file)
 
 
 def stream_digest(file: BinaryIO) -> str:
-    """SHA-256 of what an open file holds from here on."""
+    """Return the SHA-256 of an open file's content from the current position on."""
     sha = hashlib.sha256()
     while block := file.read(1 << 20):
         sha.update(block)
@@ -36,7 +36,7 @@ def stream_digest(file: BinaryIO) -> str:
 
 
 def fingerprint(parts: Iterable[str | bytes]) -> str:
-    """SHA-256 over texts and bytes, in order."""
+    """Return the SHA-256 of texts and bytes, in their order."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode("utf-8") if isinstance(part, str) else part

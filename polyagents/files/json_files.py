@@ -1,4 +1,4 @@
-"""JSON that others may have written, read whole and with the types that are expected, or refused; and its numbers."""
+"""JSON that others may have written: read completely and with the expected types, or refused."""
 
 import dataclasses
 import json
@@ -16,15 +16,15 @@ Fields = TypeVar("Fields")
 
 
 def json_number(value: float) -> float | None:
-    """A number as JSON has it: None, which is null there, for an infinity or not-a-number."""
+    """Return a number as JSON has it: None, which is null there, for an infinity or not-a-number."""
     return value if math.isfinite(value) else None
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds.
+    """Parse a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or nested more deeply than Python can follow.
+        ValueError: the text is no JSON, or nested more deeply than Python can follow.
     """
     try:
         return json.loads(text)
@@ -33,11 +33,11 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """What a JSON file holds.
+    """Read a JSON file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON, nested too deeply, or too large.
+        OSError: the file cannot be read.
+        ValueError: the file is no JSON, nested too deeply, or too large.
     """
     with open(path, "rb") as file:
         content = file.read(LARGEST + 1)
@@ -47,17 +47,31 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_fields(path: str | os.PathLike[str], kind: type[Fields]) -> Fields:
-    """What `fields_of_json` makes of a JSON file.
+    """Read a JSON file as a dataclass or named tuple, as `fields_of_json` does.
+
+    Args:
+        path: the file.
+        kind: the class.
+
+    Returns:
+        An object of the class.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON, or holds other fields or types.
+        OSError: the file cannot be read.
+        ValueError: the file is no JSON, or has other fields or types.
     """
     return fields_of_json(read_json(path), kind)
 
 
 def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
-    """A dataclass or named tuple of what JSON held: every field there, or with a default, and of its type.
+    """Build a dataclass or named tuple from JSON: every field is there, or has a default, and is of its type.
+
+    Args:
+        found: what was parsed.
+        kind: the class.
+
+    Returns:
+        An object of the class.
 
     Raises:
         ValueError: a field is missing, unknown, or of another type.
@@ -77,14 +91,24 @@ def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
 
 
 def names_of(kind: type) -> set[str]:
-    """The fields of a dataclass or a named tuple."""
+    """Return the names of the fields of a dataclass or a named tuple."""
     if dataclasses.is_dataclass(kind):
         return {field.name for field in dataclasses.fields(kind)}
     return {*getattr(kind, "_fields")}  # noqa: B009  a named tuple's
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value that JSON held is of a type: plain ones, None, unions, lists, tuples, dicts; others pass none."""
+    """Tell whether a value from JSON is of a type: plain types, None, unions, lists, tuples and dicts.
+
+    None is of others.
+
+    Args:
+        value: what was parsed.
+        hint: the type, as `get_type_hints` returns it.
+
+    Returns:
+        True if it is, down to the last item.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
         return True

@@ -1,4 +1,4 @@
-"""Locks between processes; the system frees those of a killed one."""
+"""Locks between processes; the system releases those of a killed process."""
 
 import contextlib
 import os
@@ -16,7 +16,18 @@ HELD: "weakref.WeakValueDictionary[str, HeldModel]" = weakref.WeakValueDictionar
 
 @contextlib.contextmanager
 def exclusive_folder(folder: str, flag: str = "--index-dir") -> Iterator[None]:
-    """Be the only builder in a folder; wait for another one to end. The system frees the lock of a killed process."""
+    """Lock a folder for its only builder; wait for another one to end.
+
+    Args:
+        folder: created where it is missing.
+        flag: the flag that gave it, for the message of an error.
+
+    Yields:
+        Nothing; the lock is released at the end.
+
+    Raises:
+        InputError: the folder may not be written.
+    """
     try:
         os.makedirs(folder, exist_ok=True)
         lock = lock_file(os.path.join(folder, ".lock"), f"{folder} is being built")
@@ -29,11 +40,14 @@ def exclusive_folder(folder: str, flag: str = "--index-dir") -> Iterator[None]:
 
 
 def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[filelock.BaseFileLock]:
-    """A lock file that nobody else holds from now on; it is released at the end of its `with`.
+    """Lock a file; the lock is released at the end of its `with`.
 
     Args:
-        path: of the file, in a folder that exists.
-        busy: what another process that holds it is doing, for whoever waits.
+        path: the file, in a folder that exists.
+        busy: what another process that has the lock is doing; said while this one waits.
+
+    Returns:
+        The lock, already acquired.
 
     Raises:
         OSError: the file cannot be written.
@@ -47,9 +61,9 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
 
 
 class HeldModel:
-    """A model file that this process alone trains, as long as the object lives or until the process ends.
+    """A lock on a model file for the one process that trains it, until the object is deleted or the process ends.
 
-    The lock is a file beside it, `.M.lock`, which goes with the object.
+    The lock is a file beside the model, `.M.lock`, which is removed together with the object.
     """
 
     def __init__(self, file: str):
@@ -65,7 +79,7 @@ class HeldModel:
 
 
 def held_model(file: str) -> HeldModel | None:
-    """Be the only process that trains a model file; None where its folder is missing, or not ours to write to.
+    """Lock a model file for training; return None where its folder is missing or may not be written.
 
     Raises:
         InputError: another process trains it.
@@ -80,7 +94,12 @@ def held_model(file: str) -> HeldModel | None:
 
 
 def let_go(lock: filelock.BaseFileLock, process: int) -> None:
-    """Remove a lock's file, then release the lock; not in a child that the process has forked."""
+    """Remove a lock's file, then release the lock; do nothing in a child that the process has forked.
+
+    Args:
+        lock: acquired.
+        process: the id of the process that acquired it.
+    """
     if os.getpid() == process:
         with contextlib.suppress(OSError):
             os.remove(lock.lock_file)

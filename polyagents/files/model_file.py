@@ -1,7 +1,7 @@
-"""A trained model on disk: one safetensors file, weights and, for going on with the training, the optimiser's state.
+"""A trained model on disk: one safetensors file with weights and, to resume the training, the optimiser's state.
 
 Weights have the names that torch gives them. Everything that is no tensor is JSON in the file's metadata; tensors of
-the optimiser have their path in there as a name. Files are written whole or not at all, and reading one runs no code.
+the optimiser are named by their path in there. Writes are atomic, and reading a file runs no code.
 """
 
 import json
@@ -19,7 +19,15 @@ FORMAT = "polyagents-model-1"
 
 
 def write(path: str, state: dict[str, Any]) -> None:
-    """Write a state: weights under "model", and numbers, texts, lists, dicts and tensors under other names."""
+    """Write a state.
+
+    Args:
+        path: the file.
+        state: weights under "model", and numbers, texts, lists, dicts and tensors under other names.
+
+    Raises:
+        InputError: the disk is full, or the file may not be written.
+    """
     weights, same = without_copies(state["model"])
     tensors = dict(weights)
     rest = {name: taken_out(value, name, tensors) for name, value in state.items() if name != "model"}
@@ -28,11 +36,14 @@ def write(path: str, state: dict[str, Any]) -> None:
 
 
 def read(path: str) -> dict[str, Any]:
-    """What `write` wrote, on the CPU.
+    """Read a state that `write` wrote, to the CPU.
+
+    Returns:
+        The state; what was a tuple is a list.
 
     Raises:
-        OSError: no such file, or not readable.
-        safetensors.SafetensorError, ValueError: damaged, or no model file of polyagents.
+        OSError: there is no such file, or it cannot be read.
+        safetensors.SafetensorError, ValueError: the file is damaged, or no model file of polyagents.
     """
     with open(path, "rb") as held, safe_open(same_file(held), "pt") as file:
         metadata = file.metadata() or {}
@@ -48,7 +59,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def same_file(held: BinaryIO) -> str:
-    """A name of an open file that stays its name when a training run puts another in its place.
+    """Return a name of an open file that remains valid when a training replaces the file.
 
     safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong weights.
     """
@@ -57,7 +68,7 @@ def same_file(held: BinaryIO) -> str:
 
 
 def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Weights that are stored, and which names stand for the same (a shared encoder has two names)."""
+    """Split weights into those that are stored, and further names of the same (a shared encoder has two)."""
     first: dict[Any, str] = {}
     kept, same = {}, {}
     for name, weight in weights.items():
@@ -71,7 +82,16 @@ def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Te
 
 
 def taken_out(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """The value for JSON: tensors go to `tensors`, a dict becomes pairs, since its keys may be numbers."""
+    """Replace tensors of a value by their names, for JSON; a dict becomes pairs, since its keys may be numbers.
+
+    Args:
+        value: numbers, texts, lists, dicts and tensors, nested.
+        path: of the value in the state; names its tensors.
+        tensors: collects the tensors.
+
+    Returns:
+        The value for JSON.
+    """
     if isinstance(value, torch.Tensor):
         tensors[path] = value
         return {"tensor": path}
@@ -83,7 +103,15 @@ def taken_out(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def put_back(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """What `taken_out` was given (tuples are lists now); the tensors it names leave `tensors`."""
+    """Restore what `taken_out` was given; tuples have become lists.
+
+    Args:
+        value: from JSON.
+        tensors: those of the file; those that the value names are removed.
+
+    Returns:
+        The value with its tensors.
+    """
     if isinstance(value, list):
         return [put_back(item, tensors) for item in value]
     if isinstance(value, dict):

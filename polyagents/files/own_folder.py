@@ -1,4 +1,4 @@
-"""Folders that a command makes, and may therefore clear: a marker in them says whose they are."""
+"""Folders that a command creates, and may therefore clear: a marker in them says whose they are."""
 
 import os
 
@@ -6,15 +6,15 @@ from polyagents.errors import InputError
 
 
 def own_folder(folder: str, command: str, flag: str) -> None:
-    """Have a folder that this command may write to and remove files from: a new one, an empty one, or its own.
+    """Prepare a folder in which this command may write and remove files: a new one, an empty one, or its own.
 
     Args:
-        folder: made where it is missing.
-        command: its name, such as "demo".
-        flag: which flag of the user's the folder depends on.
+        folder: created where it is missing.
+        command: the name of the command, such as "demo".
+        flag: the flag that gave the folder, for the message of an error.
 
     Raises:
-        InputError: it holds what somebody else has put there, or cannot be written.
+        InputError: the folder holds files that the command did not write, or cannot be written.
     """
     marker = os.path.join(folder, f".polyagents-{command}")
     try:

@@ -1,6 +1,6 @@
-"""Tensors in files: written whole or not at all, and, where somebody else may have written them, checked.
+"""Tensors in files: written atomically, and checked where somebody else may have written them.
 
-Each must be what the model that takes them over says.
+Each must have the name, shape and type that the model expects.
 """
 
 import math
@@ -16,13 +16,18 @@ from polyagents.files.atomic import atomic_write, temporary_name
 
 
 def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file, whole or not at all.
+    """Write a safetensors file atomically.
 
-    safetensors writes to a name of its own first, of which nobody would know whose it is once the process was killed;
-    so it does that in a folder of which everybody does.
+    safetensors writes to a temporary file of its own first, whose name would not say which killed process left it; so
+    it does that in a folder whose name does.
+
+    Args:
+        path: the file.
+        tensors: by name.
+        metadata: texts for the file's header.
 
     Raises:
-        InputError: the disk is full, or not ours to write to.
+        InputError: the disk is full, or the file may not be written.
     """
     folder = temporary_name(path)
     with atomic_write(path) as temporary:
@@ -35,11 +40,14 @@ def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, 
 
 
 def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """What is wrong with a file's weights, a phrase each; nothing where a model can take them over.
+    """Compare the weights of a file with those that a model expects.
 
     Args:
         own: the model's, by name.
         given: the file's.
+
+    Returns:
+        What is wrong, a phrase each; empty where the model can load them.
     """
     wrong = [f"{name} is missing" for name in own.keys() - given.keys()]
     wrong += [f"{name} is unknown" for name in given.keys() - own.keys()]
@@ -47,7 +55,7 @@ def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> lis
 
 
 def misfits(triples: Iterable[tuple[str, object, Tensor]]) -> list[str]:
-    """What is wrong with tensors that stand for others: names, what a file holds, and what it must be like."""
+    """Describe tensors that are unlike those they should replace: names, the file's content, and the model's tensor."""
     wrong = []
     for name, given, like in triples:
         if not isinstance(given, Tensor):
@@ -62,5 +70,5 @@ def misfits(triples: Iterable[tuple[str, object, Tensor]]) -> list[str]:
 
 
 def is_finite(given: Tensor) -> bool:
-    """Whether all numbers of a tensor are finite, without a second tensor of its size (`torch.isfinite` makes two)."""
+    """Tell whether all numbers of a tensor are finite, without a second tensor of its size."""
     return given.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(given))

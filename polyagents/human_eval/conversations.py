@@ -9,7 +9,7 @@ from typing import Any
 from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, Side, Utterance
 
 NAME = 16  # hexadecimal digits of a name: 64 bits, of which a million conversations share none
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # no UTF-8 has them, or no column of PostgreSQL
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # UTF-8 or PostgreSQL cannot store them
 
 
 def make_conversation(

@@ -22,14 +22,14 @@ NEAR = 0.1  # of their mean length: context vectors that close ask together
 
 
 class Neighbours(NamedTuple):
-    """What q vectors found when they asked for those nearest to them.
+    """The nearest candidates of q vectors.
 
     Attributes:
-        products: [q, n] dot products, as exact as what was asked knows them.
+        products: [q, n] dot products, as precise as the source has them.
         lists: [q, n] ids of candidates; -1 where a list is shorter.
         members: [r] ids, ascending: all that are in the lists, each once.
         vectors: [r, D] fp32, those of the members.
-        alive: [r], False where a member was deleted and is not to be found.
+        alive: [r], False where a member was deleted and must not be found.
         are_all: whether the members are all candidates there are.
     """
 
@@ -42,35 +42,59 @@ class Neighbours(NamedTuple):
 
 
 class NeighbourSource(Protocol):
-    """What knows candidate vectors and finds those near to others."""
+    """A set of candidate vectors in which the nearest to others can be found."""
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """What vectors [q, D] find in lists that are long enough for the best k candidates."""
+        """Find the candidates nearest to some vectors, in lists long enough for the best k candidates.
+
+        Args:
+            vectors: [q, D].
+            k: how many candidates the caller needs.
+
+        Returns:
+            What was found.
+        """
         ...
 
 
 class Shortlist(Protocol):
-    """An index of vectors that knows nothing but their places: FAISS.
+    """An index of vectors that knows only their places: FAISS.
 
     Attributes:
-        length: of a list that is long enough for the best 10.
+        length: the length of a list that suffices for the best 10.
     """
 
     length: int
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors [Q, D] -> dot products [Q, count], as it knows them, and indices; -1 where there are no more."""
+        """Find the nearest vectors.
+
+        Args:
+            vectors: [Q, D].
+            count: the length of a list.
+
+        Returns:
+            Dot products [Q, count], with the index's rounding, and indices; -1 where there are no more.
+        """
         ...
 
 
 class StoreNeighbours:
-    """A shortlist over a candidate store, as what is asked for neighbours."""
+    """A candidate store with its shortlist, as a `NeighbourSource`."""
 
     def __init__(self, shortlist: Shortlist, store: CandidateStore):
         self.shortlist, self.store = shortlist, store
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """What vectors [q, D] find."""
+        """Find the candidates nearest to some vectors.
+
+        Args:
+            vectors: [q, D].
+            k: how many candidates the caller needs.
+
+        Returns:
+            What was found.
+        """
         count = min(max(self.shortlist.length, 2 * k), self.store.slots)
         products, lists = self.shortlist.nearest(vectors, count)
         members = np.unique(lists[lists >= 0])
@@ -81,10 +105,16 @@ class StoreNeighbours:
 def search_shortlist(
     query: Query, shortlist: Shortlist, store: CandidateStore, k: int
 ) -> tuple[TopCandidates, list[bool]]:
-    """The k best candidates of every context among those that a shortlist finds.
+    """Find the k best candidates of every context among those that a shortlist finds.
+
+    Args:
+        query: B contexts.
+        shortlist: the index of the store's vectors.
+        store: the candidates.
+        k: at most as many as the store has.
 
     Returns:
-        What was found, and for each context whether the stop rule held: longer lists would not change it.
+        The candidates, and for each context whether the stop rule held: longer lists would not change it.
     """
     k = min(k, len(store))
     source = StoreNeighbours(shortlist, store)
@@ -101,7 +131,16 @@ def search_shortlist(
 
 
 def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, bool]:
-    """The best candidates of one context, and whether the stop rule held."""
+    """Find the best candidates of one context.
+
+    Args:
+        query: one context.
+        source: the candidates.
+        k: how many.
+
+    Returns:
+        The candidates, and whether the stop rule held.
+    """
     vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)
     values, lists, members, rows, alive, are_all = source.neighbours(vectors[asking], k)
@@ -125,15 +164,15 @@ def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, boo
 
 
 def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:
-    """Which of m context vectors ask for all of them: the farthest from those chosen so far, until none is far.
+    """Select the context vectors that ask for all of them: the farthest from those chosen so far, until none is far.
 
-    Learnt codes give vectors that lie close together, and ask for the same candidates.
+    Learnt codes give vectors that are close together, and ask for the same candidates.
 
     Args:
         vectors: [m, D].
 
     Returns:
-        Places of those that ask, and [m], which of these asks for each vector.
+        The places of those that ask, and [m], the one of these that asks for each vector.
     """
     near = NEAR * float(torch.linalg.vector_norm(vectors, dim=1).mean())
     distances = torch.cdist(vectors, vectors)

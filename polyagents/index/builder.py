@@ -1,4 +1,4 @@
-"""How the shards of a candidate store come to be: one builder at a time, in parts that a killed build finds again."""
+"""Builds the shards of a candidate store, in parts that a resumed build finds again; one builder works at a time."""
 
 import functools
 import hashlib
@@ -37,7 +37,7 @@ class Worker:
     """One of several processes that build a store together.
 
     Attributes:
-        rank: 0 to world - 1; writes every `world`-th shard. 0 writes the manifest.
+        rank: 0 to world - 1; writes every `world`-th shard. Rank 0 writes the manifest.
         wait: returns when all workers have called it.
     """
 
@@ -51,7 +51,7 @@ ALONE = Worker()
 
 
 class Part(NamedTuple):
-    """Some of the texts of a build, from `start` to `stop`; the file of the shard that they become, if they do."""
+    """The texts of a build from `start` to `stop`, and the file of the shard that they become, if they do."""
 
     start: int
     stop: int
@@ -64,24 +64,29 @@ class Cluster(Protocol):
     def map(
         self, work: Callable[[TwoTowerModel, Texts, Part], None], texts: Texts, parts: Sequence[Part]
     ) -> Iterator[Part]:
-        """Have work done with each of the parts, on whichever machine; doing it twice must do no harm.
+        """Do work with each of the parts, on any machine; a part may be done twice, which must do no harm.
+
+        Args:
+            work: called on a machine with the model, the texts and a part.
+            texts: all texts of the build.
+            parts: what to do.
 
         Returns:
             The parts, each as soon as it is done.
 
         Raises:
-            InputError: one cannot be done; what has been done stays.
+            InputError: a part cannot be done; finished ones stay.
         """
         ...
 
 
 @dataclass(frozen=True)
 class CandidateEncoder:
-    """What a store's vectors are made with.
+    """The encoder of a store's vectors.
 
     Attributes:
-        model: fingerprint of everything but the texts that decides the vectors.
-        encode: texts -> vectors.
+        model: the fingerprint of all that determines the vectors but the texts.
+        encode: encodes texts to vectors.
         stored_as: bf16, fp32 or int8.
     """
 
@@ -91,13 +96,29 @@ class CandidateEncoder:
 
     @classmethod
     def of(cls, model: TwoTowerModel, stored_as: str = "bf16") -> "CandidateEncoder":
-        """The encoder of a model's candidates; vectors that are rounded anyway are made in low precision."""
+        """Return the encoder of a model's candidates; vectors that are rounded anyway are computed in low precision.
+
+        Args:
+            model: the model.
+            stored_as: bf16, fp32 or int8.
+
+        Returns:
+            The encoder.
+        """
         return cls(
             model.fingerprint(), functools.partial(model.encode_texts, low_precision=stored_as != "fp32"), stored_as
         )
 
     def name(self, place: int, keys: bytes) -> str:
-        """The file of the shard at a place, by the texts (their keys) that it holds."""
+        """Return the file name of a shard, which depends on the model and on its texts.
+
+        Args:
+            place: of the shard in the store.
+            keys: those of its texts, one after the other.
+
+        Returns:
+            The name.
+        """
         digest = hashlib.sha256(f"{self.model}:{self.stored_as}:".encode() + keys).hexdigest()[:16]
         return f"{place:06d}-{digest}.safetensors"
 
@@ -114,16 +135,16 @@ def write_shards(
     """Encode texts into shards, except those that an earlier build has finished.
 
     Args:
-        folder: where they are written.
+        folder: that of the store.
         texts: distinct.
-        encoder: what encodes them.
-        worker: whose part is ours.
-        first: place of the first new shard.
-        last: a shard that is not full, whose candidates go first into the first new one, as they are.
+        encoder: encodes them.
+        worker: decides which shards this process writes.
+        first: the place of the first new shard.
+        last: a shard that is not full, whose candidates are copied to the first new one.
         cluster: machines that do the work, in place of this one; they share the folder.
 
     Returns:
-        Name and number of candidates of every shard, those of other workers included.
+        Name and number of candidates of every shard, including those of other workers.
     """
     kept = 0 if last is None else len(last)
     total = kept + len(texts)
@@ -155,7 +176,15 @@ def write_shards(
 def encode_shard(
     path: str, texts: Sequence[str], encoder: CandidateEncoder, bar: tqdm, last: Shard | None = None
 ) -> None:
-    """Encode texts and write their shard, behind the candidates of one that is not full, if there is one."""
+    """Encode texts and write their shard.
+
+    Args:
+        path: the file.
+        texts: those of the shard.
+        encoder: encodes them.
+        bar: shows progress.
+        last: a shard that is not full, whose candidates come first.
+    """
     parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(texts, encoder.encode, bar)]
     if last is not None:
         texts, parts = [*last.texts(), *texts], [last.stored(), *parts]
@@ -165,11 +194,11 @@ def encode_shard(
 
 @dataclass(frozen=True)
 class ShardWork:
-    """Writes a part of a build as a shard: the work of a `Cluster`.
+    """The work of a `Cluster` that writes a part of a build as a shard.
 
     Attributes:
-        folder: of the store, at the same place on every machine.
-        model: fingerprint of what has to encode.
+        folder: that of the store, at the same path on every machine.
+        model: the fingerprint of the model that has to encode.
         stored_as: bf16, fp32 or int8.
     """
 
@@ -178,10 +207,15 @@ class ShardWork:
     stored_as: str
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
-        """Write it, unless it is there.
+        """Write the shard, unless it is there.
+
+        Args:
+            model: the machine's.
+            texts: those of the build.
+            part: which of them.
 
         Raises:
-            InputError: the machine has another model; the disk is full, or not ours to write to.
+            InputError: the machine has another model, the disk is full, or the folder may not be written.
         """
         path = os.path.join(self.folder, part.name)
         if is_finished(path):  # by a machine that was killed before it could say so
@@ -194,10 +228,14 @@ class ShardWork:
 
 
 def require_files(folder: str, names: Sequence[str]) -> None:
-    """Wait until this machine sees what others have written.
+    """Wait until this machine sees files that other machines have written.
+
+    Args:
+        folder: the shared one.
+        names: those of the files.
 
     Raises:
-        InputError: it does not.
+        InputError: some do not appear.
     """
     deadline = time.monotonic() + SEEN_AFTER
     while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up anew
@@ -210,7 +248,7 @@ def require_files(folder: str, names: Sequence[str]) -> None:
 
 
 def other_model() -> InputError:
-    """What a machine of a cluster says that would encode with other weights."""
+    """Build the error of a machine of a cluster that has other weights."""
     return InputError(
         f"{socket.gethostname()} has another model under that name; give a --model-file that is the same file on every "
         f"machine of the cluster."
@@ -218,12 +256,21 @@ def other_model() -> InputError:
 
 
 def candidates_in(parts: Sequence[Part]) -> int:
-    """How many candidates there are in all of them."""
+    """Count the candidates of some parts."""
     return sum(part.stop - part.start for part in parts)
 
 
 def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterator[Tensor]:
-    """Texts -> their vectors, some thousands at a time, with progress."""
+    """Encode texts in blocks of some thousands, with progress.
+
+    Args:
+        texts: what to encode.
+        encode: encodes a block.
+        bar: shows progress.
+
+    Yields:
+        The vectors [n, D] of each block.
+    """
     for start in range(0, len(texts), BLOCK):
         part = texts[start : start + BLOCK]
         yield encode(part)
@@ -231,19 +278,28 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
 
 
 def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor:
-    """Texts, one at least -> their vectors [C, D], block by block."""
+    """Encode texts block by block.
+
+    Args:
+        texts: one at least.
+        encode: encodes a block.
+        show_progress: whether a progress bar is shown.
+
+    Returns:
+        [C, D].
+    """
     with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=not show_progress) as bar:
         return torch.cat(list(vectors_in_blocks(texts, encode, bar)))
 
 
 def concatenated(parts: Sequence[StoredVectors]) -> StoredVectors:
-    """Several, one after the other."""
+    """Join several parts to one."""
     columns = zip(*parts, strict=True)
     return StoredVectors(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
 def is_finished(path: str) -> bool:
-    """Whether an earlier build has left this shard, whole."""
+    """Tell whether an earlier build has written this shard completely."""
     try:
         return Shard(path).is_whole()
     except (OSError, SafetensorError):
@@ -253,10 +309,19 @@ def is_finished(path: str) -> bool:
 def announce(
     folder: str, texts: Texts, encoder: CandidateEncoder, left: int, done: int, worker: Worker, alone: bool = True
 ) -> None:
-    """Say what is to come: how much, how large, how long. Measured on a sample of the texts, evenly drawn.
+    """Say how much will be encoded, how large it will be and how long it will take, measured on a sample of the texts.
+
+    Args:
+        folder: that of the store.
+        texts: those of the build.
+        encoder: encodes them.
+        left: how many are still to be encoded.
+        done: how many an earlier build has encoded.
+        worker: one of those that share the work.
+        alone: whether this machine encodes, so that its speed is the build's.
 
     Raises:
-        InputError: it will not fit on the disk.
+        InputError: the store will not fit on the disk.
     """
     places = range(0, len(texts), max(len(texts) // SAMPLE, 1))
     sample = [texts.part(place, place + 1)[0] for place in places][:SAMPLE]

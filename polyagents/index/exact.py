@@ -1,10 +1,10 @@
-"""Which candidates score highest: an exact search that scans in low precision and decides in fp32.
+"""An exact search for the candidates of the highest scores, which scans in low precision and decides in fp32.
 
-The architecture says how a score is bounded by the largest dot product of a candidate with the context vectors: a
-poly-encoder's score is a weighted mean of them (attention.py), a bi-encoder's the only one. A scan needs no more than
-that product, and it may be a rounded one, as long as what rounding can have taken away is added again. Candidates whose
-bound reaches the k-th best score so far are scored in fp32; all others are out, proven. An architecture without a
-bound has every candidate scored.
+The architecture bounds a score by the largest dot product of a candidate with the context vectors: a poly-encoder's
+score is a weighted mean of them (attention.py), a bi-encoder's the only one. A scan needs only that product, and it may
+be a rounded one, as long as the largest possible rounding error is added. Candidates whose bound reaches the k-th best
+score so far are scored in fp32; all others are provably worse. If an architecture has no bound, every candidate is
+scored.
 
 Nothing here knows files: what is searched gives `blocks` of vectors.
 """
@@ -32,16 +32,24 @@ class Vectors(Protocol):
     """Candidate vectors that can be searched: a `CandidateStore`, or `InMemoryVectors`."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of candidates."""
         ...
 
     def blocks(self) -> Iterator[Block]:
-        """All of them, some thousands at a time."""
+        """Yield all vectors, some thousands at a time."""
         ...
 
 
 def score_all(query: Query, vectors: Vectors) -> Tensor:
-    """Scores of every context with every candidate, [B, C] fp32; a deleted one has -inf."""
+    """Score every candidate for every context.
+
+    Args:
+        query: B contexts.
+        vectors: C candidates.
+
+    Returns:
+        [B, C] fp32; a deleted candidate has -inf.
+    """
     rows = max(PRODUCTS // query.products, 1)
     parts = []
     for block in blocks_on(vectors, query.device):
@@ -52,12 +60,15 @@ def score_all(query: Query, vectors: Vectors) -> Tensor:
 
 
 def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
-    """The k best candidates of every context, exactly those that `score_all` and a sort would find.
+    """Find the k best candidates of every context, exactly those that `score_all` and a sort would find.
 
     Args:
         query: B contexts.
         vectors: C candidates.
         k: at most C are returned.
+
+    Returns:
+        The candidates, best first.
     """
     k = min(k, len(vectors))
     if k == 0:
@@ -84,7 +95,15 @@ ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, list[Block]]] =
 
 
 def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
-    """The blocks on a device: a GPU keeps them from the first search on where they fit, else they pass through it."""
+    """Return the blocks on a device; a GPU keeps them from the first search on if they fit.
+
+    Args:
+        vectors: the candidates.
+        device: the device.
+
+    Returns:
+        The blocks.
+    """
     if device.type != "cuda":
         return vectors.blocks()
     kept = ON_DEVICE.setdefault(vectors, {})
@@ -98,7 +117,7 @@ def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
 
 
 class Best:
-    """The k best candidates of one context among those met so far."""
+    """The k best candidates of one context among those scored so far."""
 
     def __init__(self, k: int):
         self.k = k
@@ -108,10 +127,10 @@ class Best:
         """Score candidates in fp32, those of the highest bounds first, until no other can be among the best.
 
         Args:
-            block: where they are.
-            rows: [r], which of its candidates.
-            bounds: [r], what the score of each can be at most.
-            query: of this context.
+            block: the block of the candidates.
+            rows: [r], their places in it.
+            bounds: [r], an upper bound of the score of each.
+            query: the context.
 
         Returns:
             The score that a candidate needs from now on.
@@ -131,11 +150,16 @@ class Best:
 
     @property
     def bar(self) -> float:
-        """The k-th best score; -inf as long as there are fewer."""
+        """Return the k-th best score; -inf as long as there are fewer."""
         return float(self.scores[-1]) if len(self.scores) == self.k else -np.inf
 
     def merge(self, indices: np.ndarray, scores: np.ndarray) -> None:
-        """Take these in, as far as they are among the best."""
+        """Add candidates, as far as they are among the best.
+
+        Args:
+            indices: [n].
+            scores: [n].
+        """
         indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self.scores, np.where(np.isnan(scores), -np.inf, scores)])  # a diverged model's
         order = np.lexsort((indices, -scores))[: self.k]

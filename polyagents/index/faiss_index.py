@@ -1,4 +1,4 @@
-"""FAISS indexes in a store's folder: built, measured, described, opened."""
+"""FAISS indexes in a store's folder: builds, measures, describes and opens them."""
 
 import contextlib
 import json
@@ -49,7 +49,15 @@ class FaissShortlist:
             index.nprobe = max(round(index.nlist * IVF_PROBED), 1)
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors [Q, D] -> dot products [Q, count], rounded as they are stored, and indices."""
+        """Find the nearest vectors.
+
+        Args:
+            vectors: [Q, D].
+            count: the length of a list.
+
+        Returns:
+            Dot products [Q, count], rounded as the index stores vectors, and indices.
+        """
         import faiss
 
         # A parameter of this search, not of the index, which other threads search at the same time.
@@ -61,14 +69,14 @@ class FaissShortlist:
 
 @dataclass(frozen=True)
 class Description:
-    """What `shortlist.json` tells of the FAISS index beside it.
+    """The content of `shortlist.json`, which describes the FAISS index beside it.
 
     Attributes:
         index_type: hnsw or ivfpq.
-        identity: of the store that it was made from.
-        recall_at_1, recall_at_10: which part of the best 1 and 10 of the exact search it found when it was built.
+        identity: that of the store that it was built from.
+        recall_at_1, recall_at_10: the share of the best 1 and 10 of the exact search that it found when it was built.
         contexts: on how many contexts that was measured.
-        sha256: of the index file; None in descriptions of round one, which had none.
+        sha256: that of the index file; None in descriptions of the first release, which had none.
     """
 
     index_type: str
@@ -80,7 +88,7 @@ class Description:
 
     @property
     def file(self) -> str:
-        """Where the index is; another one for another store, so that the two files can be replaced one by one."""
+        """The name of the index's file, which depends on the store, so that both files can be replaced one by one."""
         return f"{self.index_type}-{self.identity[:16]}.faiss"
 
 
@@ -90,15 +98,18 @@ class Description:
 def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Description:
     """Write a FAISS index into a store's folder, measure it, and let the store use it.
 
-    One that is there already is left as it is.
+    An index that is there already is kept.
 
     Args:
         store: its vectors are indexed.
-        index_type: hnsw (better recall, 2 bytes a number) or ivfpq (an eighth of a byte a number, built much sooner).
-        query: B contexts that recall is measured with.
+        index_type: hnsw (better recall, 2 bytes a number) or ivfpq (an eighth of a byte a number, built much faster).
+        query: B contexts with which recall is measured.
+
+    Returns:
+        The description of the index.
 
     Raises:
-        InputError: there is no such type, or it cannot hold vectors of this width.
+        InputError: there is no such type, or it cannot contain vectors of this width.
     """
     if index_type not in INDEX_TYPES[1:]:
         raise InputError(f"--index-type {index_type!r}: there are {', '.join(INDEX_TYPES)}.")
@@ -139,7 +150,18 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
 
 
 def empty_index(index_type: str, store: CandidateStore) -> Any:
-    """A FAISS index without candidates, trained where it needs that."""
+    """Create a FAISS index without candidates, trained if its type needs that.
+
+    Args:
+        index_type: hnsw or ivfpq.
+        store: its vectors train the index.
+
+    Returns:
+        The index.
+
+    Raises:
+        InputError: the store has too few candidates for the type, or vectors of a width that it cannot contain.
+    """
     import faiss
 
     index: Any
@@ -162,7 +184,15 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
 
 
 def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
-    """Which part of the best candidate, and of the best 10, a shortlist has found: indices [B, 10] of both."""
+    """Compute the share of the best candidate, and of the best 10, that a shortlist has found.
+
+    Args:
+        exact: indices [B, 10] of the exact search.
+        found: indices [B, 10] of the shortlist.
+
+    Returns:
+        Both shares.
+    """
     shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
     return float(np.mean(shares[0])), float(np.mean(shares[1]))
 
@@ -171,7 +201,7 @@ def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
 
 
 def describe(store: CandidateStore) -> Description | None:
-    """What was built for a store as it is now; None where nothing was."""
+    """Return the description of the index that was built for a store as it is now; None where there is none."""
     try:
         description = read_fields(os.path.join(store.folder, DESCRIPTION), Description)
     except (OSError, ValueError):
@@ -188,10 +218,10 @@ def describe(store: CandidateStore) -> Description | None:
 
 
 def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
-    """The FAISS index of a store; None where there is none for it as it is now.
+    """Open the FAISS index of a store; return None where there is none for it as it is now.
 
     Raises:
-        InputError: it is damaged.
+        InputError: the file is damaged.
     """
     description = describe(store)
     if description is None:
@@ -215,10 +245,17 @@ def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
 
 
 def is_as_written(store: CandidateStore, description: Description) -> bool:
-    """Whether the file of a FAISS index is as it was written.
+    """Tell whether the file of a FAISS index is as it was written.
 
-    FAISS itself notices few changes: of 90 damaged files it took 27. A file that was read whole once is read again only
-    when its size or time of change differ, as a shard.
+    FAISS itself notices few changes: of 90 damaged files it opened 27. A file that was read completely once is read
+    again only if its size or time of change differ, as a shard is.
+
+    Args:
+        store: the store of the index.
+        description: that of the index.
+
+    Returns:
+        False if the file was changed.
     """
     path = os.path.join(store.folder, description.file)
     if description.sha256 is None or verified(store.folder).get(description.file) == stamp(path):
@@ -231,6 +268,14 @@ def is_as_written(store: CandidateStore, description: Description) -> bool:
 
 
 def sample_of(store: CandidateStore, count: int) -> Sequence[str]:
-    """Some candidates, evenly drawn."""
+    """Return some candidates, evenly spaced.
+
+    Args:
+        store: the candidates.
+        count: how many, at most.
+
+    Returns:
+        Their texts.
+    """
     places = np.unique(np.linspace(0, store.slots - 1, min(count, store.slots)).astype(np.int64))
     return [store[int(place)] for place in places]

@@ -22,7 +22,7 @@ class InMemoryVectors:
         return len(self.all.vectors)
 
     def blocks(self) -> Iterator[Block]:
-        """All of them."""
+        """Yield all of them as one block."""
         return self.all.split(SHARD)
 
 
@@ -36,17 +36,25 @@ class InMemoryCandidates(InMemoryVectors):
 
     @classmethod
     def encode(cls, texts: Sequence[str], encode: Encode) -> "InMemoryCandidates":
-        """Encode all texts, with a progress bar where there are many."""
+        """Encode all texts, with a progress bar where there are many.
+
+        Args:
+            texts: the candidates, one at least.
+            encode: encodes texts to vectors.
+
+        Returns:
+            The candidates with their vectors.
+        """
         return cls(texts, encoded(texts, encode, show_progress=len(texts) >= BLOCK))
 
     def __getitem__(self, index: int) -> str:
-        """The text of one candidate."""
+        """Return the text of one candidate."""
         return self.listed[index]
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
-        """The texts of some candidates, in the order asked for."""
+        """Return the texts of some candidates, in the order of the indices."""
         return [self.listed[index] for index in indices]
 
     def find(self, text: str) -> int | None:
-        """The index of a candidate; None where it is not among them."""
+        """Return the index of a candidate; None where it is not among them."""
         return self.places.get(text)

@@ -1,4 +1,4 @@
-"""What a candidate store's folder holds: its manifest, and whether the files that it names are as they were written."""
+"""The manifest of a candidate store's folder, and a check that the files that it names are as they were written."""
 
 import contextlib
 import itertools
@@ -29,14 +29,14 @@ OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a store holds.
+    """The list of what a store contains.
 
     Attributes:
-        model: fingerprint of everything but the texts that decides the vectors.
+        model: the fingerprint of all that determines the vectors but the texts.
         source: SHA-256 of the candidates file; None once candidates were added or deleted.
         stored_as: bf16, fp32 or int8.
         shards: name and number of candidates of each.
-        deleted: indices that stand for nothing any more, ascending.
+        deleted: indices of deleted candidates, ascending.
     """
 
     model: str
@@ -48,7 +48,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
-        """That of a folder; None where there is none that can be read."""
+        """Read the manifest of a folder; return None where there is none that can be read."""
         try:
             manifest = read_fields(os.path.join(folder, MANIFEST), cls)
             return replace(manifest, shards=[(name, count) for name, count in manifest.shards]).checked()
@@ -56,7 +56,10 @@ class Manifest:
             return None
 
     def checked(self) -> "Manifest | None":
-        """Itself, where it names shards of its folder, each once, and candidates that they hold; None otherwise."""
+        """Return the manifest if it names shards of its folder, each once, and candidates that they contain.
+
+        Otherwise None.
+        """
         names, counts = [name for name, _ in self.shards], [count for _, count in self.shards]
         named = all(re.fullmatch(SHARD_NAME, name) for name in names) and len({*names}) == len(names) > 0
         gone = [-1, *self.deleted, sum(counts)]
@@ -65,7 +68,7 @@ class Manifest:
         return self if named and ordered and fine else None
 
     def commit(self, folder: str) -> None:
-        """Replace the folder's manifest, in one step, and remove the shards that it no longer names."""
+        """Replace the folder's manifest atomically, and remove the shards that it no longer names."""
         # The new shards have just been written or read whole: no need to read them again.
         names = [name for name, _ in self.shards]
         remember(folder, names)
@@ -80,10 +83,10 @@ class Manifest:
                     os.remove(path)
 
     def open_shards(self, folder: str) -> list[Shard]:
-        """Map all shards.
+        """Map all shards into memory.
 
         Raises:
-            InputError: one is missing, cut short or changed.
+            InputError: a shard is missing, truncated or changed.
         """
         shards = []
         for name, count in self.shards:
@@ -104,7 +107,15 @@ class Manifest:
 
 
 def damaged(path: str, what: str) -> InputError:
-    """The sentence for a shard that cannot be used."""
+    """Build the error for a shard that cannot be used.
+
+    Args:
+        path: that of the shard.
+        what: the end of the sentence that starts with the path.
+
+    Returns:
+        The error.
+    """
     return InputError(
         f"{path} {what}; run polyagents build_index with the same candidates file to make that part anew (if "
         f"candidates were added or deleted since, build into another folder, or bring the file back from a copy)."
@@ -114,8 +125,15 @@ def damaged(path: str, what: str) -> InputError:
 def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
     """Refuse shards that are not as they were written.
 
-    Reading all of a large store takes minutes. So what was read whole once is remembered by size and time of change,
-    as git does for its working tree, and read again only when these differ.
+    Reading all of a large store takes minutes. So the size and time of change of a file that was read completely once
+    are remembered, as git does for its working tree, and it is read again only when these differ.
+
+    Args:
+        folder: that of the store.
+        shards: those to check.
+
+    Raises:
+        InputError: a shard is missing, damaged or changed.
     """
     known = verified(folder)
     unknown = []
@@ -135,7 +153,7 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
 
 
 def verified(folder: str) -> dict[str, list[int]]:
-    """Size and time of change of each file that was read whole, when it was."""
+    """Return the size and time of change of each file that was read completely, as they were then."""
     try:
         known: Any = read_json(os.path.join(folder, VERIFIED))
     except (OSError, ValueError):
@@ -144,13 +162,21 @@ def verified(folder: str) -> dict[str, list[int]]:
 
 
 def remember(folder: str, names: Iterable[str]) -> None:
-    """Note that these shards are whole."""
+    """Record that these shards are complete.
+
+    Args:
+        folder: that of the store.
+        names: those of the files.
+
+    Raises:
+        InputError: the folder may not be written.
+    """
     stamps = {name: stamp(os.path.join(folder, name)) for name in names}
     with atomic_write(os.path.join(folder, VERIFIED)) as temporary, open(temporary, "w", encoding="utf-8") as file:
         json.dump(stamps, file)
 
 
 def stamp(path: str) -> list[int]:
-    """Size in bytes and time of change in nanoseconds."""
+    """Return size in bytes and time of change in nanoseconds."""
     found = os.stat(path)
     return [found.st_size, found.st_mtime_ns]

@@ -1,4 +1,4 @@
-"""The largest dot product of each candidate with a context's vectors, from one matrix product in low precision."""
+"""Bounds the largest dot product of each candidate with a context's vectors by one matrix product in low precision."""
 
 from typing import NamedTuple
 
@@ -23,8 +23,8 @@ class Lowered(NamedTuple):
 
     Attributes:
         vectors: [B, M, D].
-        scales: [B]; a vector stands for itself times the scale of its context.
-        lost: [B], how far a dot product can be off for a candidate of length 1 (Cauchy-Schwarz).
+        scales: [B]; the true vector is the stored one times the scale of its context.
+        lost: [B], the largest error of a dot product for a candidate of length 1 (Cauchy-Schwarz).
     """
 
     vectors: Tensor
@@ -33,7 +33,7 @@ class Lowered(NamedTuple):
 
 
 class Scan:
-    """Never too small a dot product, from one matrix product in the lowest precision that the machine is fast in."""
+    """Upper bounds of dot products, by a matrix product in the lowest precision in which the machine is fast."""
 
     def __init__(self, context: ContextVectors):
         vectors = context.vectors.float()
@@ -43,7 +43,7 @@ class Scan:
         self.lowered: dict[torch.dtype, Lowered] = {}
 
     def largest_products(self, block: Block) -> Tensor:
-        """[n, B] fp32: no dot product of the block's candidates with a context's vectors is larger."""
+        """Bound the dot products of the block's candidates with each context's vectors: [n, B] fp32."""
         kind = scan_precision(block.vectors)
         low = self._low(kind)
         products = multiply(block.vectors, low.vectors.flatten(0, 1))
@@ -72,7 +72,15 @@ class Scan:
 
 
 def multiply(candidates: Tensor, context: Tensor) -> Tensor:
-    """Candidates [n, D] and context vectors [Q, D], these in the precision to multiply in -> [n, Q]."""
+    """Multiply candidates with context vectors in the precision of the latter.
+
+    Args:
+        candidates: [n, D].
+        context: [Q, D].
+
+    Returns:
+        [n, Q].
+    """
     asked = len(context)
     context = functional.pad(context, (0, 0, 0, max(NARROWEST - asked, 0)))
     if context.dtype == torch.int8:
@@ -83,7 +91,7 @@ def multiply(candidates: Tensor, context: Tensor) -> Tensor:
 
 
 def scan_precision(stored: Tensor) -> torch.dtype:
-    """The precision to scan stored vectors in: int8, bf16 or fp32."""
+    """Return the precision in which stored vectors are scanned: int8, bf16 or fp32."""
     if stored.device.type != "cpu":
         return torch.bfloat16  # holds an int8 exactly, too
     if stored.dtype == torch.int8 and has_int8():

@@ -1,8 +1,8 @@
-"""One file of a candidate store: up to 16,384 candidates, whole or absent, mapped into memory when read.
+"""One file of a candidate store: up to 16,384 candidates, written atomically, mapped into memory when read.
 
 A shard is a safetensors file: `vectors` [n, D], for int8 their `scales` [n], for fp32 their `rest` [n, D]; their
-`norms` [n]; the texts one after the other with the `ends` [n] of each, and the `keys` [n, 2] that texts are found by.
-Its metadata holds a checksum of all of it. Nothing changes a shard once it is written.
+`norms` [n]; the texts one after the other with the `ends` [n] of each, and the `keys` [n, 2] by which texts are found.
+Its metadata holds a checksum of all of it. A shard never changes once it is written.
 """
 
 import hashlib
@@ -35,13 +35,13 @@ TENSORS = {
 
 
 class Shard:
-    """A shard on disk, mapped: opening it reads a kilobyte."""
+    """A shard on disk, mapped into memory: opening it reads a kilobyte."""
 
     def __init__(self, path: str):
-        """Map a shard.
+        """Map a shard into memory.
 
         Raises:
-            SafetensorError, OSError: it is missing, cut short or no shard.
+            SafetensorError, OSError: the file is missing, truncated or no shard.
         """
         self.path = path
         with safe_open(path, "pt") as file:
@@ -60,7 +60,15 @@ class Shard:
         return os.path.basename(self.path)
 
     def block(self, start: int, alive: Tensor | None) -> Block:
-        """Its vectors, as a part of a store where its first candidate has index `start`."""
+        """Return its vectors as a block of a store.
+
+        Args:
+            start: the index of its first candidate in the store.
+            alive: [n], False where a candidate was deleted; None where none was.
+
+        Returns:
+            The block.
+        """
         get = self.tensors.get
         return Block(start, self.tensors["vectors"], self.tensors["norms"], get("scales"), get("rest"), alive)
 
@@ -75,19 +83,27 @@ class Shard:
         return StoredVectors(self.tensors["vectors"], self.tensors.get("scales"), self.tensors.get("rest"))
 
     def texts(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """Some of its texts; nothing else is read."""
+        """Return some of its texts; nothing else is read.
+
+        Args:
+            start: the place of the first.
+            stop: the place after the last; None for the end.
+
+        Returns:
+            The texts.
+        """
         stop = len(self) if stop is None else stop
         ends = [int(self.tensors["ends"][start - 1]) if start else 0, *self.tensors["ends"][start:stop].tolist()]
         content = bytes(self.tensors["text"][ends[0] : ends[-1]].numpy())
         return [content[a - ends[0] : b - ends[0]].decode("utf-8") for a, b in itertools.pairwise(ends)]
 
     def is_whole(self) -> bool:
-        """Whether all of it is as it was written. Reads all of it, 1 GB a second."""
+        """Tell whether all of it is as it was written; this reads all of it, at about 1 GB a second."""
         return bool(checksum(self.path, self.tensors) == self.checksum)
 
 
 def is_shard(tensors: dict[str, Tensor]) -> bool:
-    """Whether these are the tensors of a shard, each of its shape and type, and its texts end within what is there."""
+    """Tell whether these are a shard's tensors, of the right shapes and types, with texts that end within the file."""
     if not {"vectors", "norms", "text", "ends", "keys"} <= tensors.keys() <= TENSORS.keys():
         return False
     vectors, ends, text = (tensors[name] for name in ("vectors", "ends", "text"))
@@ -105,10 +121,15 @@ def is_shard(tensors: dict[str, Tensor]) -> bool:
 
 
 def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
-    """Write a shard, whole or not at all.
+    """Write a shard atomically.
+
+    Args:
+        path: the file.
+        texts: those of the n candidates.
+        stored: their vectors.
 
     Raises:
-        InputError: the disk is full, or not ours to write to.
+        InputError: the disk is full, or the folder may not be written.
     """
     raw = [utf8(text) for text in texts]
     tensors = {
@@ -122,7 +143,15 @@ def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
 
 
 def checksum(path: str, tensors: dict[str, Tensor]) -> str:
-    """SHA-256 over the name of a shard, which tells what it was made from, and all its tensors."""
+    """Compute the SHA-256 of a shard's tensors and of its name, which depends on its model and texts.
+
+    Args:
+        path: that of the file.
+        tensors: by name.
+
+    Returns:
+        Hexadecimal digits.
+    """
     digest = hashlib.sha256(os.path.basename(path).encode())
     for name in sorted(tensors):
         digest.update(f"{name}:{tuple(tensors[name].shape)};".encode())

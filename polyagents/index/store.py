@@ -1,11 +1,11 @@
 """CandidateStore: millions of candidates on disk, mapped into memory, and never stale.
 
-A folder holds `manifest.json` and the shards (shard.py) that it names. The manifest says which model made the vectors
-and from which file, and is replaced, in one step, once all its shards are there: whoever opens the store sees it before
-or after a change, never within. A shard is named by its place and by the model and texts that it was made from, so a
-build that was killed finds what it had finished, and a changed candidates file costs only the shards that differ.
+A folder has `manifest.json` and the shards (shard.py) that it names. The manifest names the model that encoded the
+vectors and the file of the texts, and is replaced atomically once all its shards are there: a reader sees the store
+before or after a change, never in between. A shard is named by its place, its model and its texts, so a build that was
+killed finds the shards that it had finished, and a changed candidates file costs only the shards that differ.
 
-Vectors belong to the weights that made them: a store of another model is refused when opened, and rebuilt by `build`
+Vectors belong to the weights that encoded them: a store of another model is refused when opened, and rebuilt by `build`
 (ParlAI keys its caches by file name alone).
 """
 
@@ -55,7 +55,7 @@ class CandidateStore:
         self.deleted = np.array(manifest.deleted, np.int64)
 
     def __repr__(self) -> str:
-        """Where it is, and what it holds."""
+        """Return its folder and its number of candidates."""
         stored_as = self.manifest.stored_as
         return f"CandidateStore({self.folder!r}, {len(self):,} candidates of width {self.width}, {stored_as})"
 
@@ -63,13 +63,20 @@ class CandidateStore:
 
     @classmethod
     def open(cls, folder: str, model: str) -> "CandidateStore":
-        """Map a store: fast, whatever its size. `Ranker.open_index` gives the fingerprint, too.
+        """Map a store into memory: fast, whatever its size; `Ranker.open_index` passes the fingerprint, too.
 
         >>> len(CandidateStore.open("replies.index", ranker.model.fingerprint()))
         6
 
+        Args:
+            folder: that of the store.
+            model: the fingerprint of the model that encodes contexts.
+
+        Returns:
+            The store.
+
         Raises:
-            InputError: there is none, it is damaged, or other weights made it.
+            InputError: there is no store, it is damaged, or other weights encoded it.
         """
         manifest = Manifest.read(folder)
         while True:
@@ -89,7 +96,7 @@ class CandidateStore:
                     raise
 
     def __len__(self) -> int:
-        """Candidates that are not deleted."""
+        """Return the number of candidates that are not deleted."""
         return self.slots - len(self.deleted)
 
     @property
@@ -104,7 +111,7 @@ class CandidateStore:
 
     @property
     def width(self) -> int:
-        """The numbers of a vector, D.
+        """D, the width of its vectors.
 
         >>> ranker.open_index("replies.index").width
         128
@@ -112,12 +119,12 @@ class CandidateStore:
         return int(self.shards[0].tensors["vectors"].size(1))
 
     def __getitem__(self, index: int) -> str:
-        """The text of one candidate, looked up on disk."""
+        """Return the text of one candidate, read from disk."""
         shard, place = self._place(index)
         return shard.texts(place, place + 1)[0]
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
-        """The texts of some candidates, in the order asked for.
+        """Return the texts of some candidates, in the order of the indices.
 
         >>> ranker.open_index("replies.index").texts_of([5, 0])
         ['bye', 'hello']
@@ -125,7 +132,7 @@ class CandidateStore:
         return [self[int(index)] for index in indices]
 
     def find(self, text: str) -> int | None:
-        """The index of a candidate; None where it is not among them.
+        """Return the index of a candidate; None where it is not among them.
 
         >>> store = ranker.open_index("replies.index")
         >>> store.find("bye"), store.find("good night")
@@ -140,7 +147,7 @@ class CandidateStore:
         return None
 
     def texts(self) -> Iterator[str]:
-        """All that are not deleted, in order, a shard at a time.
+        """Yield all candidates that are not deleted, in order, reading a shard at a time.
 
         >>> next(ranker.open_index("replies.index").texts())
         'hello'
@@ -150,7 +157,7 @@ class CandidateStore:
             yield from (text for index, text in enumerate(shard.texts(), start) if index not in gone)
 
     def blocks(self) -> Iterator[Block]:
-        """All vectors, mapped: [n, D] at a time, as they are stored.
+        """Yield all vectors, mapped into memory: [n, D] at a time, as they are stored.
 
         >>> [block.vectors.shape for block in ranker.open_index("replies.index").blocks()]
         [torch.Size([6, 128])]
@@ -160,7 +167,7 @@ class CandidateStore:
 
     @property
     def identity(self) -> str:
-        """Another one for other vectors.
+        """A digest that differs between stores of different vectors.
 
         >>> ranker.open_index("replies.index").identity == ranker.open_index("replies.index").identity
         True
@@ -168,7 +175,7 @@ class CandidateStore:
         return fingerprint(shard.checksum for shard in self.shards)
 
     def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
-        """Some of the vectors, [r, D] fp32, in the order asked for.
+        """Return some of the vectors, [r, D] fp32, in the order of the indices.
 
         >>> ranker.open_index("replies.index").rows([5, 0]).shape
         torch.Size([2, 128])
@@ -201,24 +208,27 @@ class CandidateStore:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> "CandidateStore":
-        """The store of a text file's lines in `folder`: reused while it is true, else built, or built to its end.
+        """Return the store of a text file's lines; it is built or completed unless it is up to date.
 
-        `Ranker.index` calls it, and most users that.
+        `Ranker.index` calls it, and is what most users call.
 
         >>> from polyagents.index.builder import CandidateEncoder
         >>> len(CandidateStore.build("replies.txt", "replies.index", CandidateEncoder.of(ranker.model)))
         6
 
         Args:
-            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are left out.
-            folder: made where it is missing.
+            candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
+            folder: created where it is missing.
             encoder: the model that encodes the candidates, and how its vectors are stored.
-            worker: which part of the work is ours, where several processes build together.
+            worker: decides this process's part of the work, where several build together.
             cluster: machines that encode, in place of this one.
 
+        Returns:
+            The store.
+
         Raises:
-            InputError: the file cannot be read, the disk is full, or the folder holds candidates that were added or
-                deleted by hand.
+            InputError: the file cannot be read, the disk is full, or candidates of the folder were added or deleted by
+                hand.
         """
         if encoder.stored_as not in STORED_AS:
             raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
@@ -257,16 +267,25 @@ class CandidateStore:
         return None
 
     def append(self, texts: Texts, encode: Encode) -> "CandidateStore":
-        """The store with candidates added at its end, where it lacks them; a deleted one comes back where it was.
+        """Add candidates that the store lacks at its end; a deleted one returns to its old place.
 
-        `Ranker.append` calls it, and most users that.
+        `Ranker.append` calls it, and is what most users call. A killed append leaves the store unchanged, and resumes
+        when it is called again.
 
         >>> from polyagents.index.texts import ListedTexts
         >>> store = ranker.open_index("replies.index").append(ListedTexts(["bye", "see you"]), ranker.encode_candidates)
         >>> len(store)
         7
 
-        A killed append leaves the store as it was, and goes on when it is called again.
+        Args:
+            texts: distinct.
+            encode: encodes texts to vectors, by the same model.
+
+        Returns:
+            The store as it is now.
+
+        Raises:
+            InputError: the disk is full, or the folder may not be written.
         """
         with exclusive_folder(self.folder):
             now = CandidateStore.open(self.folder, self.manifest.model)
@@ -288,14 +307,17 @@ class CandidateStore:
             return CandidateStore.open(self.folder, manifest.model)
 
     def delete(self, indices: Iterable[int]) -> "CandidateStore":
-        """The store without some candidates; their vectors stay on disk until it is built anew.
+        """Delete candidates; their vectors stay on disk until the store is built anew.
 
         >>> store = ranker.open_index("replies.index")
         >>> len(store.delete([store.find("bye")]))
         5
 
+        Returns:
+            The store as it is now.
+
         Raises:
-            InputError: an index is none of this store, or none would be left.
+            InputError: the store has no such index, or no candidate would remain.
         """
         wanted = {int(index) for index in indices}
         with exclusive_folder(self.folder):

@@ -1,4 +1,4 @@
-"""How vectors are stored and scanned: bf16, fp32 in two halves, or int8."""
+"""The formats in which vectors are stored and scanned: bf16, fp32 in two halves, or int8."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,14 +11,14 @@ BYTES = {"bf16": 2, "fp32": 4, "int8": 1}
 
 
 class Block(NamedTuple):
-    """Some stored vectors, as they are scanned.
+    """A block of stored vectors, as they are scanned.
 
     Attributes:
-        start: index of the first of them.
+        start: the index of the first of them.
         vectors: [n, D] in bf16 or int8.
         norms: [n] fp32, lengths of the vectors.
-        scales: [n] fp32; an int8 vector stands for itself times its scale.
-        rest: [n, D] int16, what makes bf16 vectors fp32 again.
+        scales: [n] fp32; the true vector is the int8 one times its scale.
+        rest: [n, D] int16, the lower bits of fp32 vectors whose upper bits are in `vectors`.
         alive: [n], False where a candidate was deleted; None where none was.
     """
 
@@ -30,23 +30,23 @@ class Block(NamedTuple):
     alive: Tensor | None = None
 
     def exact(self, rows: Tensor | slice) -> Tensor:
-        """Some of the vectors, [r, D] in fp32."""
+        """Return some of the vectors, [r, D] in fp32."""
         parts = (None if part is None else part[rows] for part in (self.vectors, self.scales, self.rest))
         return unpacked(StoredVectors(*parts))  # type: ignore[arg-type]
 
     def to(self, device: torch.device) -> "Block":
-        """The same block on another device."""
+        """Copy the block to another device."""
         return Block(self.start, *(None if part is None else part.to(device) for part in self[1:]))  # type: ignore[arg-type]
 
     def split(self, rows: int) -> Iterator["Block"]:
-        """The block in parts of at most so many candidates."""
+        """Split the block into parts of at most `rows` candidates."""
         for first in range(0, len(self.vectors), rows):
             parts = (None if part is None else part[first : first + rows] for part in self[1:])
             yield Block(self.start + first, *parts)  # type: ignore[arg-type]
 
 
 class StoredVectors(NamedTuple):
-    """Vectors as they are stored; the fields are those of `Block`."""
+    """Vectors in the format in which they are stored; the fields are those of `Block`."""
 
     vectors: Tensor
     scales: Tensor | None = None
@@ -54,10 +54,17 @@ class StoredVectors(NamedTuple):
 
 
 def packed(vectors: Tensor, stored_as: str) -> StoredVectors:
-    """Vectors [n, D] fp32 -> what is stored.
+    """Convert vectors to the format in which they are stored.
 
-    fp32 is kept in two halves: the upper 16 bits, rounded, are the number in bf16, and the lower ones what was rounded
-    away. A scan reads the first half only, as fast as a store in bf16; a decision reads both.
+    fp32 is kept in two halves: the upper 16 bits, rounded, are the number in bf16, and the lower ones are what rounding
+    lost. A scan reads the first half only, as fast as a store in bf16; the exact scores read both.
+
+    Args:
+        vectors: [n, D] fp32.
+        stored_as: bf16, fp32 or int8.
+
+    Returns:
+        The stored form.
     """
     if stored_as == "int8":
         scales = vectors.abs().amax(1) / 127
@@ -71,7 +78,7 @@ def packed(vectors: Tensor, stored_as: str) -> StoredVectors:
 
 
 def unpacked(stored: StoredVectors) -> Tensor:
-    """What is stored -> vectors [n, D] fp32."""
+    """Convert stored vectors to [n, D] fp32."""
     if stored.scales is not None:
         return stored.vectors.float() * stored.scales.unsqueeze(1)
     if stored.rest is None:

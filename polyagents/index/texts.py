@@ -1,4 +1,4 @@
-"""The texts that become candidates: the distinct lines of a file, found by their offsets and never all in memory."""
+"""The texts of candidates: the distinct lines of a file, found by their offsets and never all in memory."""
 
 import contextlib
 import hashlib
@@ -17,12 +17,12 @@ QUIET_BYTES = 100_000_000  # read in a few seconds; a longer file gets a progres
 
 
 def key_columns(keys: bytes | bytearray) -> np.ndarray:
-    """Keys one after the other -> [C, 2] int64, a form that sorts and compares."""
+    """Convert keys, one after the other, to [C, 2] int64, which can be sorted and compared."""
     return np.frombuffer(keys, "<i8").reshape(-1, 2)
 
 
 def first_of_each(keys: np.ndarray) -> np.ndarray:
-    """Keys [C, 2] -> indices of those that no earlier key equals, ascending."""
+    """Return the indices of keys [C, 2] that no earlier key equals, ascending."""
     if not len(keys):
         return np.arange(0)
     order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: among equals the first stays first
@@ -37,27 +37,35 @@ class Texts(Protocol):
 
     Attributes:
         keys: [C, 2], of each text.
-        repeated: how many repetitions were left out.
+        repeated: how many repetitions were skipped.
     """
 
     keys: np.ndarray
     repeated: int
 
     def __len__(self) -> int:
-        """C."""
+        """Return the number of texts."""
         ...
 
     def part(self, start: int, stop: int) -> list[str]:
-        """Some of them."""
+        """Return the texts from one place to another.
+
+        Args:
+            start: the place of the first.
+            stop: the place after the last.
+
+        Returns:
+            The texts.
+        """
         ...
 
     def keep(self, places: np.ndarray) -> None:
-        """Forget all others."""
+        """Discard all other texts."""
         ...
 
 
 class ListedTexts:
-    """Texts that are in memory anyway."""
+    """Texts that are all in memory."""
 
     def __init__(self, texts: Sequence[str]):
         self.texts = list(dict.fromkeys(texts))
@@ -68,20 +76,29 @@ class ListedTexts:
         return len(self.texts)
 
     def part(self, start: int, stop: int) -> list[str]:
-        """Some of them."""
+        """Return the texts from one place to another.
+
+        Args:
+            start: the place of the first.
+            stop: the place after the last.
+
+        Returns:
+            The texts.
+        """
         return self.texts[start:stop]
 
     def keep(self, places: np.ndarray) -> None:
-        """Forget all others."""
+        """Discard all other texts."""
         self.texts = [self.texts[place] for place in places]
         self.keys = self.keys[places]
 
 
 class FileTexts:
-    """The distinct lines of a UTF-8 text file, stripped; blank lines are left out.
+    """The distinct lines of a UTF-8 text file, without white space around them; blank lines are skipped.
 
-    One pass notes where each line stands: 28 bytes a line. The file stays open and is read again part by part. Another
-    process that is sent one opens the file itself, at the same place, and refuses one of another length there.
+    One pass records the offset of each line: 28 bytes a line. The file stays open and is read again part by part. If
+    the object is sent to another process, that one opens the file itself, at the same path, and refuses one of another
+    length there.
 
     Attributes:
         digest: SHA-256 of the whole file.
@@ -126,7 +143,14 @@ class FileTexts:
         return len(self.offsets)
 
     def part(self, start: int, stop: int) -> list[str]:
-        """Some of the lines.
+        """Read the lines from one place to another.
+
+        Args:
+            start: the place of the first.
+            stop: the place after the last.
+
+        Returns:
+            The lines.
 
         Raises:
             InputError: the file has changed since it was opened.
@@ -142,15 +166,15 @@ class FileTexts:
         return [text.decode("utf-8") for text in texts]
 
     def keep(self, places: np.ndarray) -> None:
-        """Forget all others."""
+        """Discard all other lines."""
         self.offsets, self.lengths, self.keys = self.offsets[places], self.lengths[places], self.keys[places]
 
     def close(self) -> None:
-        """Close the file: no more parts are read."""
+        """Close the file: no more lines can be read."""
         self.file.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the open file and the keys, which only whoever plans a build needs."""
+        """Return all but the open file and the keys, which are needed only to plan a build."""
         return {name: value for name, value in vars(self).items() if name not in ("file", "keys")} | {
             "path": os.path.abspath(self.path)
         }
@@ -173,27 +197,27 @@ class FileTexts:
 
 
 def read_candidates(path: str) -> list[str]:
-    """All candidates of a file in memory; what `FileTexts` raises."""
+    """Read all candidates of a file into memory; errors are those of `FileTexts`."""
     texts = FileTexts(path)
     with contextlib.closing(texts):
         return texts.part(0, len(texts))
 
 
 def candidates_digest(path: str) -> str:
-    """SHA-256 of a candidates file: a `FileTexts` of the same content has it as its `digest`.
+    """Return the SHA-256 of a candidates file, equal to the `digest` of a `FileTexts` of the same content.
 
     Raises:
-        InputError: it cannot be read, or only once.
+        InputError: the file cannot be read, or only once.
     """
     with opened(path) as file:
         return stream_digest(file)
 
 
 def opened(path: str) -> BinaryIO:
-    """A candidates file.
+    """Open a candidates file.
 
     Raises:
-        InputError: it cannot be opened, or is a pipe.
+        InputError: the file cannot be opened, or is a pipe.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115  the caller closes it
@@ -211,7 +235,19 @@ def opened(path: str) -> BinaryIO:
 
 
 def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
-    """A line without white space around it, and how many bytes stood before."""
+    """Strip a line of white space.
+
+    Args:
+        raw: the bytes of the line.
+        path: the file, for messages.
+        number: of the line, from 1; the first one may start with a byte order mark.
+
+    Returns:
+        How many bytes were removed at the front, and the line.
+
+    Raises:
+        InputError: the line is not UTF-8.
+    """
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The k best of given scores, in a fixed order: among equals the lower index."""
+"""Selects the k best of given scores in a fixed order: among equal scores the lower index comes first."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TopCandidates:
-    """The best candidates of each context, highest score first; among equals the lower index.
+    """The best candidates of each context, highest score first, among equal scores the lower index.
 
     Attributes:
         indices: [B, K].
@@ -19,18 +19,29 @@ class TopCandidates:
 
     @classmethod
     def of(cls, scores: np.ndarray, k: int) -> "TopCandidates":
-        """All scores [B, C] -> the k best."""
+        """Select the k best of all scores.
+
+        Args:
+            scores: [B, C].
+            k: at most C are selected.
+
+        Returns:
+            The candidates.
+        """
         indices = np.stack([top_k(row, k) for row in scores])
         return cls(indices, np.take_along_axis(scores, indices, 1))
 
 
 def top_k(scores: np.ndarray, k: int, tie_order: np.ndarray | None = None) -> np.ndarray:
-    """Indices of the k highest scores, highest first; among equals the lower index.
+    """Return the indices of the k highest scores, highest first; among equal scores the lower index comes first.
 
     Args:
         scores: [C].
         k: at most C are returned.
         tie_order: [C] integers; of the same score, the lower number comes first, whatever the index.
+
+    Returns:
+        [k].
     """
     scores = np.where(np.isnan(scores), -np.inf, scores)  # a diverged model's scores come last
     k = min(k, len(scores))

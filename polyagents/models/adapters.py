@@ -1,6 +1,6 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685): a backbone's weights stay, and small ones learn beside.
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685): small trained weights added to a frozen backbone.
 
-A model file holds what was learnt, and a digest of the backbone's weights: they are read from `--backbone` again.
+A model file holds what was trained, and a digest of the backbone's weights: those are read from `--backbone` again.
 """
 
 import copy
@@ -18,10 +18,14 @@ BACKBONE, ADAPTER, DIGEST = "backbone.", ".lora_", "backbone_digest"  # of the n
 
 
 def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
-    """Put adapters beside all linear layers, and freeze everything else.
+    """Add an adapter to every linear layer, and freeze all other weights.
+
+    Args:
+        backbone: changed in place.
+        rank: of the matrices of each adapter.
 
     Returns:
-        The digest of the weights that they stand beside, [32] uint8.
+        The digest of the weights that the adapters are added to, [32] uint8.
 
     Raises:
         InputError: peft is not installed.
@@ -43,23 +47,23 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
 
 
 def is_adapted(module: nn.Module) -> bool:
-    """Whether a model has adapters."""
+    """Tell whether a model has adapters."""
     return any(name.endswith(DIGEST) for name, _ in module.named_buffers())
 
 
 def learnt(module: nn.Module) -> dict[str, Any]:
-    """The weights of a model that its file holds: all of them, or without those that adapters stand beside."""
+    """Return the weights that a model's file holds: all of them, or those that learn where there are adapters."""
     weights = module.state_dict()
     return without_base(weights) if is_adapted(module) else weights
 
 
 def without_base(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights without those of backbones that adapters stand beside."""
+    """Drop the frozen weights of backbones that have adapters."""
     return {name: weight for name, weight in weights.items() if BACKBONE not in name or ADAPTER in name}
 
 
 def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backbone: str) -> Mapping[str, Tensor]:
-    """The weights of a file, with those that it does not hold taken from the model, which has them from its backbone.
+    """Complete the weights of a file by those that it does not hold: the backbone's, which the model has already.
 
     Args:
         module: the model.
@@ -67,8 +71,11 @@ def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backb
         file: its path.
         backbone: the name that its backbone was loaded from.
 
+    Returns:
+        All weights of the model, by name.
+
     Raises:
-        InputError: the adapters were learnt beside other weights.
+        InputError: the adapters were trained with other backbone weights.
     """
     if not is_adapted(module):
         return weights
@@ -84,25 +91,25 @@ def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backb
 
 
 def take_over(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) -> None:
-    """Load a model's weights; those that adapters stand beside are there already, and may be of kinds of their own.
+    """Load a model's weights; those of a backbone with adapters are there already, and may be quantised.
 
     Args:
         module: the model.
-        weights: all of them, or those that it has learnt.
-        assign: whether they become the model's own, or are copied.
+        weights: all of them, or only the trained ones.
+        assign: whether these tensors become the model's own (True), or are copied into its tensors (False).
 
     Raises:
-        RuntimeError: some are missing, unknown or of another shape.
+        RuntimeError: some weights are missing, unknown or of another shape.
     """
     adapted = is_adapted(module)
     module.load_state_dict(without_base(weights) if adapted else weights, strict=not adapted, assign=assign)
 
 
 def merge(module: nn.Module) -> None:
-    """Add the adapters of all encoders of a model to the weights that they stand beside, and remove them.
+    """Add the adapters of all encoders of a model to the weights of their layers, and remove them.
 
     Raises:
-        ValueError: the sum is no number.
+        ValueError: a sum is infinite or not a number.
     """
     from peft.tuners.lora import LoraLayer
 

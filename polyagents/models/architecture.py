@@ -1,8 +1,8 @@
-"""What every architecture offers to those who use it, and which architectures there are.
+"""The interface of an architecture, and the registry of all architectures.
 
-There are two kinds. A two-tower architecture encodes context and candidate apart, so candidates can be encoded ahead,
-kept, and searched. A joint architecture reads both together. A further architecture meets one of the two protocols, is
-registered, and is then trained, evaluated, indexed, searched and served like those that are built in
+There are two kinds. A two-tower architecture encodes context and candidate separately, so candidates can be encoded
+ahead, stored, and searched. A joint architecture reads both together. A new architecture meets one of the two
+protocols, is registered, and is then trained, evaluated, indexed, searched and served like those that are built in
 (docs/architecture.md shows one).
 """
 
@@ -26,13 +26,13 @@ ENTRY_POINTS = "polyagents.architectures"  # the group under which installed pac
 
 
 class Architecture(Protocol):
-    """What both kinds have.
+    """What both kinds of architectures have in common.
 
     Attributes:
-        short_name: what `polyagents train_model -m` takes.
-        label: what people call it.
+        short_name: the name that `polyagents train_model -m` takes.
+        label: the name in messages and reports, such as "poly-encoder".
         options_type: the class of its options; its fields are the flags of its agent.
-        logit_scale: what the training loss multiplies the scores by.
+        logit_scale: the factor by which the training loss multiplies the scores.
     """
 
     short_name: ClassVar[str]
@@ -45,11 +45,13 @@ class Architecture(Protocol):
 
 
 class TwoTowerArchitecture(Architecture, Protocol):
-    """Context and candidate are encoded apart; `two_towers.TwoTowers` has all of it but vectors and score.
+    """An architecture that encodes context and candidate separately.
+
+    `two_towers.TwoTowers` implements all of it but `context_vectors` and `score`.
 
     Attributes:
         context_encoder: encodes contexts.
-        candidate_encoder: encodes candidates; it may be the same.
+        candidate_encoder: encodes candidates; it may be the same object.
     """
 
     context_encoder: Encoder
@@ -64,19 +66,27 @@ class TwoTowerArchitecture(Architecture, Protocol):
         ...
 
     def candidate_weights(self) -> dict[str, Tensor]:
-        """All weights that decide a candidate's vector, by name: an index is stale when one of them has changed."""
+        """Return all weights that decide a candidate's vector, by name: an index is stale if one has changed."""
         ...
 
     def encode_context(self, tokens: Tokens) -> ContextVectors:
-        """Encode contexts [B, T], chunk by chunk: vectors [B, M, D] and mask [B, M]."""
+        """Encode contexts [B, T], chunk by chunk, to vectors [B, M, D] and their mask [B, M]."""
         ...
 
     def encode_candidates(self, tokens: Tokens) -> Tensor:
-        """Encode candidates [C, T], chunk by chunk: [C, D]."""
+        """Encode candidates [C, T], chunk by chunk, to vectors [C, D]."""
         ...
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score candidates [C, D], or [B, C, D], for context vectors [B, M, D]: [B, C] fp32."""
+        """Score every candidate for every context.
+
+        Args:
+            context: vectors [B, M, D] and their mask [B, M].
+            candidates: [C, D] shared by all contexts, or [B, C, D].
+
+        Returns:
+            [B, C] fp32.
+        """
         ...
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
@@ -84,24 +94,24 @@ class TwoTowerArchitecture(Architecture, Protocol):
         ...
 
     def query(self, context: ContextVectors) -> Query:
-        """Encoded contexts, as what a large set of candidates is searched for."""
+        """Wrap encoded contexts in the query that an index is searched with."""
         ...
 
 
 class JointArchitecture(Architecture, Protocol):
-    """Context and candidates are read together.
+    """An architecture that reads context and candidates together.
 
     Attributes:
         encoder: reads them.
-        candidate_tokens: how many tokens of candidates may stand behind a context in one row, one candidate at least;
-            0 gives each candidate a row of its own.
+        candidate_tokens: how many tokens of candidates may follow a context in one row; a row holds one candidate at
+            least, and 0 gives each candidate a row of its own.
     """
 
     encoder: Encoder
     candidate_tokens: ClassVar[int]
 
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
-        """Score a chunk of rows: [r, T] -> [r, K], each with its K candidates; 0 where it has fewer."""
+        """Score a chunk of rows [r, T]: [r, K] for up to K candidates in a row, 0 where a row has fewer."""
         ...
 
     def joint_scores(self, rows: JointTokens) -> Tensor:
@@ -110,16 +120,23 @@ class JointArchitecture(Architecture, Protocol):
 
 
 def meets(module: object, protocol: type) -> bool:
-    """Whether an architecture has all that one of the protocols above names.
+    """Tell whether an object has every member that one of the protocols above names.
 
     `isinstance` would not do: from Python 3.12 on it does not ask `__getattr__`, which finds the parts of an nn.Module.
+
+    Args:
+        module: an architecture, built.
+        protocol: `TwoTowerArchitecture` or `JointArchitecture`.
+
+    Returns:
+        True if no member is missing.
     """
     methods = {name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")}
     return all(hasattr(module, name) for name in methods | get_type_hints(protocol).keys())
 
 
 def reads_together(architecture: type) -> bool:
-    """Whether a class is of the kind that reads context and candidate together."""
+    """Tell whether a class is a joint architecture, which reads context and candidate together."""
     return hasattr(architecture, "chunk_scores")
 
 
@@ -130,13 +147,13 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
 
 
 def register(architecture: Registered) -> Registered:
-    """Make an architecture known by the name of its class, as a decorator does; its agent is `polyagents:<name>`."""
+    """Register an architecture by the name of its class (usable as a decorator); its agent is `polyagents:<name>`."""
     ARCHITECTURES[architecture.__name__] = architecture
     return architecture
 
 
 def is_known(name: str) -> bool:
-    """Whether there is an architecture of this name: built in, registered, or named by an installed package."""
+    """Tell whether an architecture of this name is built in, registered, or named by an installed package."""
     if name not in ARCHITECTURES:
         for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
             register(entry.load())
@@ -144,10 +161,10 @@ def is_known(name: str) -> bool:
 
 
 def find(name: str) -> type[Architecture]:
-    """The architecture of a name.
+    """Return the architecture of a name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no architecture of this name.
     """
     if not is_known(name):
         raise InputError(

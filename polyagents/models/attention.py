@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
-    """Softmax over the real entries of `dim`; the others get exactly 0, and so does a row without any real entry.
+    """Compute a softmax over the real entries of `dim`; the others get exactly 0, as does a row without a real entry.
 
     Args:
         logits: any shape.

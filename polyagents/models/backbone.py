@@ -1,4 +1,4 @@
-"""A Hugging Face model as backbone: loaded or drawn at random, its embeddings grown, its trained layers chosen."""
+"""A Hugging Face model as backbone: loads it or draws it at random, grows its embeddings, freezes layers."""
 
 import contextlib
 import importlib.util
@@ -25,12 +25,12 @@ LARGEST_SIZE, MOST_LAYERS = 10_000_000, 1_000  # of a configuration that somebod
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a backbone must know of the tokenizer.
+    """The facts about the tokenizer that a backbone needs.
 
     Attributes:
-        size: how many token ids there are.
-        pad_id: fills up short texts.
-        end_id: ends a text; its embedding is where those of added tokens start.
+        size: the number of token ids.
+        pad_id: the id that pads short texts.
+        end_id: the id that ends a text; its embedding initialises those of added tokens.
     """
 
     size: int
@@ -47,20 +47,24 @@ def load_backbone(
     kind: Any = None,
     bits: str | None = None,
 ) -> "transformers.PreTrainedModel":
-    """The Hugging Face model, its embeddings grown for added tokens, with the layers set that learn.
+    """Load a Hugging Face model, grow its embeddings for added tokens, and freeze the layers that do not learn.
 
     Args:
         options: name, trained layers, dropout.
-        vocabulary: of the tokenizer.
-        training: whether gradients will be wanted.
-        config: the shape, where the weights come from elsewhere and the name is not asked.
-        weights: of the backbone by `config`'s names; without them, with a config, those of a model file will follow.
-        kind: of transformers' automatic models, by default AutoModel; one with a head for pre-training returns the
+        vocabulary: that of the tokenizer.
+        training: whether gradients will be needed.
+        config: the shape, where the weights come from elsewhere; the name is not looked up then.
+        weights: the backbone's, by the names of `config`; with a config but without weights, those of a model file
+            follow.
+        kind: one of transformers' automatic models, AutoModel by default; one with a head for pre-training returns the
             backbone within it.
-        bits: "8" or "4" of the weights of linear layers; None keeps fp32.
+        bits: "8" or "4" bits for the weights of linear layers; None keeps fp32.
+
+    Returns:
+        The model, on the CPU.
 
     Raises:
-        InputError: there is no such model, or it is none of the kinds that rank.
+        InputError: there is no such model, or it cannot rank.
     """
     # Measured on two CPU cores: a training step with plain matrix products is 1.27 times as fast as with torch's fused
     # attention, whose backward is slow there, and encoding without gradient 0.93 times (docs/architecture.md). Both
@@ -102,16 +106,19 @@ def loaded(
     kind: Any,
     quantized: dict[str, Any],
 ) -> Any:
-    """The model as its source has it.
+    """Load the model from wherever it comes from: a file's weights, random weights, a folder or the hub.
 
     Args:
-        options: those of `load_backbone`, as all but these two.
-        vocabulary: of the tokenizer.
-        attention: which of transformers' ways to compute it.
-        config: the shape.
-        weights: of the backbone.
-        kind: of transformers' automatic models.
-        quantized: what `from_pretrained` is told of low precisions.
+        options: name, trained layers, dropout.
+        vocabulary: that of the tokenizer.
+        attention: the name of transformers' implementation of attention.
+        config: the shape, or None.
+        weights: the backbone's, or None.
+        kind: one of transformers' automatic models.
+        quantized: arguments of `from_pretrained` for low precision.
+
+    Returns:
+        The model, as transformers builds it.
     """
     from transformers.initialization import no_init_weights  # loads all of transformers' modelling code
 
@@ -132,7 +139,7 @@ def loaded(
 
 
 def in_bits(bits: str | None) -> dict[str, Any]:
-    """What transformers is told, to have bitsandbytes keep the weights of linear layers in 8 or 4 bits.
+    """Build the arguments that have transformers keep the weights of linear layers in 8 or 4 bits by bitsandbytes.
 
     Raises:
         InputError: bitsandbytes is not installed.
@@ -162,10 +169,10 @@ def silent_transformers() -> Iterator[None]:
 
 
 def config_of(values: Mapping[str, Any]) -> "transformers.PretrainedConfig":
-    """A backbone's configuration from the plain values that `config_values` gave.
+    """Build a backbone's configuration from the plain values that `config_values` returned.
 
     Raises:
-        InputError: they are none, or larger than any model's, so that building it would not come to an end.
+        InputError: the values are no configuration, or so large that building the model would not end.
     """
     try:
         for name, value in values.items():
@@ -182,7 +189,15 @@ def config_of(values: Mapping[str, Any]) -> "transformers.PretrainedConfig":
 
 
 def is_possible(name: str, value: float) -> bool:
-    """Whether a number of a configuration can be one of a model's, by its name: a size, a probability, or another."""
+    """Tell whether a number of a configuration is plausible, judged by its name: a size, a probability, or another.
+
+    Args:
+        name: the field.
+        value: its value.
+
+    Returns:
+        False for a number that no model has.
+    """
     if name.endswith(("layers", "n_layer", "heads", "n_head")):
         return 1 <= value <= MOST_LAYERS
     if name.startswith("num_") or name.endswith("_size"):
@@ -193,13 +208,24 @@ def is_possible(name: str, value: float) -> bool:
 
 
 def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:
-    """The configuration of a backbone as plain values, for a file."""
+    """Return the configuration of a backbone as plain values, for a file."""
     config: transformers.PretrainedConfig = getattr(backbone, "base_model").config  # noqa: B009  typed as a tensor or module
     return {**config.to_diff_dict(), "model_type": config.model_type}
 
 
 def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.PretrainedConfig":
-    """The configuration of `scratch:tiny` and its siblings."""
+    """Build the configuration of `scratch:tiny`, `scratch:mini` or `scratch:base`.
+
+    Args:
+        name: the backbone's name, with the prefix.
+        vocabulary: that of the tokenizer.
+
+    Returns:
+        BERT's configuration of that size.
+
+    Raises:
+        InputError: there is no such size.
+    """
     size = name.removeprefix(SCRATCH)
     if size not in SCRATCH_SIZES:
         raise InputError(f"--backbone {name}: there is no such size; use scratch:{'|'.join(SCRATCH_SIZES)}.")
@@ -215,7 +241,12 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
 
 
 def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabulary) -> None:
-    """Give added tokens a row each: the separator's, the nearest thing to a line end that the weights know."""
+    """Add a row for each added token, a copy of the separator's: the nearest to a line end that the weights know.
+
+    Args:
+        backbone: changed in place.
+        vocabulary: that of the tokenizer.
+    """
     rows = backbone.get_input_embeddings().weight.size(0)  # type: ignore[operator]
     if vocabulary.size <= rows:
         return
@@ -226,7 +257,12 @@ def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabu
 
 
 def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) -> None:
-    """One probability for every dropout, those inside attention included."""
+    """Set one probability for every dropout of a backbone, that inside attention included.
+
+    Args:
+        backbone: changed in place.
+        probability: 0 to 1.
+    """
     for module in backbone.modules():
         if isinstance(module, nn.Dropout):
             module.p = probability
@@ -236,9 +272,16 @@ def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) ->
 
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
-    """Freeze what `--train-layers` leaves out (paper Table 3).
+    """Freeze the weights that `--train-layers` excludes (paper Table 3).
 
-    A backbone registers its parameters in the order of the data: embeddings, layers, and for some a last norm.
+    A backbone registers its parameters in the order in which data flows: embeddings, layers, and for some a last norm.
+
+    Args:
+        backbone: changed in place.
+        which: a value of `--train-layers`.
+
+    Raises:
+        InputError: the backbone has no list of layers.
     """
     if which == "all":
         return

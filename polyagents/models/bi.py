@@ -1,4 +1,4 @@
-"""The bi-encoder (paper 4.2): context and candidate are encoded apart, the score is the product of their vectors."""
+"""The bi-encoder (paper 4.2): context and candidate are encoded separately, the score is their dot product."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from polyagents.models.two_towers import TwoTowers
 
 
 class BiEncoder(TwoTowers):
-    """A context has one vector, which red() makes as it does those of candidates."""
+    """A bi-encoder: a context has one vector, reduced as a candidate's is."""
 
     short_name: ClassVar[str] = "bi"
     label: ClassVar[str] = "bi-encoder"
@@ -22,9 +22,17 @@ class BiEncoder(TwoTowers):
         return ContextVectors(vectors, vectors.new_ones(vectors.shape[:2]).bool())
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score candidates [C, D], or [B, C, D], for context vectors [B, 1, D]: [B, C] fp32."""
+        """Score every candidate for every context by one dot product.
+
+        Args:
+            context: vectors [B, 1, D].
+            candidates: [C, D], or [B, C, D].
+
+        Returns:
+            [B, C] fp32.
+        """
         return bi_scores(context.vectors[:, 0], candidates)
 
     def upper_bound(self, largest: Tensor) -> Tensor:
-        """The one dot product is the score."""
+        """Return the dot product itself, which is the score."""
         return largest

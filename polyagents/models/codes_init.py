@@ -1,4 +1,4 @@
-"""Where the codes of a poly-encoder start: drawn, or as the centres of what they will attend to."""
+"""The initial codes of a poly-encoder: random, or k-means centres of the states that they will attend to."""
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,16 @@ STATES_OF_A_CODE = 256
 
 
 def drawn(init: str, m: int, width: int) -> Tensor:
-    """Random codes, [m, D].
+    """Draw random codes.
 
     Args:
-        init: "normal", N(0, 0.02); "uniform", U(0, 1); "unit", N(1/sqrt(D), 1), which is what chijames/Poly-Encoder
-            draws; "kmeans" as "normal", until whoever has texts puts `centres` in its place.
-        m: how many.
+        init: "normal", N(0, 0.02); "uniform", U(0, 1); "unit", N(1/sqrt(D), 1), as chijames/Poly-Encoder draws them;
+            "kmeans" draws as "normal" does, until the training puts `centres` in their place.
+        m: the number of codes.
         width: D.
+
+    Returns:
+        [m, D].
     """
     codes = torch.empty(m, width)
     if init == "uniform":
@@ -29,17 +32,17 @@ def drawn(init: str, m: int, width: int) -> Tensor:
 
 
 def centres(states: Tensor, m: int) -> Tensor:
-    """The k-means centres of states, the same for the same states on the same machine.
+    """Compute the k-means centres of states; the same states give the same centres on the same machine.
 
     Args:
         states: [N, D], of the tokens of some contexts.
-        m: how many centres.
+        m: the number of centres.
 
     Returns:
         [m, D] fp32 on the CPU.
 
     Raises:
-        InputError: there are fewer states than centres, or states that are no numbers.
+        InputError: there are fewer states than centres, or some states are infinite or not a number.
     """
     import faiss  # takes 0.14 s, and few models want it
 

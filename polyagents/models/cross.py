@@ -1,4 +1,4 @@
-"""The cross-encoder (paper 4.3): context and candidate go through one encoder together."""
+"""The cross-encoder (paper 4.3): one encoder reads context and candidate together."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from polyagents.models.tokens import JointTokens
 
 
 class CrossEncoder(Joint):
-    """One encoder over pairs, each [S] context [S] [S] candidate [S], and a linear layer from red() of all outputs."""
+    """A cross-encoder: reads [S] context [S] [S] candidate [S], and maps red() of all outputs linearly to a score."""
 
     short_name: ClassVar[str] = "cross"
     label: ClassVar[str] = "cross-encoder"

@@ -17,17 +17,27 @@ STEPS = 2**16  # probabilities are multiples of 1 / STEPS
 
 
 class FastDropout(TorchFunctionMode):
-    """Within it, `torch.nn.functional.dropout` on CPU tensors is the fast one, whatever model calls it."""
+    """A context in which `torch.nn.functional.dropout` of CPU tensors is the fast one, whichever model calls it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Every call of a torch function comes by here."""
+        """Replace a call of torch's dropout, and pass every other call on to torch."""
         if func is functional.dropout and args[0].device.type == "cpu":
             return dropout(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """torch.nn.functional.dropout; `inplace` is an economy that this one does not make."""
+    """Compute what torch.nn.functional.dropout does, with the fast generator.
+
+    Args:
+        x: any shape, on the CPU.
+        p: the probability of a zero, 0 to 1.
+        training: returns `x` unchanged where it is False.
+        inplace: ignored; the result is always a new tensor.
+
+    Returns:
+        The shape of `x`.
+    """
     threshold = round(p * STEPS)
     if not training or threshold == 0:
         return x
@@ -36,11 +46,20 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
 
 
 class Dropout(torch.autograd.Function):
-    """x times a mask of zeros and ones, times what keeps the mean."""
+    """The product of x with a random mask and the factor that keeps the mean, with its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
-        """Any shape -> the same; `threshold` of STEPS numbers become 0."""
+        """Set random elements to 0 and scale the others.
+
+        Args:
+            ctx: autograd's, keeps the mask.
+            x: any shape.
+            threshold: how many of STEPS possible random numbers give 0.
+
+        Returns:
+            The shape of `x`.
+        """
         seed = int(torch.randint(2**62, (1,)))
         words = np.random.SFC64(seed).random_raw((x.numel() + 3) // 4)
         lanes = torch.from_numpy(words.view(np.int16)[: x.numel()])  # even on -STEPS / 2 to STEPS / 2 - 1
@@ -51,6 +70,14 @@ class Dropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The gradient, dropped alike."""
+        """Apply the same mask and factor to the gradient.
+
+        Args:
+            ctx: autograd's, with the mask.
+            gradient: that of the output.
+
+        Returns:
+            The gradient of x, and None for the threshold.
+        """
         (mask,) = ctx.saved_tensors
         return (gradient * mask).mul_(ctx.scale), None

@@ -1,4 +1,4 @@
-"""Token ids [B, T] to states [B, T, D]: a Hugging Face model with its precision, its trained layers and its length."""
+"""Encodes token ids [B, T] to states [B, T, D]: a Hugging Face model with its precision and maximal length."""
 
 import copy
 import functools
@@ -27,29 +27,29 @@ Part = TypeVar("Part")
 
 
 class Backend(Protocol):
-    """What computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
+    """A runtime that computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
 
     Attributes:
-        quantized: what it has made of the weights, where that is another model's answer and no mere rounding of
-            torch's, such as "onnx int8"; None where it computes with the weights as they are.
+        quantized: the format of its weights, such as "onnx int8", where they are quantised, so that outputs differ from
+            torch's by more than rounding; None where they are not.
     """
 
     quantized: str | None
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
-        """What the backbone would be called with, by name -> its last hidden states [B, T, D], on the same device."""
+        """Compute the last hidden states [B, T, D] from the backbone's inputs, given by name, on the same device."""
         ...
 
 
 class Encoder(nn.Module):
-    """A backbone that turns a batch of texts into states.
+    """A backbone that encodes a batch of texts to states.
 
     Attributes:
         backend: computes in place of the backbone; None where torch does.
         width: D.
-        first_position: what the backbone calls the position of a text's first token.
-        max_tokens: the longest text the backbone has positions for, or None.
-        backbone_digest: SHA-256 of the weights that adapters stand beside, [32] uint8; None where there are none.
+        first_position: the backbone's number for the position of a text's first token.
+        max_tokens: the longest text that the backbone has positions for, or None.
+        backbone_digest: SHA-256 of the frozen weights that adapters are added to, [32] uint8; None without adapters.
     """
 
     backbone_digest: Tensor | None
@@ -68,7 +68,7 @@ class Encoder(nn.Module):
         self.register_buffer("backbone_digest", None)
 
     def adapt(self, rank: int) -> None:
-        """Have low-rank adapters learn in the place of the backbone's weights, which stay as they are.
+        """Freeze the backbone's weights and train low-rank adapters in their place.
 
         Raises:
             InputError: peft is not installed.
@@ -76,9 +76,9 @@ class Encoder(nn.Module):
         self.backbone_digest = add_adapters(self.backbone, rank)
 
     def twin(self) -> "Encoder":
-        """A copy that starts from the same weights, and learns others; what adapters stand beside is shared.
+        """Return a copy that starts from the same weights and learns others; frozen weights below adapters are shared.
 
-        But for weights of 8 and 4 bits, of which bitsandbytes keeps a part in the layer that computes first.
+        Weights of 8 and 4 bits are copied: bitsandbytes keeps a part of them in the layer that computes first.
         """
         kept = [w for w in self.parameters() if not w.requires_grad and type(w) is nn.Parameter]
         shared = kept if self.backbone_digest is not None else []
@@ -86,29 +86,29 @@ class Encoder(nn.Module):
 
     @functools.cached_property
     def causal(self) -> bool:
-        """True for decoders such as GPT-2, whose outputs see only what stands before them."""
+        """Whether outputs depend only on earlier tokens, as those of decoders such as GPT-2 do."""
         return is_causal(self.backbone)
 
     def compile_backbone(self) -> None:
-        """torch.compile, for batches of any shape. It brings dropout of its own."""
+        """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
         _ = self.causal  # found out by a run of its own, for which nothing should be compiled
         self.backbone.compile(dynamic=True)
         self.compiled = True
 
     def checkpoint_activations(self) -> None:
-        """Keep each layer's input only, and compute the rest again in the backward pass, with the same dropout."""
+        """Keep only each layer's input, and compute the rest again in the backward pass, with the same dropout."""
         # A compiled backbone has dropout of its own, and takes no contexts.
         own: dict[str, Any] = {} if self.compiled else {"context_fn": lambda: (nullcontext(), self._dropout())}
         self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
 
     def _dropout(self) -> AbstractContextManager[Any]:
-        """The fast one where it is fast: in training, on a CPU, not compiled."""
+        """Return the fast dropout where it is faster: in training, on a CPU, not compiled."""
         fast = self.training and not self.compiled and self.backbone.device.type == "cpu"
         return FastDropout() if fast else nullcontext()
 
     @functools.cached_property
     def keeps_apart(self) -> bool:
-        """Whether tokens that do not see each other do not matter to each other, when `forward` is told so."""
+        """Whether tokens that are masked from each other do not influence each other's outputs in this backbone."""
         return keeps_apart(self)
 
     def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
@@ -116,8 +116,9 @@ class Encoder(nn.Module):
 
         Args:
             tokens: [B, T].
-            sees: [B, T, T], True where the token of the row may look at that of the column; None: at all real ones.
-            positions: [B, T], from 0, of the tokens; they come with `sees`.
+            sees: [B, T, T], True where the token of the row may attend to that of the column; None lets all attend to
+                all real tokens.
+            positions: [B, T], from 0, of the tokens; given together with `sees`.
 
         Returns:
             States [B, T, D] in fp32.
@@ -131,7 +132,17 @@ class Encoder(nn.Module):
     def inputs(
         self, tokens: Tokens, sees: Tensor | None, positions: Tensor | None, dtype: torch.dtype
     ) -> dict[str, Any]:
-        """What the backbone is called with; the first three are those of `forward`, a mask of our own has a dtype."""
+        """Build the arguments that the backbone is called with.
+
+        Args:
+            tokens: [B, T].
+            sees: as in `forward`.
+            positions: as in `forward`.
+            dtype: that of a mask made from `sees`.
+
+        Returns:
+            The arguments by name.
+        """
         inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
         if self.has_segments and tokens.segments is not None:
             inputs["token_type_ids"] = tokens.segments
@@ -141,7 +152,7 @@ class Encoder(nn.Module):
         return inputs
 
     def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
-        """What transformers takes for a mask of our own; one for each kind of layers where some see a window only."""
+        """Build the mask that transformers takes; one for each kind of layer where some attend to a window only."""
         config = self.backbone.config
         window = getattr(config, "sliding_window", None)
         if window is None or getattr(config, "use_sliding_window", True) is False:
@@ -154,22 +165,25 @@ class Encoder(nn.Module):
 
     @property
     def arithmetic(self) -> torch.dtype:
-        """What `--precision` names."""
+        """The dtype that `--precision` names."""
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
-        """The arithmetic of `--precision`."""
+        """Return a context in which torch computes in the precision of `--precision`."""
         return torch.autocast(device.type, self.arithmetic) if self.precision != "fp32" else nullcontext()
 
     def chunks(self, tokens: AnyTokens, budget: int | None = None) -> Iterator[tuple[Tensor, AnyTokens]]:
-        """The batch in chunks of similar length, each cut to its longest text, with the rows that it holds.
+        """Split a batch into chunks of texts of similar length, each cut to its longest text.
 
-        Padding is work thrown away: with lengths as uneven as dialogue's, sorted chunks do a third less of it. What is
-        scored against what does not change.
+        Padding is wasted work: with lengths as uneven as those of dialogue, sorted chunks have a third less of it. The
+        results do not change.
 
         Args:
             tokens: [B, T].
-            budget: tokens of a chunk, padding counted, but one text at least; by default what suits the device.
+            budget: tokens of a chunk, padding counted; a chunk has one text at least. By default it suits the device.
+
+        Yields:
+            The rows of a chunk in the batch, and the chunk.
         """
         suits = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS
         budget = budget or suits.get(tokens.ids.device.type, suits["cuda"])
@@ -190,7 +204,17 @@ def in_chunks(
     join: Callable[[list[Part], list[Tensor]], Part],
     tokens: AnyTokens,
 ) -> Part:
-    """Encode chunk by chunk and put the results in the order of the batch."""
+    """Encode chunk by chunk and put the results in the order of the batch.
+
+    Args:
+        encoder: splits the batch.
+        encode: encodes one chunk.
+        join: puts the results of the chunks in order, given them and their rows in the batch.
+        tokens: the batch, [B, T].
+
+    Returns:
+        What `join` returned.
+    """
     parts, rows = [], []
     for index, chunk in encoder.chunks(tokens):
         parts.append(encode(chunk))
@@ -199,19 +223,35 @@ def in_chunks(
 
 
 def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
-    """Results [b, ...] of the chunks -> [B, ...] in the order of the batch."""
+    """Join results of chunks in the order of the batch.
+
+    Args:
+        parts: [b, ...] of each chunk.
+        rows: the places in the batch, [b] of each chunk.
+
+    Returns:
+        [B, ...].
+    """
     return torch.cat(parts)[torch.cat(rows).argsort()]
 
 
 def lists_in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
-    """Scores [r, k] of the chunks -> [R, K] in the order of the batch; chunks of short lists have fewer columns."""
+    """Join scores of chunks in the order of the batch; chunks of short lists have fewer columns.
+
+    Args:
+        parts: [r, k] of each chunk.
+        rows: the places in the batch, [r] of each chunk.
+
+    Returns:
+        [R, K], padded with 0.
+    """
     longest = max(part.size(1) for part in parts)
     return in_order([functional.pad(part, (0, longest - part.size(1))) for part in parts], rows)
 
 
 @contextmanager
 def in_evaluation(module: nn.Module) -> Iterator[None]:
-    """Compute without dropout, and go on as before."""
+    """Switch dropout off, and restore the module's mode afterwards."""
     training = module.training
     module.eval()
     try:
@@ -222,12 +262,12 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-    """The states of all tokens of all texts, without dropout, whether or not the encoder is training.
+    """Encode texts without dropout, and return the states of all their tokens, in no particular order.
 
     Args:
-        encoder: on a CPU or GPU.
+        encoder: on a CPU or GPU; its mode (training or not) stays.
         texts: token ids; one text at least.
-        pad_id: of the vocabulary.
+        pad_id: that of the vocabulary.
 
     Returns:
         [N, D] fp32, for N tokens.
@@ -238,27 +278,27 @@ def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) 
 
 
 def max_tokens(config: "transformers.PretrainedConfig") -> int | None:
-    """How many tokens the backbone has positions for."""
+    """Return how many tokens the backbone has positions for, None where their number is not limited."""
     positions: int | None = getattr(config, "max_position_embeddings", None)
     return None if positions is None else positions - first_position(config)
 
 
 def first_position(config: "transformers.PretrainedConfig") -> int:
-    """What the backbone calls the position of a text's first token: some count from the padding id on."""
+    """Return the backbone's number for the position of the first token: some count on from the padding id."""
     if config.model_type in {"roberta", "xlm-roberta", "camembert", "mpnet"}:
         return int(config.pad_token_id) + 1
     return 0
 
 
 def has_segments(backbone: "transformers.PreTrainedModel") -> bool:
-    """Whether the weights know a first and a second text (BERT does; RoBERTa keeps one dead type)."""
+    """Tell whether the weights distinguish a first and a second text (BERT's do; RoBERTa keeps one unused type)."""
     accepts = "token_type_ids" in inspect.signature(backbone.forward).parameters
     return accepts and getattr(backbone.config, "type_vocab_size", 0) > 1
 
 
 @torch.no_grad()
 def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
-    """Whether the first output is blind to what follows; asked of the model itself, since no config field tells."""
+    """Tell whether the first output ignores what follows; this is measured, since no field of a config says so."""
     ids = torch.tensor([[1, 2], [1, 3]], device=next(backbone.parameters()).device)
     with in_evaluation(backbone), torch.autocast(ids.device.type, enabled=False):
         first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
@@ -266,17 +306,25 @@ def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
 
 
 def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, T, T] -> what is added to the logits of every head, [B, 1, T, T], 0 or the lowest number."""
+    """Turn a boolean mask into the one that is added to attention logits.
+
+    Args:
+        sees: [B, T, T], True where a token may attend to another.
+        dtype: that of the logits.
+
+    Returns:
+        [B, 1, T, T], 0 where `sees` is True, otherwise the lowest number of `dtype`.
+    """
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min).unsqueeze(1)
 
 
 @torch.no_grad()
 def keeps_apart(encoder: Encoder) -> bool:
-    """Whether a text is read alike beside others that it does not see, wherever it stands; asked of the model itself.
+    """Measure whether a candidate's states are independent of other candidates in its row that are masked from it.
 
-    A backbone with an attention of its own may read the mask in another way, or tell by itself how far two tokens are
-    from each other: T5, MPNet and DeBERTa do. In fp32, before the outputs are scaled.
+    A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens
+    from their places in the row: T5, MPNet and DeBERTa do. This is computed in fp32, before the outputs are scaled.
     """
     context, text = list(range(1, 8)), list(range(2, 6))
     length = min(64, (encoder.max_tokens or 512) - len(context))

@@ -1,4 +1,4 @@
-"""Context and candidates in one encoder: what cross- and uni-encoder share."""
+"""A base class for architectures that read context and candidates together: cross- and uni-encoder."""
 
 import abc
 from typing import ClassVar
@@ -14,13 +14,13 @@ from polyagents.models.tokens import JointTokens, Tokens
 
 
 class Joint(nn.Module, abc.ABC):
-    """One encoder over contexts with their candidates, and a head. Nothing can be kept between replies.
+    """One encoder over contexts with their candidates, and a head. It has no vectors that could be stored.
 
     Attributes:
         options_type: the class of its options; its fields are the flags of its agent.
-        candidate_tokens: how many tokens of candidates may stand behind a context in one row; 0: one candidate.
-        linear: from a vector to a score; beside a similarity it begins at 0.
-        logit_scale: what the training loss multiplies the scores by.
+        candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.
+        linear: maps a vector to a score; it starts at 0 where the head has a similarity, too.
+        logit_scale: the factor by which the training loss multiplies the scores.
     """
 
     options_type: ClassVar[type[RankingOptions]] = JointOptions
@@ -38,7 +38,7 @@ class Joint(nn.Module, abc.ABC):
         self.logit_scale = 1.0
 
     def similarity(self, chunk: JointTokens) -> Tensor:
-        """What a bi-encoder makes of each context and its candidates, every text read alone: [r, T] -> [r, K]."""
+        """Score each context and its candidates as a bi-encoder does, every text read by itself: [r, T] -> [r, K]."""
         self.check_backbone()
         causal = self.encoder.causal
         alone = Tokens(chunk.ids, chunk.mask)  # without segments: those of single texts
@@ -49,10 +49,10 @@ class Joint(nn.Module, abc.ABC):
         return (vectors[:, :1] * vectors[:, 1:]).sum(-1)
 
     def check_backbone(self) -> None:
-        """Refuse a backbone that texts cannot be kept apart in.
+        """Refuse a backbone in which texts of one row cannot be masked from each other.
 
         Raises:
-            InputError: it cannot be told which tokens look at which.
+            InputError: the backbone does not respect such a mask.
         """
         if not self.encoder.keeps_apart:
             kind = self.encoder.backbone.config.model_type
@@ -63,12 +63,12 @@ class Joint(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
-        """Score a chunk of rows: [r, T] -> [r, K], each with its K candidates; 0 where it has fewer."""
+        """Score a chunk of rows [r, T]: [r, K] for up to K candidates in a row, 0 where a row has fewer."""
 
     def joint_scores(self, rows: JointTokens) -> Tensor:
         """Score rows [R, T], chunk by chunk: [R, K] fp32."""
         return in_chunks(self.encoder, self.chunk_scores, lists_in_order, rows)
 
     def forward(self, rows: JointTokens) -> Tensor:
-        """The same as `joint_scores`."""
+        """Score rows as `joint_scores` does."""
         return self.joint_scores(rows)

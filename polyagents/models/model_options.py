@@ -18,7 +18,7 @@ SCRATCH = "scratch:"  # begins the name of a backbone that starts from random we
 
 @dataclass(frozen=True)
 class EncoderOptions(Options):
-    """How one encoder is made and run."""
+    """The options of one encoder: its backbone, trained layers, dropout and precision."""
 
     title: ClassVar[str] = "Encoder (polyagents)"
 
@@ -53,7 +53,7 @@ class EncoderOptions(Options):
 
 @dataclass(frozen=True)
 class RankingOptions(Options):
-    """What every architecture has."""
+    """The options that every architecture has."""
 
     title: ClassVar[str] = "Ranking (polyagents)"
 
@@ -92,13 +92,13 @@ class RankingOptions(Options):
 
     @property
     def scale(self) -> float:
-        """What outputs are multiplied with; 1 for `auto`, which is measured once there is an encoder."""
+        """The factor for the outputs; 1 for `auto`, which is measured once there is an encoder."""
         return 1.0 if self.output_scaling == AUTO else float(self.output_scaling)
 
 
 @dataclass(frozen=True)
 class JointOptions(RankingOptions):
-    """What uni- and cross-encoder share: a head that makes a score of what was read together."""
+    """The options of uni- and cross-encoder, which score what was read together."""
 
     title: ClassVar[str] = "Uni- and cross-encoder (polyagents)"
 
@@ -112,7 +112,7 @@ class JointOptions(RankingOptions):
 
 @dataclass(frozen=True)
 class UniOptions(JointOptions):
-    """A uni-encoder's: its paper takes the mean of a candidate's outputs."""
+    """The options of a uni-encoder, whose paper takes the mean of a candidate's outputs."""
 
     reduction_type: str = option(
         "mean",
@@ -124,7 +124,7 @@ class UniOptions(JointOptions):
 
 @dataclass(frozen=True)
 class TowerOptions(RankingOptions):
-    """What bi- and poly-encoder share: two encoders and a similarity."""
+    """The options of bi- and poly-encoder, which have two encoders and a similarity."""
 
     title: ClassVar[str] = "Two encoders (polyagents)"
 
@@ -142,7 +142,7 @@ class TowerOptions(RankingOptions):
 
 @dataclass(frozen=True)
 class PolyOptions(TowerOptions):
-    """What only a poly-encoder has."""
+    """The options of a poly-encoder."""
 
     title: ClassVar[str] = "Poly-encoder (polyagents)"
 
@@ -171,10 +171,10 @@ class PolyOptions(TowerOptions):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what no poly-encoder has.
+        """Refuse combinations that a poly-encoder cannot have.
 
         Raises:
-            InputError: a mean is asked for beside context vectors that are outputs themselves.
+            InputError: `codes_mean` is set, but the context vectors are outputs of the encoder, not codes.
         """
         if self.codes_mean and self.polyencoder_type != "codes":
             raise InputError(

@@ -1,7 +1,7 @@
 """`--output-scaling auto`: the factor that gives an encoder's outputs the deviation of BERT's (paper 5.3).
 
-A transformer that was trained without weight decay ends in larger outputs than BERT, and the softmax over their dot
-products then takes one and forgets the others. The paper divided that out, "which we found necessary".
+A transformer that was trained without weight decay ends in larger outputs than BERT's, and the softmax over their dot
+products then puts all its weight on one of them. The paper divided that out, "which we found necessary".
 """
 
 from collections.abc import Sequence
@@ -17,21 +17,32 @@ EXAMPLES = 64  # that are measured: some 5,000 tokens, a few seconds of a base-s
 
 
 def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
-    """The standard deviation of the outputs' elements, over all tokens of all texts, before any scaling.
+    """Measure the standard deviation of the outputs' elements over all tokens of all texts, before any scaling.
 
     Args:
         encoder: on a CPU or GPU.
         texts: token ids.
-        pad_id: of the vocabulary.
+        pad_id: that of the vocabulary.
+
+    Returns:
+        The deviation; 0 or not a number where the outputs are of no use.
     """
     return float(token_states(encoder, texts, pad_id).std()) / encoder.output_scaling
 
 
 def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
-    """What the outputs are to be multiplied with.
+    """Compute the factor by which the outputs should be multiplied.
+
+    Args:
+        encoder: on a CPU or GPU.
+        texts: token ids.
+        pad_id: that of the vocabulary.
+
+    Returns:
+        The factor, to four digits.
 
     Raises:
-        InputError: all outputs are the same, or no numbers.
+        InputError: all outputs are the same, infinite or not a number.
     """
     measured = deviation(encoder, texts, pad_id)
     if not 0 < measured < float("inf"):

@@ -1,4 +1,4 @@
-"""The poly-encoder (paper 4.4): a bi-encoder whose context keeps m vectors, to which each candidate attends."""
+"""The poly-encoder (paper 4.4): a bi-encoder that keeps m vectors of a context, to which each candidate attends."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ ATTENTION_WEIGHTS = ("codes", "log_sharpness")  # a poly-encoder's own; no candi
 
 
 class PolyEncoder(TwoTowers):
-    """Candidates as in the bi-encoder; the context has m vectors, and one more attention decides between them.
+    """A poly-encoder: a context has m vectors, and a candidate has one, which attends to them.
 
     Attributes:
         codes: the learnt context codes [m, D]; None where the context vectors are outputs of the encoder.
@@ -40,7 +40,7 @@ class PolyEncoder(TwoTowers):
 
     @property
     def sharpness(self) -> float | Tensor:
-        """What the dot products are multiplied by inside the attention's softmax: above 0."""
+        """The factor of the dot products inside the attention's softmax, above 0."""
         if self.log_sharpness is None:
             return self.fixed_sharpness
         return self.fixed_sharpness * self.log_sharpness.clamp(-20, 20).exp()  # finite, whatever a file holds
@@ -55,14 +55,22 @@ class PolyEncoder(TwoTowers):
         return ContextVectors(self.normalise(vectors), mask)
 
     def candidate_weights(self) -> dict[str, Tensor]:
-        """All weights that decide a candidate's vector, by name; those of the attentions are the context's."""
+        """Return all weights that decide a candidate's vector, by name; those of the attentions do not."""
         weights = super().candidate_weights()
         return {name: weight for name, weight in weights.items() if name not in ATTENTION_WEIGHTS}
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score candidates [C, D], or [B, C, D], for context vectors [B, M, D]: [B, C] fp32."""
+        """Score every candidate for every context by the candidate's attention over the context vectors.
+
+        Args:
+            context: vectors [B, M, D] and their mask [B, M].
+            candidates: [C, D], or [B, C, D].
+
+        Returns:
+            [B, C] fp32.
+        """
         return poly_scores(context.vectors, context.mask, candidates, self.sharpness)
 
     def upper_bound(self, largest: Tensor) -> Tensor:
-        """The score is a weighted mean of the dot products (attention.py), so none is above the largest of them."""
+        """Return the largest dot product, which no weighted mean of the dot products exceeds (attention.py)."""
         return largest

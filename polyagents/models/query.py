@@ -1,4 +1,4 @@
-"""Encoded contexts, as what candidates are scored and searched with."""
+"""Encoded contexts as a query: what candidates are scored and searched with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,17 +14,25 @@ PRODUCTS = 16_000_000
 
 
 class Scorer(Protocol):
-    """What decides the scores: an architecture that encodes contexts and candidates apart."""
+    """The part of a two-tower architecture that computes scores."""
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score candidates [C, D], or [B, C, D], for B contexts: [B, C] fp32."""
+        """Score every candidate for every context.
+
+        Args:
+            context: vectors [B, M, D] and their mask [B, M].
+            candidates: [C, D], or [B, C, D].
+
+        Returns:
+            [B, C] fp32.
+        """
         ...
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
         """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
 
-        A search scans for that product alone, and scores what its bound does not rule out. The bound must not fall
-        where the product rises.
+        A search scans for that product only, and scores every candidate that its bound does not rule out. The bound
+        must not fall where the product rises.
 
         Args:
             largest: [n, B], of n candidates.
@@ -37,7 +45,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Query:
-    """What is searched for.
+    """Encoded contexts with the architecture that scores candidates for them.
 
     Attributes:
         scorer: the architecture that encoded the contexts.
@@ -52,12 +60,12 @@ class Query:
 
     @property
     def products(self) -> int:
-        """How many dot products one candidate takes, B x M."""
+        """The number of dot products that one candidate takes, B times M."""
         return self.context.mask.numel()
 
     @property
     def device(self) -> torch.device:
-        """Where the context vectors are."""
+        """The device of the context vectors."""
         return self.context.vectors.device
 
     @torch.no_grad()
@@ -69,10 +77,10 @@ class Query:
         return torch.cat([self.scorer.score(self.context, part) for part in candidates.split(rows)], dim=1)
 
     def one(self, example: int) -> "Query":
-        """The query of one context."""
+        """Return the query of one context."""
         return Query(self.scorer, self.context.rows(slice(example, example + 1)))
 
 
 def stack_queries(queries: Sequence[Query]) -> Query:
-    """Several queries of one architecture, as one."""
+    """Join several queries of one architecture to one."""
     return Query(queries[0].scorer, stacked([query.context for query in queries]))

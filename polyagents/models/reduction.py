@@ -19,22 +19,22 @@ CONTEXT_VECTORS = ("codes", "n_first", "n_last", "n_last_and_first")
 
 
 class ContextVectors(NamedTuple):
-    """The m features of each context: `vectors` [B, M, D], and `mask` [B, M], False where the text was shorter."""
+    """The M vectors of each context: `vectors` [B, M, D], and `mask` [B, M], False where the text was shorter."""
 
     vectors: Tensor
     mask: Tensor
 
     def rows(self, index: slice | list[int] | Tensor) -> "ContextVectors":
-        """Some of the contexts, any of them repeatedly."""
+        """Select contexts; an index may occur repeatedly."""
         return ContextVectors(self.vectors[index], self.mask[index])
 
     def to(self, device: torch.device) -> "ContextVectors":
-        """The same contexts on another device."""
+        """Copy the contexts to another device."""
         return ContextVectors(self.vectors.to(device), self.mask.to(device))
 
 
 def stacked(parts: Sequence[ContextVectors]) -> ContextVectors:
-    """Several batches of contexts, one after the other; where one has fewer vectors than another, it is padded."""
+    """Join several batches of contexts to one; where one has fewer vectors than another, it is padded."""
     m = max(part.vectors.size(1) for part in parts)
     vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
     mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
@@ -42,31 +42,55 @@ def stacked(parts: Sequence[ContextVectors]) -> ContextVectors:
 
 
 def masked_mean(states: Tensor, mask: Tensor) -> Tensor:
-    """The mean over the real tokens, [B, T, D] -> [B, D]; zeros for a row without any."""
+    """Average the states of the real tokens; a row without any gives zeros.
+
+    Args:
+        states: [B, T, D].
+        mask: [B, T].
+
+    Returns:
+        [B, D].
+    """
     weights = mask.unsqueeze(-1).to(states.dtype)
     return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
 
 
 def take(states: Tensor, positions: Tensor) -> Tensor:
-    """states [B, T, D] at positions [B, M] -> [B, M, D]."""
+    """Select states by their positions.
+
+    Args:
+        states: [B, T, D].
+        positions: [B, M].
+
+    Returns:
+        [B, M, D].
+    """
     return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.size(-1)))
 
 
 def last_positions(mask: Tensor, m: int) -> Tensor:
-    """The positions of the last m real tokens in text order, [B, m]; negative where the text has fewer."""
+    """Return the positions of the last m real tokens in text order; negative ones where the text has fewer.
+
+    Args:
+        mask: [B, T].
+        m: how many.
+
+    Returns:
+        [B, m].
+    """
     return mask.sum(1, keepdim=True) - m + torch.arange(m, device=mask.device)
 
 
 def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False) -> Tensor:
-    """The paper's red(): one vector per text.
+    """Compute the paper's red(): one vector per text.
 
     Args:
         states: [B, T, D].
         mask: [B, T].
         kind: "first" (the special token [S]), "mean" of all outputs, or "first_m", the mean of the first m.
         m: how many outputs "first_m" takes; fewer where the text is shorter.
-        causal: the backbone is a decoder, whose first output has seen nothing: "first" is then the last real token,
-            the [S] that closes the text.
+        causal: whether the backbone is a decoder, whose first output depends on the first token only: "first" is then
+            the last real token, the [S] that ends the text.
 
     Returns:
         [B, D].
@@ -81,12 +105,12 @@ def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False
 
 
 def reduce_places(states: Tensor, places: Tensor, kind: str, m: int, causal: bool = False) -> Tensor:
-    """red() of a context and of each candidate behind it, as `reduce` of each alone.
+    """Compute red() of a context and of each candidate that follows it in a row, as `reduce` does of separate texts.
 
     Args:
         states: [R, T, D].
-        places: [R, T], 0 for a context, k for its k-th candidate, -1 for padding.
-        kind: as for `reduce`; `m` and `causal`, too.
+        places: [R, T], 0 for the context, k for its k-th candidate, -1 for padding.
+        kind: as for `reduce`.
         m: as for `reduce`.
         causal: as for `reduce`.
 
@@ -102,7 +126,7 @@ def reduce_places(states: Tensor, places: Tensor, kind: str, m: int, causal: boo
 
 
 def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tensor | None = None) -> ContextVectors:
-    """The m context vectors of appendix C; fewer than m, told by the mask, where the text is shorter.
+    """Compute the m context vectors of appendix C; a shorter text has fewer, which the mask says.
 
     Args:
         states: [B, T, D].
@@ -110,6 +134,9 @@ def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tens
         kind: "codes" (section 4.4), "n_first", "n_last" or "n_last_and_first" (the last m and h_1, counted once).
         m: number of vectors; "n_last_and_first" gives m + 1, and "codes" as many as there are codes.
         codes: [M, D], for kind "codes" only.
+
+    Returns:
+        The vectors and their mask.
     """
     if kind == "codes":
         assert codes is not None, "kind 'codes' comes with its codes"

@@ -26,15 +26,15 @@ class Tokens:
 
     @property
     def segments(self) -> Tensor | None:
-        """[B, T], 0 for a context and 1 for a candidate behind it; None for single texts, which are all 0."""
+        """[B, T], 0 for a context and 1 for a candidate that follows it; None for single texts, which are all 0."""
         return None
 
     def to(self: AnyTokens, device: torch.device) -> AnyTokens:
-        """The same batch on another device."""
+        """Copy the batch to another device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def rows(self: AnyTokens, index: Tensor) -> AnyTokens:
-        """Some of the texts, cut to the longest of them."""
+        """Select texts, and cut the padding to the longest of them."""
         longest = max(int(self.mask[index].sum(1).max()), 1)
         return self._each(lambda tensor: tensor[index, :longest])
 
@@ -43,27 +43,44 @@ class Tokens:
 
 
 def real(texts: Sequence[Sequence[int]]) -> Tensor:
-    """The mask [B, T] of B texts, as long as the longest of them."""
+    """Return the mask [B, T] of B texts, where T is the length of the longest."""
     lengths = torch.tensor([len(text) for text in texts])
     return torch.arange(max(int(lengths.max()), 1)) < lengths.unsqueeze(1)
 
 
 def filled(rows: Sequence[Sequence[int]], mask: Tensor, padding: int) -> Tensor:
-    """Numbers of B texts as one tensor [B, T]."""
+    """Pad numbers of B texts to one tensor.
+
+    Args:
+        rows: the numbers of each text.
+        mask: [B, T], True where a text has a number.
+        padding: the number that pads.
+
+    Returns:
+        [B, T].
+    """
     out = torch.full(mask.shape, padding)
     out[mask] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.long)
     return out
 
 
 def pad(texts: Sequence[Sequence[int]], pad_id: int) -> Tokens:
-    """Token ids of B texts -> `Tokens` [B, T] on the CPU."""
+    """Pad token ids of B texts to a batch on the CPU.
+
+    Args:
+        texts: token ids of each text.
+        pad_id: that of the vocabulary.
+
+    Returns:
+        A batch [B, T].
+    """
     mask = real(texts)
     return Tokens(filled(texts, mask, pad_id), mask)
 
 
 @dataclass(frozen=True)
 class JointTokens(Tokens):
-    """Contexts with candidates behind them, which are read together.
+    """Rows of a context followed by candidates, which are read together.
 
     Attributes:
         places: [R, T], 0 for a context, k for its k-th candidate, -1 for padding.
@@ -78,19 +95,19 @@ class JointTokens(Tokens):
 
     @property
     def own_positions(self) -> Tensor:
-        """[R, T], those that each text has alone; 0 for padding."""
+        """[R, T], the position of each token within its own text; 0 for padding."""
         index = torch.arange(self.places.size(1), device=self.places.device).expand_as(self.places)
         begins = self.places != self.places.roll(1, 1)
         return (index - (index * begins).cummax(1).values) * self.mask
 
     @property
     def positions(self) -> Tensor:
-        """[R, T]; each candidate's go on where the context ends. 0 for padding."""
+        """[R, T], positions at which each candidate follows the context directly; 0 for padding."""
         return self.own_positions + (self.places > 0) * (self.places == 0).sum(1, keepdim=True)
 
     @property
     def counts(self) -> Tensor:
-        """How many candidates each row has, [R]."""
+        """The number of candidates in each row, [R]."""
         return self.places.amax(1)
 
     @property
@@ -99,18 +116,21 @@ class JointTokens(Tokens):
         return torch.arange(int(self.counts.max()), device=self.places.device) < self.counts.unsqueeze(1)
 
     def own(self, causal: bool = False) -> Tensor:
-        """[R, T, T], True where the token of the column is of the text of that of the row: every text is read alone.
+        """Return the mask [R, T, T] that separates texts: True where both tokens belong to the same text.
 
         Args:
-            causal: nobody looks ahead.
+            causal: whether a token may attend to earlier ones only.
         """
         alike = self.places.unsqueeze(2) == self.places.unsqueeze(1)
         return alike.tril() if causal else alike
 
     def together(self, causal: bool = False) -> Tensor:
-        """[R, T, T], True where the token of the row may look at that of the column: all at the context, and own ones.
+        """Return the mask [R, T, T] of a uni-encoder: all tokens attend to the context and to their own text.
 
-        Padding looks at itself, since a softmax over nothing is no number; nobody looks at it.
+        Padding attends to itself, since a softmax over nothing is no number; nothing attends to padding.
+
+        Args:
+            causal: whether a token may attend to earlier ones only.
         """
         of, at = self.places.unsqueeze(2), self.places.unsqueeze(1)
         context = (at == 0) & (of > 0)
@@ -118,7 +138,15 @@ class JointTokens(Tokens):
 
 
 def pad_joint(rows: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], pad_id: int) -> JointTokens:
-    """(context, candidates) ids, each text already between its [S], -> `JointTokens` [R, T] on the CPU (paper 4.3)."""
+    """Pad rows of a context and its candidates to a batch on the CPU (paper 4.3).
+
+    Args:
+        rows: token ids of a context and of each of its candidates, every text with its [S] already.
+        pad_id: that of the vocabulary.
+
+    Returns:
+        A batch [R, T].
+    """
     ids, places = [], []
     for context, candidates in rows:
         ids.append(list(chain(context, *candidates)))
@@ -129,5 +157,13 @@ def pad_joint(rows: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], pad
 
 
 def pad_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], pad_id: int) -> JointTokens:
-    """(context, candidate) ids -> `JointTokens` with one candidate in each row."""
+    """Pad pairs of a context and a candidate to a batch that has one candidate in each row.
+
+    Args:
+        pairs: token ids of both.
+        pad_id: that of the vocabulary.
+
+    Returns:
+        A batch [R, T].
+    """
     return pad_joint(((context, [candidate]) for context, candidate in pairs), pad_id)

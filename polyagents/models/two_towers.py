@@ -1,7 +1,7 @@
-"""Two towers: context and candidate are encoded apart, and a score is made of their vectors.
+"""A base class for architectures that encode context and candidate separately: bi- and poly-encoder.
 
-What bi- and poly-encoder share, and what a further architecture of this kind builds on: it says what a context's
-vectors are, how a score is made of them, and which bound a search may rely on.
+A further architecture of this kind builds on it: it defines a context's vectors, their score with a candidate, and the
+bound that a search may rely on.
 """
 
 import abc
@@ -19,11 +19,11 @@ from polyagents.models.tokens import Tokens
 
 
 class TwoTowers(nn.Module, abc.ABC):
-    """Two encoders that start from the same weights (or one), and red() for candidates.
+    """Two encoders that start from the same weights (or one that is shared), and red() for candidates.
 
     Attributes:
         options_type: the class of its options; its fields are the flags of its agent.
-        logit_scale: what the training loss multiplies the scores by: 1 for dot products.
+        logit_scale: the factor by which the training loss multiplies the scores: 1 for dot products.
     """
 
     options_type: ClassVar[type[RankingOptions]] = TowerOptions
@@ -42,10 +42,18 @@ class TwoTowers(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score candidates [C, D], or [B, C, D], for context vectors [B, M, D]: [B, C] fp32."""
+        """Score every candidate for every context.
+
+        Args:
+            context: vectors [B, M, D] and their mask [B, M].
+            candidates: [C, D] shared by all contexts, or [B, C, D].
+
+        Returns:
+            [B, C] fp32.
+        """
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
-        """Say that no bound is known (models/query.py); a search then scores every candidate."""
+        """Return None: no bound is known (models/query.py), so a search scores every candidate."""
         return None
 
     def candidate_vectors(self, chunk: Tokens) -> Tensor:
@@ -53,34 +61,58 @@ class TwoTowers(nn.Module, abc.ABC):
         return self.reduced(self.candidate_encoder, chunk)
 
     def candidate_weights(self) -> dict[str, Tensor]:
-        """All weights that decide a candidate's vector, by name: those that only contexts meet are left out."""
+        """Return all weights that decide a candidate's vector, by name, without those of the context encoder."""
         return {name: weight for name, weight in self.state_dict().items() if not name.startswith("context_encoder.")}
 
     def encode_context(self, tokens: Tokens) -> ContextVectors:
-        """Encode contexts [B, T], chunk by chunk: vectors [B, M, D] and mask [B, M]."""
+        """Encode contexts [B, T], chunk by chunk, to vectors [B, M, D] and their mask [B, M]."""
         return in_chunks(self.context_encoder, self.context_vectors, contexts_in_order, tokens)
 
     def encode_candidates(self, tokens: Tokens) -> Tensor:
-        """Encode candidates [C, T], chunk by chunk: [C, D], independent of any context, so they can be kept."""
+        """Encode candidates [C, T], chunk by chunk, to vectors [C, D], which depend on no context and can be stored."""
         return in_chunks(self.candidate_encoder, self.candidate_vectors, in_order, tokens)
 
     def forward(self, context: Tokens, candidates: Tokens) -> Tensor:
-        """Score texts [B, T] and [C, T], all with all: [B, C]."""
+        """Score all candidates for all contexts.
+
+        Args:
+            context: texts [B, T].
+            candidates: texts [C, T].
+
+        Returns:
+            [B, C] fp32.
+        """
         return self.score(self.encode_context(context), self.encode_candidates(candidates))
 
     def query(self, context: ContextVectors) -> Query:
-        """Encoded contexts, as what a large set of candidates is searched for."""
+        """Wrap encoded contexts in the query that an index is searched with."""
         return Query(self, context)
 
     def reduced(self, encoder: Encoder, chunk: Tokens) -> Tensor:
-        """Encode and reduce a chunk: [b, T] -> [b, D], of length 1 where the similarity is a cosine."""
+        """Encode and reduce a chunk; the vectors have length 1 where the similarity is a cosine.
+
+        Args:
+            encoder: one of the two.
+            chunk: [b, T].
+
+        Returns:
+            [b, D].
+        """
         return self.normalise(reduce(encoder(chunk), chunk.mask, self.kind, self.m, encoder.causal))
 
     def normalise(self, vectors: Tensor) -> Tensor:
-        """Give vectors length 1 where the similarity is a cosine."""
+        """Scale vectors to length 1 where the similarity is a cosine."""
         return functional.normalize(vectors, dim=-1) if self.cosine else vectors
 
 
 def contexts_in_order(parts: list[ContextVectors], rows: list[Tensor]) -> ContextVectors:
-    """The context vectors of chunks, in the order of the batch; chunks of short texts may have fewer than M."""
+    """Join the context vectors of chunks in the order of the batch; chunks of short texts may have fewer than M.
+
+    Args:
+        parts: the vectors of each chunk.
+        rows: the places in the batch, [b] of each chunk.
+
+    Returns:
+        The vectors of the batch, [B, M, D].
+    """
     return stacked(parts).rows(torch.cat(rows).argsort())

@@ -15,7 +15,7 @@ from polyagents.models.tokens import JointTokens
 
 
 class UniEncoder(Joint):
-    """One encoder over a context and its candidates, and a linear layer from red() of a candidate's outputs."""
+    """A uni-encoder: reads a context with all its candidates, and maps red() of each candidate linearly to a score."""
 
     short_name: ClassVar[str] = "uni"
     label: ClassVar[str] = "uni-encoder"
@@ -23,7 +23,7 @@ class UniEncoder(Joint):
     candidate_tokens: ClassVar[int] = 512
 
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
-        """Score a chunk of rows: [r, T] -> [r, K], each with its K candidates; 0 where it has fewer."""
+        """Score a chunk of rows [r, T]: [r, K] for up to K candidates in a row, 0 where a row has fewer."""
         self.check_backbone()
         causal = self.encoder.causal
         states = self.encoder(chunk, chunk.together(causal), chunk.positions)

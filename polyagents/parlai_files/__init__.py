@@ -1,1 +1,1 @@
-"""Models that ParlAI's own agents wrote, read without ParlAI, and written back."""
+"""Reads models of ParlAI's own agents, without ParlAI, and writes them."""

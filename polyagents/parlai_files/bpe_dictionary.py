@@ -26,19 +26,22 @@ VERSION = "#version: 0.2"
 
 
 def is_dictionary(path: str) -> bool:
-    """Whether this is a dictionary that ParlAI wrote for `--dict-tokenizer bpe`: its merges lie beside it."""
+    """Tell whether ParlAI wrote this dictionary for `--dict-tokenizer bpe`: its merges are in a file beside it."""
     return os.path.exists(path) and os.path.exists(f"{path}.codecs")
 
 
 def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """ParlAI's dictionary as the content of a tokenizer of ours (`RankingTokenizer.of_content`).
+    """Read ParlAI's dictionary as the content of a tokenizer of ours (`RankingTokenizer.of_content`).
 
     Args:
-        path: `M.dict`; `M.dict.codecs` lies beside it.
-        options: ParlAI's of the model: whether it is lower case, and what the special tokens are called.
+        path: `M.dict`, with `M.dict.codecs` beside it.
+        options: ParlAI's of the model: whether it is lower case, and the names of the special tokens.
+
+    Returns:
+        Plain values.
 
     Raises:
-        InputError: no options, damaged, or no dictionary of that kind.
+        InputError: the options are missing, or the dictionary is damaged or of another kind.
     """
     if not options:
         raise InputError(
@@ -74,10 +77,19 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lower: bool) -> Tokenizer:
-    """The compiled tokenizer.
+    """Build the compiled tokenizer.
 
-    Its ids are the dictionary's, up to `len(tokens)`; ids from there on are pieces that merging meets and the
-    dictionary lacks: ParlAI's unknown token.
+    Its ids are the dictionary's, up to `len(tokens)`; ids from there on are pieces that result from merging but are not
+    in the dictionary: ParlAI's unknown token.
+
+    Args:
+        tokens: the dictionary, in the order of ids.
+        merges: subword-nmt's, first ones first.
+        unknown: ParlAI's name of the unknown token.
+        lower: whether texts are converted to lower case.
+
+    Returns:
+        The tokenizer.
     """
     vocabulary = {as_merged(token): index for index, token in enumerate(tokens)}
     for left, right in merges:
@@ -94,7 +106,15 @@ def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lo
 
 
 def write(content: dict[str, Any], path: str) -> dict[str, Any]:
-    """The content of a dictionary that `read` made, as ParlAI's two files; returns ParlAI's options of the model."""
+    """Write the content of a dictionary that `read` returned as ParlAI's two files.
+
+    Args:
+        content: as `RankingTokenizer.content` returns it.
+        path: `M.dict`.
+
+    Returns:
+        ParlAI's options of the model that concern its dictionary.
+    """
     compiled, special, parlai = json.loads(content["tokenizer"]), content["special_tokens"], content["parlai"]
     model = compiled["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)[: parlai["tokens"]]
@@ -114,24 +134,24 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def as_merged(token: str) -> str:
-    """ParlAI's name of a piece -> subword-nmt's."""
+    """Convert ParlAI's name of a piece to subword-nmt's."""
     return token.removesuffix(GOES_ON) if token.endswith(GOES_ON) else f"{token}{END}"
 
 
 def as_listed(token: str) -> str:
-    """Subword-nmt's name of a piece -> ParlAI's."""
+    """Convert subword-nmt's name of a piece to ParlAI's."""
     return token.removesuffix(END) if token.endswith(END) else f"{token}{GOES_ON}"
 
 
 def escaped(token: str) -> str:
-    """A token as a dictionary file has it."""
+    """Escape a token for a dictionary file."""
     for plain, written in ESCAPES:
         token = token.replace(plain, written)
     return token
 
 
 def unescaped(token: str) -> str:
-    """A token that a dictionary file has."""
+    """Restore a token of a dictionary file."""
     for plain, written in ESCAPES:
         token = token.replace(written, plain)
     return token
@@ -145,7 +165,7 @@ def word_pattern() -> str:
 
 @functools.cache
 def letters(wanted: Callable[[str], Any]) -> str:
-    """The characters that a test takes, as the inside of a regular expression's brackets."""
+    """List the characters that pass a test, as the inside of a regular expression's brackets."""
     taken = [i for i in range(sys.maxunicode + 1) if not 0xD800 <= i <= 0xDFFF and wanted(chr(i))]
     starts = [i for i, before in zip(taken, [-2, *taken], strict=False) if i != before + 1]
     ends = [i for i, after in zip(taken, [*taken[1:], -2], strict=True) if i + 1 != after]

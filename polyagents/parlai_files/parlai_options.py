@@ -1,4 +1,4 @@
-"""The options of ParlAI's own bi-, poly- and cross-encoder: which of them our agents have, and under what names."""
+"""The options of ParlAI's own bi-, poly- and cross-encoder, and their names in our agents."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -48,14 +48,14 @@ KEPT = ("task", "history_size", "delimiter", "split_lines", "use_reply", "label_
 
 
 def architecture_of(agent: Any) -> str | None:
-    """Our architecture for the name of one of ParlAI's agents, in whichever way it is written; None for others."""
+    """Return our architecture for the name of one of ParlAI's agents, in any of its forms; None for other agents."""
     name = str(agent).split(":")[0].replace("/", ".")  # parlai.agents.transformer.polyencoder:PolyencoderAgent
     found = (ours for ours, theirs in AGENTS.items() if f".{name}".endswith(f".{theirs.replace('/', '.')}"))
     return next(found, None)
 
 
 def read(file: str) -> dict[str, Any]:
-    """`file.opt`, as `read_whole`; nothing where there is none, or one that holds no options."""
+    """Read `file.opt` as `read_whole` does; nothing where there is none, or it contains no options."""
     try:
         return read_whole(file)
     except InputError:
@@ -63,10 +63,19 @@ def read(file: str) -> dict[str, Any]:
 
 
 def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
-    """`file.opt`, which must be there and be whole: plain values and lists of them, whatever else it holds.
+    """Read `file.opt`, which must be there and complete.
+
+    Values that are neither plain nor lists of plain ones are dropped.
+
+    Args:
+        file: the model file.
+        suffix: that of the options file.
+
+    Returns:
+        The options by name.
 
     Raises:
-        InputError: it is missing, or holds no options.
+        InputError: the file is missing, or contains no options.
     """
     try:
         options = read_json(f"{file}{suffix}")
@@ -80,15 +89,15 @@ def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
 
 
 def is_parlais(file: str | None) -> bool:
-    """Whether this is a model file of one of ParlAI's agents that ours stand in for."""
+    """Tell whether this is a model file of one of ParlAI's agents that our agents can load."""
     return file is not None and os.path.isfile(file) and architecture_of(read(file).get("model")) is not None
 
 
 def check(file: str) -> None:
-    """Refuse a model of ParlAI's that our agents would compute otherwise; other files pass.
+    """Refuse a ParlAI model that our agents would compute differently; other files pass.
 
     Raises:
-        InputError: all options that we do not have, by name, with what is possible.
+        InputError: the model has options that ours lack; the message names all of them, with what is possible.
     """
     options = read(file)
     architecture = architecture_of(options.get("model"))
@@ -104,7 +113,15 @@ def check(file: str) -> None:
 
 
 def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """The flags of ours that a ParlAI model decides."""
+    """Return our flags that a ParlAI model decides.
+
+    Args:
+        options: ParlAI's.
+        architecture: the name of our class.
+
+    Returns:
+        Flags by name.
+    """
     flags: dict[str, Any] = {
         "reduction_type": options.get("reduction_type", "mean"),
         "output_scaling": options.get("output_scaling", 1.0),
@@ -122,7 +139,15 @@ def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """All flags of ours that say what ParlAI's options of a model do, to run it as it is."""
+    """Translate all of ParlAI's options of a model to our flags, to run it as it is.
+
+    Args:
+        options: ParlAI's.
+        architecture: the name of our class.
+
+    Returns:
+        Flags by name.
+    """
     text, label = (options.get(name) or options.get("truncate") or -1 for name in ("text_truncate", "label_truncate"))
     positions = options.get("n_positions") or max(text, label, 0) or 1024  # as ParlAI's get_n_positions_from_options
     candidates = options.get("fixed_candidates_path")
@@ -141,10 +166,18 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig") -> dict[str, Any]:
-    """ParlAI's options for a model of ours.
+    """Translate our options of a model to ParlAI's.
+
+    Args:
+        opt: ours.
+        architecture: the name of our class.
+        config: the backbone's configuration.
+
+    Returns:
+        ParlAI's options by name.
 
     Raises:
-        InputError: ParlAI's agents do not have what this model was trained with; what, is said.
+        InputError: ParlAI's agents lack a feature of this model; the message names it.
     """
     theirs = CHECKED_IN["PolyEncoder"]
     needed = {

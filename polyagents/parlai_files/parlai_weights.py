@@ -1,7 +1,7 @@
-"""ParlAI's own rankers (`transformer/biencoder`, `polyencoder`, `crossencoder`) as ours, and back.
+"""Converts ParlAI's own rankers (`transformer/biencoder`, `polyencoder`, `crossencoder`) to ours, and back.
 
-ParlAI's encoder with `--variant xlm` computes what `BertModel` does, under other names: one table says which is which,
-and both directions follow from it. The weights stay what they are, bit for bit.
+ParlAI's encoder with `--variant xlm` computes what `BertModel` does, under other names: one table translates them in
+both directions. The weights are not changed, bit for bit.
 """
 
 import json
@@ -59,7 +59,7 @@ NUMBERS += [type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64)]
 
 @dataclass(frozen=True)
 class ParlaiModel:
-    """A model file of ParlAI's and its options, both with ParlAI's names."""
+    """A ParlAI model file and its options, both with ParlAI's names."""
 
     architecture: str
     options: dict[str, Any]
@@ -67,10 +67,10 @@ class ParlaiModel:
 
     @classmethod
     def read(cls, file: str) -> "ParlaiModel":
-        """Read `file` and `file.opt`; the weights stay on disk until they are used, where the file's format allows it.
+        """Read `file` and `file.opt`; the weights stay on disk until they are used, if the file's format allows it.
 
         Raises:
-            InputError: damaged, with code in it, or with an option that our agents do not have.
+            InputError: a file is damaged, contains code, or has an option that our agents lack.
         """
         parlai_options.check(file)
         options = parlai_options.read(file)
@@ -98,7 +98,7 @@ class ParlaiModel:
         return next(iter(ENCODERS[self.architecture]))
 
     def config(self) -> "transformers.BertConfig":
-        """The shape of an encoder, as the weights have it, and what the options say of it."""
+        """Build the configuration of an encoder from the weights and the options."""
         words, positions = (
             self.weights[f"{self.encoder}.{name}.weight"] for name in ("embeddings", "position_embeddings")
         )
@@ -119,10 +119,10 @@ class ParlaiModel:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """The weights under our names, fp32.
+        """Return the weights under our names, in fp32.
 
         Raises:
-            InputError: weights that ParlAI's encoder with these options does not have.
+            InputError: there are weights that ParlAI's encoder with these options does not have.
         """
         names = table(self.architecture, layers_of(self.weights, f"{self.encoder}.layers."))
         copies = COPIES if self.architecture == "BiEncoder" else {}
@@ -140,18 +140,21 @@ class ParlaiModel:
         return state
 
     def backbone(self) -> dict[str, Tensor]:
-        """The weights of the encoder that reads contexts, as `BertModel` calls them."""
+        """Return the weights of the encoder that reads contexts, under the names of `BertModel`."""
         prefix = f"{ENCODERS[self.architecture][self.encoder]}."
         return {name.removeprefix(prefix): w for name, w in self.state().items() if name.startswith(prefix)}
 
     @classmethod
     def of(cls, architecture: str, state: dict[str, Tensor], options: dict[str, Any]) -> "ParlaiModel":
-        """The other way: our weights under ParlAI's names.
+        """Convert a model of ours to ParlAI's names.
 
         Args:
-            architecture: "BiEncoder" and so on.
-            state: the weights of `polyagents.models.bi.BiEncoder` or its siblings, on a `BertModel`.
-            options: ParlAI's; that the encoders share their word embeddings is believed where it is still so.
+            architecture: the name of our class, such as "BiEncoder".
+            state: the weights of `polyagents.models.bi.BiEncoder` or another architecture, on a `BertModel`.
+            options: ParlAI's; that the encoders share their word embeddings is kept only if it is still so.
+
+        Returns:
+            The model.
         """
         context = next(iter(ENCODERS[architecture].values()))
         names = {
@@ -181,7 +184,7 @@ class ParlaiModel:
         Args:
             file: the model file.
             dictionary: `RankingTokenizer.content()`.
-            flags: all flags of ParlAI's agent with their defaults, since its loader fills none in.
+            flags: all flags of ParlAI's agent with their defaults, since its loader adds none.
 
         Raises:
             InputError: the dictionary is not one of ParlAI's; nothing is written.
@@ -199,7 +202,15 @@ class ParlaiModel:
 
 
 def table(architecture: str, layers: int) -> dict[str, str]:
-    """ParlAI's names of modules (and of the codes) -> ours."""
+    """Map ParlAI's names of modules (and of the codes) to ours.
+
+    Args:
+        architecture: the name of our class.
+        layers: how many an encoder has.
+
+    Returns:
+        Our names by ParlAI's.
+    """
     encoder = ENCODER | {
         f"layers.{i}.{theirs}": f"encoder.layer.{i}.{ours}" for i in range(layers) for theirs, ours in LAYER.items()
     }
@@ -212,5 +223,13 @@ def table(architecture: str, layers: int) -> dict[str, str]:
 
 
 def layers_of(weights: dict[str, Tensor], prefix: str) -> int:
-    """How many layers there are under a name."""
+    """Count the layers under a name.
+
+    Args:
+        weights: by name.
+        prefix: the name before the number of a layer.
+
+    Returns:
+        How many there are.
+    """
     return len({name.removeprefix(prefix).split(".")[0] for name in weights if name.startswith(prefix)})

@@ -1,4 +1,4 @@
-"""A model from its settings: the backbone, the encoder around it, the architecture around that."""
+"""Builds a model from its settings: the backbone, the encoder around it, and the architecture around that."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,10 +20,17 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 
 def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
-    """The settings of a model, from the flags of an agent or from what the options file of a trained model holds.
+    """Read the settings of a model from an agent's flags or from the options file of a trained model.
+
+    Args:
+        architecture: the name of its class, such as "PolyEncoder".
+        values: options by name; unknown ones are ignored, missing ones have their defaults.
+
+    Returns:
+        The settings.
 
     Raises:
-        InputError: there is no such architecture, or a value is none that is possible.
+        InputError: there is no such architecture, or a value is not possible.
     """
     texts = TextOptions.read(values)
     return Settings(
@@ -37,12 +44,12 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
 
 
 def limit(tokens: int) -> int | None:
-    """A number of tokens; None for -1, which is no limit."""
+    """Convert a number of tokens: -1, which is no limit, to None."""
     return None if tokens < 0 else tokens
 
 
 def vocabulary_of(tokenizer: RankingTokenizer) -> Vocabulary:
-    """What a backbone must know of a tokenizer."""
+    """Return the facts about a tokenizer that a backbone needs."""
     return Vocabulary(len(tokenizer), tokenizer.pad_id, tokenizer.end_id)
 
 
@@ -53,7 +60,17 @@ def build_encoder(
     config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Encoder:
-    """The encoder of a model, whose tokenizer is told the prompts; the other arguments are those of `load_backbone`.
+    """Build the encoder of a model, and set the tokenizer's prompts.
+
+    Args:
+        settings: those of the model.
+        tokenizer: changed in place.
+        training: whether gradients will be needed.
+        config: as for `load_backbone`.
+        weights: as for `load_backbone`.
+
+    Returns:
+        The encoder, on the CPU.
 
     Raises:
         InputError: there is no such backbone, or a prompt leaves no room for texts.
@@ -71,10 +88,18 @@ def build_encoder(
 
 
 def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings) -> RankingModel:
-    """The model around an encoder.
+    """Build the model around an encoder.
+
+    Args:
+        encoder: from `build_encoder`.
+        tokenizer: that of the encoder's vocabulary.
+        settings: those of the model.
+
+    Returns:
+        The model, on the CPU.
 
     Raises:
-        InputError: texts may grow longer than the encoder has positions for.
+        InputError: texts may become longer than the encoder has positions for.
         TypeError: the architecture meets neither protocol.
     """
     module: Any = find(settings.architecture)(encoder, settings.ranking)
@@ -91,17 +116,17 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
 
 
 def check_lengths(encoder: Encoder, backbone: str, texts: int | None, labels: int | None, longest: int) -> None:
-    """Refuse lengths that the encoder has no positions for.
+    """Refuse lengths for which the encoder has no positions.
 
     Args:
         encoder: the encoder.
-        backbone: its name.
-        texts: tokens of a context at most; None is no limit.
-        labels: tokens of a candidate at most; None is no limit.
-        longest: tokens of the longest input that can come of both.
+        backbone: the name of its backbone.
+        texts: the maximal tokens of a context; None is no limit.
+        labels: the maximal tokens of a candidate; None is no limit.
+        longest: tokens of the longest input that these allow.
 
     Raises:
-        InputError: they are too long.
+        InputError: the lengths are too large.
     """
     if encoder.max_tokens is None:
         return
@@ -116,8 +141,12 @@ def check_lengths(encoder: Encoder, backbone: str, texts: int | None, labels: in
 def check_prompts(tokenizer: RankingTokenizer, settings: Settings) -> None:
     """Refuse prompts that leave no token for a text.
 
+    Args:
+        tokenizer: with its prompts.
+        settings: with the maximal lengths.
+
     Raises:
-        InputError: one is that long.
+        InputError: a prompt is too long.
     """
     for what, prompt, flag, limit in (
         ("context", tokenizer.context_prompt, "--text-truncate", settings.text_truncate),

@@ -1,4 +1,4 @@
-"""What one batch ranks: every candidate once, a right one always among them, and where it stands."""
+"""The candidates that one batch ranks: each is encoded once, a right one is always among them, at a known column."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -13,26 +13,26 @@ from polyagents.text.normalize import normalized
 
 
 class TextLookup(Protocol):
-    """Texts by their index: a list, or a store that looks them up."""
+    """Texts by their index: a list, or a store that looks them up on disk."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of texts."""
         ...
 
     def __getitem__(self, index: int, /) -> Any:
-        """The text of an index."""
+        """Return the text of an index."""
         ...
 
 
 class Candidate(NamedTuple):
-    """A text and its token ids, which decide what is the same candidate."""
+    """A text with its token ids; candidates with the same ids are the same candidate."""
 
     text: str
     ids: tuple[int, ...]
 
 
 class Label(NamedTuple):
-    """What answers an example.
+    """The right answers of an example.
 
     Attributes:
         candidate: the label that is ranked.
@@ -49,12 +49,14 @@ class CandidateSet:
 
     Attributes:
         ids: token ids of the U candidates to encode, each once.
-        rows: [B, C], which of them each example ranks; None when every example ranks all of them (C = U).
-        real: [B, C], or [1, C] where all examples have the same: False for padding, and of a shared list for what is
-            not meant for the example.
+        rows: [B, C], the indices of the candidates that each example ranks; None when every example ranks all of them
+            (C = U).
+        real: [B, C], or [1, C] where all examples have the same: False for padding, and for members of a shared list
+            that an example does not rank.
         right: [B, C], True for every candidate that reads as one of the example's labels.
-        texts: the C texts when shared, else those of each example, padding left out.
-        labels: [B], the column of each example's label, -1 for an example that has none; None where none has.
+        texts: the C texts when shared, otherwise those of each example, without padding.
+        labels: [B], the column of each example's label, -1 for an example without a label; None where no example has
+            one.
     """
 
     ids: list[tuple[int, ...]]
@@ -66,7 +68,7 @@ class CandidateSet:
 
     @property
     def mask(self) -> Tensor:
-        """[B, C], what a loss counts: the label and its negatives, among which is nothing that is right as well."""
+        """[B, C], the candidates in the loss: the label and its negatives, without other right answers."""
         if self.labels is None:
             return self.real
         labelled = torch.zeros_like(self.right)
@@ -75,15 +77,24 @@ class CandidateSet:
         return (self.real & ~self.right) | labelled
 
     def of(self, example: int) -> "TextLookup":
-        """The texts that one example ranks."""
+        """Return the texts that one example ranks."""
         texts = self.texts if self.rows is None else self.texts[example]
         return texts
 
 
 def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None) -> CandidateSet:
-    """One list for the whole batch. Repeated labels are one candidate, so never each other's negatives.
+    """Build one list for the whole batch.
 
-    Nor are texts that ParlAI's teachers would count as equal: they ignore case, punctuation and articles.
+    A repeated label is one candidate, so it is never its own negative. Nor is a text that ParlAI's teachers would count
+    as equal to the label: they ignore case, punctuation and articles.
+
+    Args:
+        given: candidates besides the labels.
+        labels: one for each example, None for an example without one; None in place of the list where there are no
+            labels.
+
+    Returns:
+        The candidates.
     """
     column: dict[tuple[int, ...], int] = {}
     texts = []
@@ -113,7 +124,17 @@ def shared_set_with_own(
     others: Sequence[Candidate],
     labels: Sequence[Label],
 ) -> CandidateSet:
-    """`given` for the whole batch, and a list of its own for each example; `others` are ranked by other processes."""
+    """Build one list for the whole batch of which each example ranks a part.
+
+    Args:
+        given: ranked by every example.
+        own: ranked by one example, a list for each.
+        others: encoded, but ranked by other processes only.
+        labels: one for each example, which it ranks.
+
+    Returns:
+        The candidates.
+    """
     shared = shared_set([*given, *others, *(candidate for listed in own for candidate in listed)], labels)
     meant = torch.zeros_like(shared.real)
     meant[:, columns_of(given, shared)] = True
@@ -125,15 +146,30 @@ def shared_set_with_own(
 
 
 def columns_of(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
-    """Where each candidate stands in a shared set, which has equal ones once."""
+    """Return the column of each candidate in a shared set, which contains equal ones once.
+
+    Args:
+        given: candidates of the set.
+        shared: the set.
+
+    Returns:
+        Their columns.
+    """
     column = {ids: place for place, ids in enumerate(shared.ids)}
     return [column[candidate.ids] for candidate in given]
 
 
 def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | None] | None) -> CandidateSet:
-    """A list per example, padded to the longest; what several examples have is encoded once.
+    """Build a list for each example, padded to the longest; a candidate of several lists is encoded once.
 
-    A label that its list lacks is added at the end, unless the list has another that is right.
+    A label that its list lacks is added at the end, unless the list has another right answer.
+
+    Args:
+        given: the candidates of each example.
+        labels: as for `shared_set`.
+
+    Returns:
+        The candidates.
 
     Raises:
         InputError: there is nothing to rank.
@@ -161,7 +197,15 @@ def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | No
 
 
 def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Candidate], list[bool], int]:
-    """An example's candidates with a right one among them: which are right, and where the one that is ranked stands."""
+    """Return an example's candidates with a right one among them.
+
+    Args:
+        own: the candidates of the example.
+        label: its label, if it has one.
+
+    Returns:
+        The candidates, whether each is right, and the column of the label, -1 without one.
+    """
     candidates = list(own)
     if label is None:
         return candidates, [False] * len(candidates), -1
@@ -177,7 +221,9 @@ def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Cand
 
 
 def label_ranks(scores: Tensor, right: Tensor, real: Tensor) -> Tensor:
-    """The rank of each example's label, from 1. It loses every tie, so that equal scores win nothing by luck.
+    """Compute the rank of each example's label, from 1.
+
+    It loses every tie, so that equal scores win nothing by luck.
 
     Args:
         scores: [B, C].

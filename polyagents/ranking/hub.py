@@ -1,4 +1,4 @@
-"""Model folders on the Hugging Face hub, or on whatever HF_ENDPOINT names: download one, upload one.
+"""Model folders on the Hugging Face hub, or on the server that HF_ENDPOINT names: download one, upload one.
 
 `huggingface_hub` does the work, with its cache, its tokens and its environment variables. It is imported only here and
 only when a hub is asked, which happens for no name but one that the user has given to `Ranker.from_pretrained` or
@@ -17,18 +17,18 @@ UPLOADED = (*NEEDED, "tokenizer_config.json", "special_tokens_map.json", CARD)
 
 
 def download(repo_id: str, revision: str | None, token: str | None) -> str:
-    """Have a model of the hub on the disk, in the hub's cache; what is there already is not downloaded again.
+    """Download a model to the hub's cache, unless it is there already.
 
     Args:
-        repo_id: its name.
+        repo_id: its name on the hub.
         revision: a branch, a tag or a commit; None is the main branch.
-        token: of a user who may read it; None for the one that is logged in, if any.
+        token: that of a user who may read it; None for the user who is logged in, if any.
 
     Returns:
         The folder.
 
     Raises:
-        InputError: there is no such model, it has not the files of one, or the hub does not answer.
+        InputError: there is no such model, it lacks a file, or the hub does not answer.
     """
     from huggingface_hub import snapshot_download
 
@@ -46,7 +46,15 @@ def download(repo_id: str, revision: str | None, token: str | None) -> str:
 def upload(
     folder: str, repo_id: str, private: bool | None, revision: str | None, commit_message: str, token: str | None
 ) -> str:
-    """Upload a model folder as one commit; the other arguments are those of `Ranker.push_to_hub`.
+    """Upload a model folder as one commit.
+
+    Args:
+        folder: from `write_folder`.
+        repo_id: its name on the hub.
+        private: as for `Ranker.push_to_hub`.
+        revision: a branch, created where it is missing; None is the main branch.
+        commit_message: its first line is the title.
+        token: that of a user who may write there; None for the user who is logged in.
 
     Returns:
         The address of the commit.
@@ -71,10 +79,10 @@ def upload(
 
 @contextlib.contextmanager
 def in_one_sentence(what: str) -> Iterator[None]:
-    """Say in one sentence what the hub, its client or the network have refused.
+    """Turn errors of the hub, its client or the network into one sentence.
 
     Raises:
-        InputError: something was refused.
+        InputError: there was such an error.
     """
     try:
         yield
@@ -83,7 +91,7 @@ def in_one_sentence(what: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Why the hub was of no use, and what to change."""
+    """Explain an error of the hub or the network, and say what to change."""
     from huggingface_hub import constants, errors
 
     if constants.HF_HUB_OFFLINE and isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):

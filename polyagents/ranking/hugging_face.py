@@ -1,4 +1,4 @@
-"""A model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
+"""Writes a model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
 
 import torch
 import transformers
@@ -8,7 +8,12 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 
 def write_folder(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str) -> None:
-    """Write all files, each whole or not at all, in place of those that are there; the weights come last.
+    """Write all files atomically in place of those that are there; the weights come last.
+
+    Args:
+        model: the backbone.
+        tokenizer: that of its vocabulary.
+        folder: created where it is missing.
 
     Raises:
         InputError: the folder cannot be written.
@@ -20,7 +25,12 @@ def write_folder(model: "transformers.PreTrainedModel", tokenizer: RankingTokeni
 
 
 def give_rows(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer) -> None:
-    """Give pieces that the tokenizer numbers and ParlAI's dictionary lacks the unknown token's vector."""
+    """Add embeddings, equal to the unknown token's, for pieces of the tokenizer that ParlAI's dictionary lacks.
+
+    Args:
+        model: changed in place.
+        tokenizer: that of its vocabulary.
+    """
     if tokenizer.parlai is None:
         return
     model.resize_token_embeddings(tokenizer.compiled.get_vocab_size(), mean_resizing=False)

@@ -1,4 +1,4 @@
-"""What a training starts from: whether the file fits, and which options it decides.
+"""The initial weights of a training: checks that the file fits, and applies the options that it decides.
 
 A file is the model itself (`--model-file`), one to start from (`--init-model`, or the checkpoint of a run that was
 stopped), or none. Each may be ParlAI's own.
@@ -34,13 +34,16 @@ ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the parts of a
 
 
 def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
-    """Refuse a file that is not whole, another agent's, or ParlAI's where it would be overwritten.
+    """Refuse a file that is incomplete, another agent's, or ParlAI's where it would be overwritten.
 
     Args:
         file: a model file.
         opt: all options.
-        architecture: the one that is asked for.
-        training: whether it is to be trained.
+        architecture: the one that the user asked for.
+        training: whether it will be trained.
+
+    Raises:
+        InputError: the file cannot be used.
     """
     is_parlais = parlai_options.is_parlais(file)
     parlai_options.check(file)
@@ -68,7 +71,7 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
 
 
 def trained_as(file: str) -> str | None:
-    """The architecture that a model file was trained as; None where nothing says so."""
+    """Return the architecture with which a model file was trained; None where nothing says so."""
     name = parlai_options.read(file).get("model")
     if name is None:
         return None
@@ -76,16 +79,20 @@ def trained_as(file: str) -> str | None:
 
 
 def carried_over(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a model starts from that another architecture's model begins.
+    """Select the weights that a model of another architecture can start from.
 
-    An encoder that reads both texts together takes the weights of the one for contexts, and gives its own to both.
+    An encoder that reads both texts together takes the weights of the context encoder; in the other direction both
+    encoders take its weights.
 
     Args:
-        weights: of the other model, by its names.
-        own: of this model, by its names; heads and codes that the other one has not stay.
+        weights: those of the other model, by its names.
+        own: those of this model, by its names; heads and codes that the other one lacks keep their values.
+
+    Returns:
+        The weights to start from, by this model's names.
 
     Raises:
-        InputError: the other one lacks a part of the encoder.
+        InputError: the other model lacks a part of the encoder.
     """
     taken = dict(own)
     for name in own:
@@ -100,12 +107,12 @@ def carried_over(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> di
 
 
 def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> ParlaiModel | None:
-    """Let the file, or the backbone, decide the flags that were not given.
+    """Apply the flags that the file or the backbone decides, unless the user gave them.
 
     Args:
         file: a model file, or None.
-        opt: all options, which are changed; under "override" those that were given.
-        architecture: the one that is asked for.
+        opt: all options, which are changed; those that the user gave are under "override".
+        architecture: the one that the user asked for.
 
     Returns:
         The model, where it is ParlAI's.
@@ -137,14 +144,14 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
 
 
 def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
-    """Refuse `--lora-rank` where there is nothing, or something else, that adapters could stand beside.
+    """Refuse `--lora-rank` where adapters would have no fixed backbone, or another one.
 
     Args:
-        file: what is to be loaded, or None.
+        file: the file that will be loaded, or None.
         opt: all options.
 
     Raises:
-        InputError: the backbone's weights are nowhere to be read again, or the file has other adapters, or none.
+        InputError: the backbone's weights could not be read again, or the file has other adapters, or none.
     """
     rank, backbone = opt.get("lora_rank"), opt["backbone"]
     if not rank and opt.get("backbone_bits") and file is None:
@@ -165,7 +172,7 @@ def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
 
 
 def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
-    """Let a folder of sentence-transformers decide the pooling and the prompts that were not given."""
+    """Apply the pooling and the prompts of a sentence-transformers folder, unless the user gave others."""
     folder, given = opt["backbone"], opt.get("override", {})
     if "reduction_type" not in given:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
@@ -177,7 +184,16 @@ def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
-    """The flags that a file decides; those of the model itself have come with its M.opt, if it is ours."""
+    """Return the flags that a file decides; those of the model itself come from its M.opt, if it is ours.
+
+    Args:
+        file: a model file.
+        architecture: the one that the user asked for.
+        is_model: whether the file is the model itself, not one to start from.
+
+    Returns:
+        Flags by name.
+    """
     saved = parlai_options.read(file)
     if parlai_options.is_parlais(file):
         flags = (
@@ -194,7 +210,15 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
 
 
 def backbone_file(backbone: str, datapath: str | None) -> str | None:
-    """The ParlAI model file that `--backbone` names: its path, or its name in the zoo; None for other backbones."""
+    """Return the path of the ParlAI model that `--backbone` names, or None for other backbones.
+
+    Args:
+        backbone: a path, a name in the zoo, or another backbone.
+        datapath: the folder of the zoo's models; None for ParlAI's.
+
+    Returns:
+        The path, or None.
+    """
     file = zoo_file(backbone, datapath)
     return file if parlai_options.is_parlais(file) else None
 
@@ -202,13 +226,16 @@ def backbone_file(backbone: str, datapath: str | None) -> str | None:
 def backbone_of(
     opt: Mapping[str, Any], known: PretrainedConfig | None, model: ParlaiModel | None, has_file: bool
 ) -> tuple[PretrainedConfig | None, dict[str, Tensor] | None]:
-    """The shape and the weights that an encoder starts from, where `--backbone` does not say it all.
+    """Return the configuration and the weights of an encoder where `--backbone` does not decide both.
 
     Args:
         opt: all options.
-        known: the shape of the backbone, where a dictionary file says it.
-        model: ParlAI's own model that is to be loaded.
+        known: the backbone's configuration, if a dictionary file has it.
+        model: ParlAI's own model, if one will be loaded.
         has_file: whether a model file's weights will follow.
+
+    Returns:
+        Both, each None where `--backbone` decides it.
     """
     if model is not None:
         return model.config(), None

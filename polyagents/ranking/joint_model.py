@@ -1,4 +1,4 @@
-"""A model that reads context and candidates together: nothing of a candidate can be kept."""
+"""A model that reads context and candidates together, so that nothing of a candidate can be stored."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ Row = tuple[Sequence[int], list[Sequence[int]]]
 
 
 class JointModel(RankingModel):
-    """A cross- or uni-encoder, or a further architecture that reads both together."""
+    """A cross- or uni-encoder, or a further joint architecture."""
 
     module: JointArchitecture  # type: ignore[assignment]  # it is an nn.Module as well, which a protocol cannot say
 
@@ -34,12 +34,20 @@ class JointModel(RankingModel):
 
     @property
     def longest_input(self) -> int:
-        """Positions of a context with a candidate behind it."""
+        """The positions of a context followed by a candidate."""
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
 
     @torch.no_grad()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score a batch's candidates without gradient: [B, C] fp32, 0 for padding."""
+        """Score a batch's candidates without gradient.
+
+        Args:
+            contexts: token ids of B contexts.
+            candidates: those that each of them ranks.
+
+        Returns:
+            [B, C] fp32, 0 for padding.
+        """
         wanted = candidates.real.expand(len(contexts), -1)  # a shared list without labels has one row
         rows = self.rows(contexts, candidates, wanted)
         parts = []
@@ -49,11 +57,20 @@ class JointModel(RankingModel):
         return in_table(torch.cat(parts), wanted)
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:
-        """Rows as a padded batch on the model's device."""
+        """Pad rows to a batch on the model's device."""
         return pad_joint(rows, self.tokenizer.pad_id).to(self.device)
 
     def rows(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, wanted: Tensor) -> list[Row]:
-        """The candidates that `wanted` [B, C] names, in its order, as many behind each context as a row may have."""
+        """Put each context in front of its candidates, as many in a row as the architecture allows.
+
+        Args:
+            contexts: token ids of B contexts.
+            candidates: those of the batch.
+            wanted: [B, C], True for those to score.
+
+        Returns:
+            Rows in the order of `wanted`.
+        """
         rows = []
         for example, context in enumerate(contexts):
             columns = wanted[example].nonzero().flatten()
@@ -65,7 +82,15 @@ class JointModel(RankingModel):
 
 
 def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
-    """Candidates in their order, in lists of at most so many tokens; one at least in each."""
+    """Split candidates, in their order, into lists that fit a row; each has at least one.
+
+    Args:
+        candidates: token ids.
+        tokens: how many a list may have, at most.
+
+    Yields:
+        The lists.
+    """
     some: list[Sequence[int]] = []
     left = tokens
     for candidate in candidates:
@@ -79,10 +104,26 @@ def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Seq
 
 
 def listed(scores: Tensor, tokens: JointTokens) -> Tensor:
-    """Scores [R, K] of rows -> one after the other, without those that are not there."""
+    """Flatten scores of rows to those of candidates that exist.
+
+    Args:
+        scores: [R, K].
+        tokens: the rows.
+
+    Returns:
+        [N], row after row.
+    """
     return scores[tokens.there]
 
 
 def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Scores of the candidates that were wanted -> [B, C], 0 elsewhere."""
+    """Arrange scores of the wanted candidates in a table.
+
+    Args:
+        scores: [N], in the order of `wanted`.
+        wanted: [B, C] boolean.
+
+    Returns:
+        [B, C], 0 elsewhere.
+    """
     return torch.zeros(wanted.shape, device=scores.device).masked_scatter(wanted.to(scores.device), scores)

@@ -1,4 +1,4 @@
-"""A trained model from its files: `M`, `M.opt` and `M.dict` of our agents or of ParlAI's own, or a folder."""
+"""Loads a trained model from its files: `M`, `M.opt` and `M.dict` of our agents or of ParlAI's, or a folder."""
 
 import os
 from collections.abc import Mapping
@@ -30,12 +30,12 @@ PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens
 
 @dataclass(frozen=True)
 class Parts:
-    """What a model's files hold.
+    """The content of a model's files.
 
     Attributes:
         values: the options by our names.
         tokenizer: the tokenizer.
-        config: the shape of an encoder.
+        config: the configuration of the backbone.
         weights: by the architecture's names.
     """
 
@@ -49,12 +49,15 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     """Load a model for evaluation, not for training.
 
     Args:
-        file: its path; the other files lie beside it. Or a folder that `model_folder.write_folder` wrote.
-        device: where its weights shall be.
+        file: its path, with the other files in the same folder; or a folder that `model_folder.write_folder` wrote.
+        device: the device of its weights.
         overrides: options with other values than the file's.
 
+    Returns:
+        The model.
+
     Raises:
-        InputError: a file is missing or damaged, or the model is none of ours.
+        InputError: a file is missing or damaged, or the model is not ours.
     """
     architecture = architecture_of(file)
     if model_folder.is_folder(file):
@@ -78,7 +81,15 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
 
 
 def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: str) -> Mapping[str, Tensor]:
-    """The weights of a file, if they are those of the model.
+    """Return the weights of a file, completed, if they are those of the model.
+
+    Args:
+        model: in memory.
+        weights: the file's, by name.
+        file: its path, for messages.
+
+    Returns:
+        All weights of the model.
 
     Raises:
         InputError: some are missing, unknown, not finite, or of another shape or type.
@@ -94,7 +105,7 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
 def refuse_wrong_weights(
     own: Mapping[str, Tensor], weights: Mapping[str, Tensor], file: str, architecture: str, backbone: str
 ) -> None:
-    """Refuse a file's weights that a model cannot take over.
+    """Refuse a file's weights that a model cannot load.
 
     Args:
         own: the model's, by name.
@@ -114,7 +125,7 @@ def refuse_wrong_weights(
 
 
 def architecture_of(file: str) -> str:
-    """The architecture that a model file was trained as.
+    """Return the architecture with which a model file was trained.
 
     Raises:
         InputError: there is no such model, or it is another agent's.
@@ -136,17 +147,17 @@ def architecture_of(file: str) -> str:
 
 
 def has_adapters(file: str) -> bool:
-    """Whether a model file holds adapters alone, and is loaded with the weights of its backbone."""
+    """Tell whether a model file contains only adapters, and needs the weights of its backbone."""
     return not model_folder.is_folder(file) and parlai_options.read(file).get("lora_rank") is not None
 
 
 def options_file(file: str) -> str:
-    """Where the options of a model are written down."""
+    """Return the path of a model's options."""
     return os.path.join(file, model_folder.CONFIG) if model_folder.is_folder(file) else f"{file}.opt"
 
 
 def folder_parts(folder: str) -> Parts:
-    """What a model folder holds.
+    """Read a model folder.
 
     Raises:
         InputError: a file is missing or damaged.
@@ -160,7 +171,7 @@ def folder_parts(folder: str) -> Parts:
 
 
 def own_parts(file: str) -> Parts:
-    """What our agents wrote.
+    """Read the files that our agents wrote.
 
     Raises:
         InputError: a file is missing or damaged.
@@ -180,17 +191,17 @@ def own_parts(file: str) -> Parts:
 
 
 def added_tokens(saved: Mapping[str, Any]) -> list[str]:
-    """The user's own tokens, which ParlAI adds each time that it opens a dictionary."""
+    """Return the user's own tokens, which ParlAI adds each time that it opens a dictionary."""
     listed = str(saved.get("special_tok_lst") or "")
     listed = utf8(listed).decode()
     return [*(token for token in listed.split(",") if token), *(PERSON_TOKENS if saved.get("person_tokens") else ())]
 
 
 def read_weights(file: str) -> dict[str, Any]:
-    """Everything that a model file of ours holds; the weights are under "model".
+    """Read a model file of ours; its weights are under "model".
 
     Raises:
-        InputError: it is damaged, or no model file.
+        InputError: the file is damaged, or no model file.
     """
     try:
         return model_file.read(file)
@@ -203,10 +214,17 @@ def read_weights(file: str) -> dict[str, Any]:
 
 
 def parlai_parts(file: str, architecture: str) -> Parts:
-    """What ParlAI's own agents wrote.
+    """Read the files that ParlAI's own agents wrote.
+
+    Args:
+        file: the model file.
+        architecture: the name of our class that will compute the model.
+
+    Returns:
+        Their content, by our names.
 
     Raises:
-        InputError: a file is missing or damaged, or the model has what ours cannot compute.
+        InputError: a file is missing or damaged, or the model has a part that ours cannot compute.
     """
     parlai_options.check(file)  # before its dictionary, which may be one of the options that ours do not have
     for part in (f"{file}.dict", f"{file}.dict.codecs"):

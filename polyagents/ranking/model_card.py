@@ -1,4 +1,4 @@
-"""The README.md of a model folder: what the model is, how to use it, what it reached, and what is not known of it."""
+"""The README.md of a model folder: what the model is, how it is used, its results, and what is not known of it."""
 
 import json
 import math
@@ -23,12 +23,15 @@ ranker.rank("where is canada", candidates, top_k=1)  # reads each candidate with
 
 
 def model_card(model: RankingModel, config: Mapping[str, Any], license: str | None) -> str:
-    """The card of a model, as Markdown with the metadata that model hubs read.
+    """Write the card of a model, as Markdown with the metadata that model hubs read.
 
     Args:
         model: in memory.
-        config: what config.json holds; the fields of model_folder.FolderConfig.
+        config: the content of config.json, the fields of model_folder.FolderConfig.
         license: such as "mit"; None where nobody has decided.
+
+    Returns:
+        The text of README.md.
     """
     options = config["options"]
     name = f"A {model.label} that ranks replies and passages"
@@ -46,7 +49,16 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
 
 
 def metadata(model: RankingModel, options: Mapping[str, Any], license: str | None) -> str:
-    """The YAML at the head of a card; JSON strings are YAML's as well."""
+    """Write the YAML at the head of a card; JSON strings are valid YAML.
+
+    Args:
+        model: in memory.
+        options: those of the model.
+        license: as for `model_card`.
+
+    Returns:
+        The lines, with those that enclose them.
+    """
     lines = ["---", "library_name: polyagents", "pipeline_tag: text-ranking"]
     if license is not None:
         lines.append(f"license: {json.dumps(license)}")
@@ -56,7 +68,15 @@ def metadata(model: RankingModel, options: Mapping[str, Any], license: str | Non
 
 
 def description(model: RankingModel, options: Mapping[str, Any]) -> str:
-    """What the model is: architecture, encoder, size, lengths."""
+    """Describe the model: architecture, encoder, size, lengths.
+
+    Args:
+        model: in memory.
+        options: those of the model.
+
+    Returns:
+        Markdown.
+    """
     config = model.context_encoder.backbone.config
     weights = {id(weight): weight.numel() for weight in model.module.parameters()}
     rows = {
@@ -73,12 +93,12 @@ def description(model: RankingModel, options: Mapping[str, Any]) -> str:
 
 
 def tokens(limit: int | None) -> str:
-    """A length in words."""
+    """Write a maximal length in words."""
     return "any length" if limit is None else f"{limit} tokens"
 
 
 def use(model: RankingModel) -> str:
-    """How the model is loaded and asked."""
+    """Write how the model is loaded and used."""
     example = USE[hasattr(model, "query")]
     return (
         f'```python\nfrom polyagents import Ranker\n\nranker = Ranker.from_pretrained("THIS FOLDER OR ITS NAME")\n'
@@ -87,7 +107,7 @@ def use(model: RankingModel) -> str:
 
 
 def reached(results: Mapping[str, Mapping[str, float]]) -> str:
-    """The results, with the 95 % interval of each share (hits@k) where the number of examples is known."""
+    """Write the results, with the 95 % interval of each share (hits@k) where the number of examples is known."""
     if not results:
         return "No evaluation was left beside the model; measure it before you rely on it."
     parts = []
@@ -103,7 +123,15 @@ def reached(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def shown(value: float, examples: float) -> str:
-    """A number, with the interval of a share of so many examples; 0 where it is no share."""
+    """Format a number, with the interval of a share.
+
+    Args:
+        value: the number.
+        examples: out of how many the share is; 0 where it is no share.
+
+    Returns:
+        The text.
+    """
     if examples < 1 or not 0 <= value <= 1:
         return f"{value:.4g}"
     low, high = wilson(value, examples)
@@ -111,7 +139,15 @@ def shown(value: float, examples: float) -> str:
 
 
 def wilson(share: float, of: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share. human_eval has it with scipy, which the core does without."""
+    """Compute Wilson's 95 % interval of a share; human_eval has it with scipy, which the core does without.
+
+    Args:
+        share: 0 to 1.
+        of: out of how many.
+
+    Returns:
+        Both ends.
+    """
     z = NORMAL_95
     middle = share + z * z / (2 * of)
     spread = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
@@ -119,7 +155,7 @@ def wilson(share: float, of: float) -> tuple[float, float]:
 
 
 def flags(training: Mapping[str, Any]) -> str:
-    """The flags of the training."""
+    """Write the flags of the training."""
     if not training:
         return "Its files do not say."
     rows = {f"`--{name.replace('_', '-')}`": f"`{json.dumps(value)}`" for name, value in training.items()}
@@ -127,20 +163,20 @@ def flags(training: Mapping[str, Any]) -> str:
 
 
 def machines(trained_on: str | None) -> str:
-    """What the model was trained on, and what wrote the card."""
+    """Write which machine the model was trained on, and which version wrote the card."""
     training = f"Trained on {trained_on}." if trained_on else "Its files do not say what it was trained on."
     return f"{training} This folder was written on {machine()}."
 
 
 def licence(license: str | None) -> str:
-    """What is known of the licence."""
+    """Write what is known of the licence."""
     if license is not None:
         return f"`{license}`. The licences of the encoder that it started from, and of the training data, apply too."
     return "Whoever publishes this model has to choose one; those of its encoder and of its training data apply."
 
 
 def limits(model: RankingModel) -> str:
-    """What a user should not expect."""
+    """Write what a user should not expect of the model."""
     score = "cosines" if getattr(model.settings.ranking, "similarity", "dot") == "cosine" else "unbounded numbers"
     return (
         f"- It orders candidates that it is given; it writes nothing, and the best of bad candidates is still first.\n"
@@ -151,7 +187,15 @@ def limits(model: RankingModel) -> str:
 
 
 def table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
-    """Two columns of Markdown; what would break the table is replaced."""
+    """Write two columns of Markdown; characters that would break the table are replaced.
+
+    Args:
+        head: the titles of the columns.
+        rows: the cells, first column to second.
+
+    Returns:
+        The table.
+    """
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
     cells = ((cell.replace("\n", " ").replace("|", "\\|") for cell in row) for row in rows.items())
     lines += ["| {} | {} |".format(*row) for row in cells]

@@ -1,7 +1,7 @@
-"""A model as one folder, the way model hubs keep them: config.json, model.safetensors, tokenizer files, README.md.
+"""A model as one folder, as model hubs keep them: config.json, model.safetensors, tokenizer files, README.md.
 
-Such a folder usually comes from somebody else. Only JSON and safetensors are read from it, and each value has the type
-that is expected here; there are no pickles, and nothing in it names code. It holds what the model needs and what its
+Such a folder usually comes from somebody else. Only JSON and safetensors are read from it, and each value is checked
+for the expected type; there are no pickles, and nothing in it names code. It contains what the model needs and what its
 card says, but no paths of the machine that wrote it.
 """
 
@@ -42,19 +42,19 @@ SHOWN = ("exs", "hits@", "mrr", "loss")  # how the metrics begin that a card sho
 
 @dataclass(frozen=True)
 class FolderConfig:
-    """What config.json holds.
+    """The content of config.json.
 
     Attributes:
-        format: which of our formats this is.
-        polyagents_version: what wrote it.
+        format: the number of our format.
+        polyagents_version: the version that wrote it.
         architecture: the name of the model's class, such as "PolyEncoder".
         options: the model's own options.
-        special_tokens: the tokens that are not text (text/special_tokens.py).
+        special_tokens: the special tokens (text/special_tokens.py).
         backbone: the configuration of the Hugging Face model within.
-        parlai: set where the tokenizer was made of ParlAI's own dictionary.
+        parlai: set where the tokenizer was built from ParlAI's own dictionary.
         training: flags of its training.
         results: split -> metric -> value, of the evaluations that ended its training.
-        machine: what it was trained on; None where nothing says so.
+        machine: the machine that it was trained on; None where nothing says so.
     """
 
     format: str
@@ -70,7 +70,7 @@ class FolderConfig:
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path names a folder, which can only be a model of this kind."""
+    """Tell whether a path names a folder, which can only be a model of this kind."""
     return os.path.isdir(path)
 
 
@@ -81,7 +81,7 @@ def read_config(folder: str) -> FolderConfig:
     """Read config.json of a folder.
 
     Raises:
-        InputError: there is none, or it is not one of ours.
+        InputError: the file is missing, or not one of ours.
     """
     path = os.path.join(folder, CONFIG)
     try:
@@ -107,8 +107,15 @@ def read_config(folder: str) -> FolderConfig:
 def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
     """Read the tokenizer of a folder.
 
+    Args:
+        folder: the folder.
+        config: its configuration.
+
+    Returns:
+        The tokenizer.
+
     Raises:
-        InputError: it is missing or damaged.
+        InputError: the file is missing or damaged.
     """
     path = os.path.join(folder, TOKENIZER)
     try:
@@ -119,17 +126,21 @@ def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
 
 
 class Outcome(NamedTuple):
-    """What a training has left beside its model; the fields are those of `FolderConfig`."""
+    """The results that a training has written beside its model; the fields are those of `FolderConfig`."""
 
     results: dict[str, dict[str, float]]
     machine: str | None
 
 
 def outcome_of(file: str | None) -> Outcome:
-    """What a model reached at the end of its training, and on which machine, as far as that is known.
+    """Return the results of a model's training, and its machine, as far as they are known.
 
     Args:
-        file: a model file, which training has left `.trainstats` beside, or a folder; None where there is neither.
+        file: a model file, beside which the training has written `.trainstats`, or a folder; None where there is
+            neither.
+
+    Returns:
+        The results.
     """
     if file is not None and is_folder(file):
         config = read_config(file)
@@ -147,7 +158,7 @@ def outcome_of(file: str | None) -> Outcome:
 
 
 def shown(report: Any) -> dict[str, float]:
-    """The metrics of a report that a card shows."""
+    """Select the metrics of a report that a card shows."""
     found = report if isinstance(report, dict) else {}
     return {name: value for name, value in found.items() if name.startswith(SHOWN) and fits(value, float)}
 
@@ -156,15 +167,15 @@ def shown(report: Any) -> dict[str, float]:
 
 
 def write_folder(model: RankingModel, folder: str, file: str | None, license: str | None) -> None:
-    """Write a model as a folder; each file is whole or not at all, and the weights come last.
+    """Write a model as a folder; each file is written atomically, and the weights come last.
 
-    A README.md that is there stays: somebody may have written it.
+    A README.md that is there is kept: somebody may have written it.
 
     Args:
         model: in memory.
-        folder: made where it is missing.
-        file: where the model was loaded from, for the results of its training; None where that is not known.
-        license: what the card says of the licence, such as "mit"; None where it is to say that nobody has decided.
+        folder: created where it is missing.
+        file: the file that the model was loaded from, for the results of its training; None where that is not known.
+        license: the licence in the card, such as "mit"; None where nobody has decided.
 
     Raises:
         InputError: the folder cannot be written.
@@ -186,7 +197,15 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
 
 
 def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
-    """The configuration of a model in memory; the arguments are those of `write_folder`."""
+    """Build the configuration of a model in memory.
+
+    Args:
+        model: in memory.
+        file: as for `write_folder`.
+
+    Returns:
+        The configuration.
+    """
     names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
     options = {option.name: model.saved.get(option.name, option.default) for option in names}
     options |= {name: without_path(options[name]) for name in NAME_FILES}
@@ -207,7 +226,7 @@ def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
 
 
 def without_path(name: Any) -> Any:
-    """A name of a backbone, without the folders of this machine that lead to it."""
+    """Return a backbone's name without the folders of this machine that lead to it."""
     if not isinstance(name, str) or not (os.path.isabs(name) or os.path.exists(name)):
         return name
     return os.path.basename(os.path.normpath(name))

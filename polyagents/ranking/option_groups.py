@@ -1,4 +1,4 @@
-"""All options of a model: those of its encoder, of its texts, and of its architecture."""
+"""The groups of a model's options: those of its encoder, of its texts, and of its architecture."""
 
 from polyagents.models.architecture import find
 from polyagents.models.model_options import EncoderOptions
@@ -7,7 +7,7 @@ from polyagents.text.text_options import TextOptions
 
 
 def option_groups(architecture: str) -> tuple[type[Options], ...]:
-    """The groups of options that a model of an architecture has.
+    """Return the groups of options of an architecture.
 
     Raises:
         InputError: there is no such architecture.

@@ -1,6 +1,6 @@
-"""A model with its tokenizer and its options: texts in, scores out, whoever asks.
+"""A model with its tokenizer and its options: it scores texts for every caller.
 
-`Ranker`, `serve`, mining, distillation and ParlAI's agents all hold one of these. There are two kinds, as there are of
+`Ranker`, `serve`, mining, distillation and ParlAI's agents all have one of these. There are two kinds, as there are of
 architectures: two towers, whose candidates can be encoded ahead (two_tower_model.py), and joint ones (joint_model.py).
 """
 
@@ -25,16 +25,16 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides how a model reads texts, beside its weights.
+    """The settings that, beside its weights, decide how a model reads texts.
 
     Attributes:
         architecture: the name of its class, such as "PolyEncoder".
         encoder: backbone, precision, trained layers, dropout.
         ranking: the architecture's own options.
-        text_truncate: tokens of a context at most, with [S]; None is no limit.
-        label_truncate: tokens of a candidate at most, with [S]; None is no limit.
-        saved: all that was given: an agent's flags, or what the options file of a trained model holds, such as its
-            task, with what the caller put in the place of some of it.
+        text_truncate: the maximal tokens of a context, with [S]; None is no limit.
+        label_truncate: the maximal tokens of a candidate, with [S]; None is no limit.
+        saved: all options: an agent's flags, or the content of the options file of a trained model, such as its task,
+            some of them overridden by the caller.
     """
 
     architecture: str
@@ -46,12 +46,12 @@ class Settings:
 
 
 class RankingModel(abc.ABC):
-    """One model that ranks.
+    """A model that ranks candidates.
 
     Attributes:
         module: its architecture, with the weights.
-        tokenizer: makes token ids of texts.
-        settings: what decides how texts are read.
+        tokenizer: encodes texts as token ids.
+        settings: decide how texts are read.
     """
 
     module: nn.Module
@@ -66,37 +66,37 @@ class RankingModel(abc.ABC):
 
     @property
     def label(self) -> str:
-        """What people call its architecture, such as "poly-encoder"."""
+        """The name of its architecture in messages, such as "poly-encoder"."""
         return str(getattr(self.module, "label"))  # noqa: B009  an nn.Module's attributes are not typed
 
     @property
     def saved(self) -> Mapping[str, Any]:
-        """All that was given: flags, or what the options file of a trained model holds."""
+        """All options: flags, or the content of the options file of a trained model."""
         return self.settings.saved
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.module.parameters()).device
 
     @property
     @abc.abstractmethod
     def context_encoder(self) -> Encoder:
-        """What reads contexts; a pair architecture has only one encoder."""
+        """The encoder of contexts; a joint architecture has only one encoder."""
 
     @property
     def longest_input(self) -> int:
-        """Tokens of the longest text that the encoder will see."""
+        """The tokens of the longest text that the encoder will read."""
         return max(self.settings.text_truncate or 0, self.settings.label_truncate or 0)
 
     # ---- texts to token ids ----------------------------------------------------------------------------------------
 
     def context_ids(self, text: str) -> list[int]:
-        """Token ids of a context between its [S], truncated; its turns are divided by line ends."""
+        """Encode a context, whose turns are separated by line ends, as token ids between [S], truncated."""
         return self.tokenizer.context(self.tokenizer.encode([text])[0], self.settings.text_truncate)
 
     def candidates(self, texts: Sequence[str]) -> list[Candidate]:
-        """Texts as candidates, with their token ids between [S], truncated."""
+        """Encode texts as candidates, with token ids between [S], truncated."""
         encoded, limit = self.tokenizer.encode(texts), self.settings.label_truncate
         return [
             Candidate(text, tuple(self.tokenizer.candidate(ids, limit)))
@@ -104,7 +104,7 @@ class RankingModel(abc.ABC):
         ]
 
     def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
-        """Token ids as a padded batch on the model's device."""
+        """Pad token ids to a batch on the model's device."""
         return pad(ids, self.tokenizer.pad_id).to(self.device)
 
     # ---- scores ----------------------------------------------------------------------------------------------------
@@ -115,17 +115,17 @@ class RankingModel(abc.ABC):
 
         Args:
             contexts: token ids of B contexts.
-            candidates: what each of them ranks.
+            candidates: those that each of them ranks.
 
         Returns:
             [B, C] fp32.
         """
 
     def merged(self) -> "RankingModel":
-        """Itself, or, where it has adapters (--lora-rank), a copy whose weights have taken them up.
+        """Return the model itself, or, if it has adapters (--lora-rank), a copy whose weights contain them.
 
         Raises:
-            InputError: the weights are in 8 or 4 bits, which cannot take up anything so small.
+            InputError: the weights are in 8 or 4 bits, too coarse for adapters to be added.
         """
         if not is_adapted(self.module):
             return self
@@ -142,13 +142,13 @@ class RankingModel(abc.ABC):
         return model
 
     def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
-        """Forget what was made with other weights."""
+        """Discard everything that was computed with other weights."""
 
     def to(self, device: torch.device) -> None:
-        """Move the weights, or leave them all where they are, and forget what was kept on the device before.
+        """Move the weights to a device, all or none, and discard what was stored on the device before.
 
         Raises:
-            InputError: there is no such device, or no room on it.
+            InputError: there is no such device, or not enough memory on it.
         """
         before = self.device
         try:
@@ -159,7 +159,7 @@ class RankingModel(abc.ABC):
         self.weights_changed()
 
     def compute_in(self, precision: str) -> None:
-        """Compute in fp32, bf16 or fp16 from now on, as `--precision` says; the weights stay as they are."""
+        """Compute in fp32, bf16 or fp16 from now on, as `--precision` says; the weights do not change."""
         self.settings = replace(self.settings, encoder=replace(self.settings.encoder, precision=precision))
         for part in self.module.modules():
             if isinstance(part, Encoder):
@@ -167,7 +167,7 @@ class RankingModel(abc.ABC):
         self.weights_changed()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take weights over; on a CPU they become the model's own, so that none are in memory twice.
+        """Load weights; on a CPU they become the model's own, so that no weight is in memory twice.
 
         Raises:
             RuntimeError: some are missing, unknown or of another shape.
@@ -176,7 +176,15 @@ class RankingModel(abc.ABC):
         self.weights_changed()
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
-        """SHA-256 over weights, the tokenizer, and further settings as text."""
+        """Compute the SHA-256 of weights, the tokenizer, and further settings.
+
+        Args:
+            weights: by name.
+            settings: as text.
+
+        Returns:
+            Hexadecimal digits.
+        """
         parts: list[str | bytes] = [settings, self.tokenizer.compiled.to_str()]
         for name in sorted(weights):
             parts += [name, bytes_of(weights[name])]
@@ -184,5 +192,5 @@ class RankingModel(abc.ABC):
 
 
 def bytes_of(tensor: Tensor) -> bytes:
-    """A tensor as it lies in memory."""
+    """Return the bytes of a tensor."""
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""

@@ -1,4 +1,4 @@
-"""A model's three files: `M` (weights), `M.opt` (options) and `M.dict` (tokenizer), each whole or not at all."""
+"""Writes a model's three files atomically: `M` (weights), `M.opt` (options) and `M.dict` (tokenizer)."""
 
 import json
 import os
@@ -17,12 +17,12 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     """Write a model that `load_model`, `Ranker.load` and ParlAI's commands open; the weights come last.
 
     Args:
-        model: in memory; where it was read from does not matter any more.
-        file: the path of its weights; the other files lie beside it.
-        state: what else the weights' file is to hold: tensors and plain values, of a training that may go on.
+        model: in memory; the files that it was read from are no longer needed.
+        file: the path of its weights; the other files are in the same folder.
+        state: further tensors and plain values for the weights' file, of a training that may be resumed.
 
     Raises:
-        InputError: the disk is full, or not ours to write to.
+        InputError: the disk is full, or the files may not be written.
     """
     os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
     options = {**model.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}

@@ -1,8 +1,8 @@
-"""A bi- or cross-encoder as a folder that sentence-transformers opens: `SentenceTransformer(F)`, `CrossEncoder(F)`.
+"""Writes a bi- or cross-encoder as a folder for sentence-transformers: `SentenceTransformer(F)`, `CrossEncoder(F)`.
 
 The folder is a list of that library's modules (`modules.json`), each with its settings and weights; the library itself
-is not needed to write it. Its tokenizer is set up to make the same token ids of the same texts, line ends included, as
-ours; what cannot be had there, and what differs for long texts, docs/ecosystem.md says.
+is not needed to write it. Its tokenizer produces the same token ids for the same texts, line ends included, as ours;
+docs/ecosystem.md lists what cannot be exported, and what differs for long texts.
 """
 
 import json
@@ -37,7 +37,11 @@ PROBES = (
 
 
 def write_folder(model: RankingModel, folder: str) -> None:
-    """Write a bi- or cross-encoder as a folder of sentence-transformers, which must not be there yet.
+    """Write a bi- or cross-encoder as a folder of sentence-transformers.
+
+    Args:
+        model: in memory.
+        folder: must not exist yet.
 
     Raises:
         InputError: the library has no modules for such a model, or the folder cannot be written.
@@ -55,7 +59,7 @@ def refuse_unknown(model: RankingModel) -> None:
     """Refuse a model that the library's modules cannot compute.
 
     Raises:
-        InputError: it is one; what it has is said.
+        InputError: this is such a model; the message names the part.
     """
     ranking = model.settings.ranking
     if not isinstance(model.module, BiEncoder | CrossEncoder):
@@ -77,7 +81,13 @@ def refuse_unknown(model: RankingModel) -> None:
 
 
 def write_bi(model: RankingModel, module: BiEncoder, folder: str) -> None:
-    """Write one Transformer with its pooling where the towers are one, and a Router with both where they are two."""
+    """Write one Transformer with its pooling for a shared encoder, and a Router with both encoders otherwise.
+
+    Args:
+        model: in memory.
+        module: its architecture.
+        folder: exists.
+    """
     context, candidate = model.settings.text_truncate, model.settings.label_truncate
     modules = Modules(folder)
     if module.context_encoder is module.candidate_encoder:
@@ -102,7 +112,13 @@ def write_bi(model: RankingModel, module: BiEncoder, folder: str) -> None:
 
 
 def write_cross(model: RankingModel, module: CrossEncoder, folder: str) -> None:
-    """Write a Transformer over pairs, its pooling, and a Dense from that vector to the score, with no activation."""
+    """Write a Transformer over pairs, its pooling, and a Dense from that vector to the score, without activation.
+
+    Args:
+        model: in memory.
+        module: its architecture.
+        folder: exists.
+    """
     settings, encoder = model.settings, module.encoder
     limit = None
     if settings.text_truncate is not None and settings.label_truncate is not None:
@@ -119,8 +135,8 @@ class Modules:
     """The list of modules of a folder.
 
     Attributes:
-        folder: where it is written.
-        listed: what `modules.json` will hold.
+        folder: the folder.
+        listed: the content of `modules.json`.
     """
 
     def __init__(self, folder: str):
@@ -128,7 +144,15 @@ class Modules:
         self.listed: list[dict[str, Any]] = []
 
     def add(self, kind: str, path: str | None = None) -> str:
-        """List a module by the name of its class; the folder for its files."""
+        """Add a module to the list, and create the folder for its files.
+
+        Args:
+            kind: the name of its class.
+            path: its folder within the folder; by default its number and class.
+
+        Returns:
+            The path of its folder.
+        """
         number = len(self.listed)
         path = f"{number}_{kind}" if path is None else path
         self.listed.append({"idx": number, "name": str(number), "path": path, "type": f"{CLASSES}{kind}"})
@@ -150,12 +174,12 @@ def write_transformer(
     """Write an encoder with its tokenizer.
 
     Args:
-        model: whose tokenizer it is.
+        model: the model whose tokenizer it is.
         encoder: one of the model's.
-        folder: where to.
-        limit: tokens at most; None for no limit.
-        side: where longer texts are cut, left or right.
-        lengths: of the library's tasks "query" and "document", where they differ.
+        folder: exists.
+        limit: the maximal tokens; None for no limit.
+        side: the side where longer texts are truncated, left or right.
+        lengths: those of the library's tasks "query" and "document", where they differ.
     """
     encoder.backbone.save_pretrained(folder)
     compiled = exported_tokenizer(model.tokenizer)
@@ -169,7 +193,15 @@ def write_transformer(
 
 
 def pooling(encoder: Encoder, kind: str) -> dict[str, Any]:
-    """The settings of a Pooling that is our red(), by the names that all versions of the library read."""
+    """Build the settings of a Pooling that equals our red(), by the names that all versions of the library read.
+
+    Args:
+        encoder: the encoder before it.
+        kind: "first" or "mean".
+
+    Returns:
+        The settings.
+    """
     mode = "mean_tokens" if kind == "mean" else "lasttoken" if encoder.causal else "cls_token"
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
     return {
@@ -180,7 +212,7 @@ def pooling(encoder: Encoder, kind: str) -> dict[str, Any]:
 
 
 def write_router(folder: str) -> None:
-    """Write the settings of a Router: queries go one way, documents the other, also where nothing is said."""
+    """Write the settings of a Router that sends queries and documents to their own encoder, documents by default."""
     routes = {name: [f"{name}_0_Transformer", f"{name}_1_Pooling"] for name in ("query", "document")}
     types = {path: f"{CLASSES}{path.rsplit('_', 1)[1]}" for paths in routes.values() for path in paths}
     parameters = {"default_route": "document", "allow_empty_key": True}
@@ -188,7 +220,14 @@ def write_router(folder: str) -> None:
 
 
 def write_dense(folder: str, weight: Tensor, bias: Tensor | None, output: str) -> None:
-    """Write a linear layer [out, in] from the pooled vector, without activation."""
+    """Write a linear layer that reads the pooled vector, without activation.
+
+    Args:
+        folder: exists.
+        weight: [out, in].
+        bias: [out], or None.
+        output: the name of its result in the library.
+    """
     config = {
         "in_features": weight.size(1),
         "out_features": weight.size(0),
@@ -206,7 +245,7 @@ def write_dense(folder: str, weight: Tensor, bias: Tensor | None, output: str) -
 
 
 def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
-    """The tokenizer, which itself reads line ends as we do, and puts [S] around a text and around both of a pair."""
+    """Return a tokenizer that reads line ends as ours does, and puts [S] around a text and around both of a pair."""
     content = json.loads(tokenizer.compiled.to_str())
     newline, special = tokenizer.special.newline, tokenizer.special
     added = [token for token in content["added_tokens"] if token["content"] == newline]
@@ -229,17 +268,26 @@ def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
 
 
 def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
-    """Call the token for a line end by that name in a vocabulary that holds it itself (those of scratch backbones)."""
+    """Rename the token of a line end in a vocabulary that contains it (those of scratch backbones) to the line end.
+
+    Args:
+        model: the tokenizer's model as JSON, changed in place.
+        newline: the name of the token.
+    """
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict) and newline in vocabulary:
         vocabulary["\n"] = vocabulary.pop(newline)
 
 
 def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
-    """Refuse a tokenizer that reads some texts in another way once it is exported.
+    """Refuse a tokenizer that reads some texts differently once it is exported.
+
+    Args:
+        tokenizer: ours.
+        exported: from `exported_tokenizer`.
 
     Raises:
-        InputError: it does.
+        InputError: a text has other token ids.
     """
     for text, ids in zip(PROBES, tokenizer.encode(PROBES), strict=True):
         if exported.encode(text).ids != tokenizer.context(ids, None):
@@ -253,13 +301,27 @@ def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
 
 
 def made(folder: str, name: str) -> str:
-    """A folder within a folder, which is there."""
+    """Create a folder within a folder, unless it exists.
+
+    Args:
+        folder: the outer one.
+        name: that of the inner one.
+
+    Returns:
+        Its path.
+    """
     path = os.path.join(folder, name)
     os.makedirs(path, exist_ok=True)
     return path
 
 
 def write_json(folder: str, name: str, content: Any) -> None:
-    """Write a small file."""
+    """Write a small JSON file.
+
+    Args:
+        folder: exists.
+        name: of the file.
+        content: plain values.
+    """
     with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
         json.dump(content, file, indent=2)

@@ -1,4 +1,4 @@
-"""What a folder of sentence-transformers says of its encoder: its pooling and its prompts, from `modules.json`.
+"""Reads the pooling and the prompts of a sentence-transformers folder from its `modules.json`.
 
 The weights are those of a Hugging Face folder, which `--backbone` reads anyway. The files are read as plain JSON: no
 class that they name is imported.
@@ -18,15 +18,15 @@ CONTEXT_PROMPTS, CANDIDATE_PROMPTS = ("query",), ("document", "passage", "corpus
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path is a folder of sentence-transformers."""
+    """Tell whether a path is a folder of sentence-transformers."""
     return os.path.isfile(os.path.join(path, "modules.json"))
 
 
 def reduction_of(folder: str) -> str:
-    """Our --reduction-type for the pooling of a folder.
+    """Return our --reduction-type for the pooling of a folder.
 
     Raises:
-        InputError: it has modules that we do not have, or is damaged.
+        InputError: the folder has modules that we do not have, or is damaged.
     """
     listed = read(folder, "modules.json")
     if not fits(listed, list[dict[str, Any]]) or not all(
@@ -48,7 +48,14 @@ def reduction_of(folder: str) -> str:
 
 
 def pooled(folder: str, path: str) -> str:
-    """Our --reduction-type for a module Pooling; its settings are the older ones, or those of version 6.
+    """Return our --reduction-type for a module Pooling, whose settings are the older ones, or those of version 6.
+
+    Args:
+        folder: that of the model.
+        path: that of the module within it.
+
+    Returns:
+        The reduction.
 
     Raises:
         InputError: it pools in a way that we do not have, or in several.
@@ -68,7 +75,7 @@ def pooled(folder: str, path: str) -> str:
 
 
 def prompts_of(folder: str) -> dict[str, str]:
-    """Our flags for what a folder's model was trained to read before texts; none for what it reads as it is.
+    """Return our flags for the prompts that a folder's model was trained with; none where it has no prompts.
 
     Raises:
         InputError: the file is damaged.
@@ -89,10 +96,17 @@ def prompts_of(folder: str) -> dict[str, str]:
 
 
 def read(folder: str, name: str) -> Any:
-    """What a file of the folder holds.
+    """Read a JSON file of the folder.
+
+    Args:
+        folder: that of the model.
+        name: of the file within it.
+
+    Returns:
+        Its content.
 
     Raises:
-        InputError: it is missing, outside the folder, or no JSON.
+        InputError: the file is missing, outside the folder, or no JSON.
     """
     path = os.path.normpath(os.path.join(folder, name))
     if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
@@ -104,7 +118,15 @@ def read(folder: str, name: str) -> Any:
 
 
 def damaged(folder: str, name: str) -> InputError:
-    """The sentence for a folder that is not whole."""
+    """Build the error for an incomplete folder.
+
+    Args:
+        folder: that of the model.
+        name: of the file that cannot be read.
+
+    Returns:
+        The error.
+    """
     return InputError(
         f"--backbone {folder} is a folder of sentence-transformers whose {name} cannot be read; download it again, or "
         f"give --reduction-type."

@@ -1,4 +1,4 @@
-"""The file of all labels of a model's task, which ParlAI's `interactive` leaves beside the model file."""
+"""The file of all labels of a model's task, which ParlAI's `interactive` writes beside the model file."""
 
 import os
 import re
@@ -9,20 +9,31 @@ from polyagents.errors import InputError
 
 
 def task_candidates_path(model_file: str, task: str) -> str:
-    """Where the labels of a task lie, once something has written them."""
+    """Return the path of a task's labels, whether or not the file exists.
+
+    Args:
+        model_file: the model's path.
+        task: its name.
+
+    Returns:
+        The path.
+    """
     task = re.sub(r"[^\w.,:-]", "_", task)
     return f"{model_file}.cands-{task}.cands"
 
 
 def task_candidates_file(model_file: str, saved: Mapping[str, Any]) -> str:
-    """The file of all labels of a model's task.
+    """Return the path of the labels of a model's task.
 
     Args:
         model_file: the model's path.
-        saved: what its options file holds.
+        saved: the content of its options file.
+
+    Returns:
+        The path of a file that exists.
 
     Raises:
-        InputError: the model names no task, or nothing has written the file yet.
+        InputError: the model names no task, or the file has not been written yet.
     """
     task = saved.get("task")
     if not task:

@@ -1,4 +1,4 @@
-"""A model whose candidates are encoded apart: they can be kept, stored and searched."""
+"""A model whose candidates are encoded separately, so that their vectors can be cached, stored and searched."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ class TwoTowerModel(RankingModel):
     """A bi- or poly-encoder, or a further architecture of two towers.
 
     Attributes:
-        cache: vectors of candidates that were met since the weights changed.
+        cache: vectors of candidates that were encoded since the weights changed.
     """
 
     module: TwoTowerArchitecture  # type: ignore[assignment]  # it is an nn.Module as well, which a protocol cannot say
@@ -36,11 +36,19 @@ class TwoTowerModel(RankingModel):
 
     @property
     def context_encoder(self) -> Encoder:
-        """What reads contexts."""
+        """The encoder of contexts."""
         return self.module.context_encoder
 
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score a batch's candidates without gradient: [B, C] fp32. Vectors met before are not made again."""
+        """Score a batch's candidates without gradient; cached vectors are not computed again.
+
+        Args:
+            contexts: token ids of B contexts.
+            candidates: those that each of them ranks.
+
+        Returns:
+            [B, C] fp32.
+        """
         with torch.no_grad():
             vectors = self.cache.vectors(candidates.ids, self.device)
             context = self.module.encode_context(self.tokens(contexts))
@@ -50,21 +58,24 @@ class TwoTowerModel(RankingModel):
 
     @torch.no_grad()
     def query(self, contexts: Sequence[Sequence[int]]) -> Query:
-        """Token ids of B contexts, encoded, as what a large set of candidates is searched for."""
+        """Encode token ids of B contexts as the query that a large set of candidates is searched with."""
         return self.module.query(self.module.encode_context(self.tokens(contexts)))
 
     @torch.no_grad()
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        """Token ids of C candidates -> vectors [C, D] on the model's device."""
+        """Encode token ids of C candidates: [C, D] on the model's device."""
         return self.module.encode_candidates(self.tokens(ids))
 
     def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
-        """Candidate texts -> vectors [C, D] fp32 on the CPU.
+        """Encode candidate texts.
 
         Args:
             texts: C of them.
             low_precision: encode in bf16 where the machine is fast in it, whatever `--precision` says: right for
                 vectors that are rounded to 8 bits anyway.
+
+        Returns:
+            [C, D] fp32 on the CPU.
         """
         self.module.eval()  # type: ignore[attr-defined]
         fp32 = self.settings.encoder.precision == "fp32"
@@ -73,14 +84,15 @@ class TwoTowerModel(RankingModel):
             return self.encode_ids([candidate.ids for candidate in self.candidates(texts)]).cpu()
 
     def weights_changed(self) -> None:
-        """Forget the vectors that were made with other weights."""
+        """Discard the vectors that were computed with other weights."""
         self.cache.clear()
 
     def fingerprint(self) -> str:
-        """SHA-256 of all that determines candidate vectors but their text: weights, tokenizer, reduction, truncation.
+        """Compute the SHA-256 of all that determines candidate vectors but their text.
 
-        The precision is not in it, since it only rounds; nor is another runtime that computes with the same weights.
-        One that has made 8 bits of them is, as it computes with others.
+        That is weights, tokenizer, reduction, similarity, scaling and truncation. The precision is not included, since
+        it only rounds; nor is another runtime that computes with the same weights. A runtime with quantised weights is,
+        as it computes with others.
         """
         ranking = self.settings.ranking
         settings = [ranking.reduction_type, self.similarity, self.context_encoder.output_scaling]
@@ -101,5 +113,5 @@ class TwoTowerModel(RankingModel):
 
     @property
     def similarity(self) -> str:
-        """dot or cosine."""
+        """The similarity, "dot" or "cosine"."""
         return str(getattr(self.settings.ranking, "similarity", "dot"))

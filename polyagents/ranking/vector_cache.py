@@ -1,4 +1,4 @@
-"""Vectors of candidates that come back again and again during an evaluation."""
+"""A cache of the vectors of candidates that occur repeatedly in an evaluation."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 class VectorCache:
-    """Vectors of candidates already met, for as long as the weights stay as they are.
+    """The vectors of candidates that were encoded before, valid until the weights change.
 
-    In an evaluation the same replies come back as distractors again and again (each about 20 times on ConvAI2).
+    In an evaluation the same replies occur as distractors many times (each about 20 times on ConvAI2).
 
-    Several threads may ask at once. There is no lock: what two of them meet first is encoded twice, and a thread keeps
-    the dictionary that it began with when another one forgets it.
+    Several threads may use it. There is no lock: a candidate that is new to two of them is encoded twice, and a thread
+    keeps the dictionary that it began with when another one clears it.
     """
 
     # Bytes, after which all is forgotten: 150,000 vectors of width 384, several times the distinct replies of ParlAI's
@@ -25,7 +25,15 @@ class VectorCache:
         self.size = 0
 
     def vectors(self, candidates: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
-        """Token ids of U candidates -> [U, D], on a device."""
+        """Return the vectors of candidates, and encode those that are new.
+
+        Args:
+            candidates: token ids of U candidates.
+            device: that of the result.
+
+        Returns:
+            [U, D].
+        """
         known = self.known
         new = [ids for ids in dict.fromkeys(candidates) if ids not in known]
         if new and self.size > self.LIMIT:
@@ -39,10 +47,10 @@ class VectorCache:
         return torch.stack([known[ids] for ids in candidates]).to(device)
 
     def clear(self) -> None:
-        """Forget all: the weights have changed."""
+        """Discard all vectors: the weights have changed."""
         self.known, self.size = {}, 0
 
 
 def bytes_of_ids(ids: tuple[int, ...]) -> int:
-    """About how much memory token ids take: an object and a pointer each."""
+    """Estimate the memory of token ids: an object and a pointer each."""
     return 100 + 36 * len(ids)

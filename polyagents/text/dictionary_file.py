@@ -1,6 +1,6 @@
 """`M.dict`: the tokenizer of a model, and the configuration of its backbone, in one JSON file.
 
-With it, `M` and `M.opt` a model is complete: neither hub nor backbone folder is asked again.
+With it, `M` and `M.opt` a model is complete: neither the hub nor the backbone's folder is read again.
 """
 
 import json
@@ -18,12 +18,12 @@ FORMAT = "polyagents-dictionary-1"
 
 @dataclass
 class DictionaryFile:
-    """What the file holds.
+    """The content of the file.
 
     Attributes:
         tokenizer: the tokenizer.
         backbone_config: the backbone's configuration as plain values; None until there is a backbone.
-        made_for: the flags `backbone`, `vocabulary` and `task` of the training that made it.
+        made_for: the flags `backbone`, `vocabulary` and `task` of the training that wrote it.
     """
 
     tokenizer: RankingTokenizer
@@ -35,7 +35,7 @@ class DictionaryFile:
         """Read a file that `write` wrote.
 
         Raises:
-            InputError: it is none, or not whole.
+            InputError: the file is damaged, or no such file.
         """
         try:
             content = read_json(path)
@@ -51,10 +51,10 @@ class DictionaryFile:
             ) from error
 
     def write(self, path: str) -> None:
-        """Write the file, whole or not at all.
+        """Write the file atomically.
 
         Raises:
-            InputError: the disk is full, or not ours to write to.
+            InputError: the disk is full, or the file may not be written.
         """
         content = self.tokenizer.content()
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

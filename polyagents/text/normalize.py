@@ -1,4 +1,4 @@
-"""When two replies read the same: as for ParlAI's teachers, case, punctuation and articles are ignored."""
+"""A normal form of replies, in which case, punctuation and articles are ignored, as ParlAI's teachers do."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ PUNCTUATION = re.compile(r'[!"#$%&()*+,-./:;<=>?@\[\]\\^`{|}~_\']')
 
 
 def normalize(text: str) -> str:
-    """A text as ParlAI compares it (its parlai.core.metrics.normalize_answer; a test holds the two together)."""
+    """Return the form in which ParlAI compares texts, as its parlai.core.metrics.normalize_answer does."""
     return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub(" ", text.lower())).split())
 
 

@@ -19,14 +19,17 @@ PLACES = {  # where a tokenizer may be, beside the hub
 
 
 def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
-    """The fast tokenizer of a hub name or folder, completed with the special tokens that it lacks.
+    """Load the fast tokenizer of a hub name or folder, and add the special tokens that it lacks.
 
     Args:
         backbone: the name or folder.
-        flag: which flag gave it, for the sentence where there is none.
+        flag: the flag that gave it, for the message of an error.
+
+    Returns:
+        The tokenizer.
 
     Raises:
-        InputError: no fast tokenizer is there.
+        InputError: there is no fast tokenizer.
     """
     has_own = not os.path.isdir(backbone) or any(
         os.path.exists(os.path.join(backbone, name))
@@ -62,16 +65,16 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
 
 
 def native_newline(tokenizer: Tokenizer) -> str | None:
-    """The tokenizer's own token for a line end, if it has one (byte-level vocabularies do, BERT's does not)."""
+    """Return the tokenizer's own token for a line end: byte-level vocabularies have one, BERT's has none."""
     encoded = tokenizer.encode("\n", add_special_tokens=False)
     lossless = len(encoded.ids) == 1 and tokenizer.decode(encoded.ids, skip_special_tokens=False) == "\n"
     return encoded.tokens[0] if lossless else None
 
 
 def surroundings(tokenizer: Tokenizer) -> tuple[str | None, str | None]:
-    """The tokens that the tokenizer itself puts before and after a text; None where it puts none.
+    """Return the tokens that the tokenizer itself puts before and after a text; None where it puts none.
 
-    Qwen3-Embedding reads its vector off the <|endoftext|> that its tokenizer appends, though its eos_token is another.
+    Qwen3-Embedding takes its vector from the <|endoftext|> that its tokenizer appends, though its eos_token is another.
     """
     tokenizer.no_padding()  # MiniLM's tokenizer.json has every text padded to 128 tokens
     encoded = tokenizer.encode("a")

@@ -1,4 +1,4 @@
-"""The tokens that are not text."""
+"""The special tokens: those that mark the start and end of texts, line ends and padding."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The tokens that are not text. A tokenizer that lacks one gets it added.
+    """The special tokens of a tokenizer; those that it lacks are added to it.
 
     `start` and `end` are the paper's [S] around every text: [CLS] and [SEP] for BERT, the end-of-text token on both
-    sides for GPT-2. `newline` keeps utterances apart (paper v1 4.5); byte-level tokenizers have one of their own.
+    sides for GPT-2. `newline` separates utterances (paper v1 4.5); byte-level tokenizers have a token for it.
     """
 
     pad: str

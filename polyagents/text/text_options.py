@@ -9,7 +9,7 @@ from polyagents.options import Options, option
 
 @dataclass(frozen=True)
 class TextOptions(Options):
-    """The paper's lengths (v1 5.1), in tokens, with the special tokens counted; -1 is no limit."""
+    """The maximal lengths (the paper's, v1 5.1) in tokens, special tokens counted; -1 is no limit."""
 
     title: ClassVar[str] = "Text (polyagents)"
 

@@ -1,4 +1,4 @@
-"""Texts to token ids: the paper's special tokens and truncation around a compiled tokenizer."""
+"""Encodes texts as token ids: a compiled tokenizer with the paper's special tokens and truncation."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,12 @@ LINE_BYTES = 250  # of a line of no text, in a dict
 
 @dataclass(frozen=True)
 class ParlaiVocabulary:
-    """What only a tokenizer has that was made of ParlAI's own dictionary.
+    """What a tokenizer keeps in addition if it was built from ParlAI's own dictionary.
 
     Attributes:
-        tokens: how many ParlAI's dictionary has; the tokenizer numbers further pieces from there on, which are the
-            unknown token there.
-        counts: how often each was met, for writing the dictionary back.
+        tokens: the size of ParlAI's dictionary; the tokenizer numbers further pieces from there on, which are the
+            unknown token in ParlAI.
+        counts: how often each token was seen, for writing the dictionary back.
     """
 
     tokens: int
@@ -34,10 +34,14 @@ class ParlaiVocabulary:
 
 
 def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
-    """Refuse token ids beyond the vocabulary: an embedding has a row for each of its tokens, and no more.
+    """Refuse token ids beyond the vocabulary: an embedding has one row for each of its tokens.
+
+    Args:
+        compiled: the tokenizer.
+        parlai: set if it was built from ParlAI's own dictionary.
 
     Raises:
-        InputError: there are some.
+        InputError: there are such ids.
     """
     size = compiled.get_vocab_size()
     largest = max(compiled.get_vocab().values(), default=-1)
@@ -48,16 +52,16 @@ def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
 
 
 class RankingTokenizer:
-    """A compiled tokenizer, with what surrounds contexts and candidates.
+    """A compiled tokenizer, with the tokens that surround contexts and candidates.
 
     Attributes:
         compiled: the tokenizer of the `tokenizers` library.
-        special: the tokens that are not text.
-        parlai: set where it was made of ParlAI's own dictionary.
-        pad_id: fills up short texts.
+        special: the special tokens.
+        parlai: set if it was built from ParlAI's own dictionary.
+        pad_id: pads short texts.
         start_id: the paper's [S] before a text.
         end_id: the paper's [S] after a text.
-        newline_ids: what stands for a line end, between utterances.
+        newline_ids: the ids of a line end, between utterances.
         context_prompt: token ids before every context.
         candidate_prompt: token ids before every candidate.
     """
@@ -66,10 +70,15 @@ class RankingTokenizer:
     candidate_prompt: Sequence[int] = ()
 
     def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
-        """Put a tokenizer to use.
+        """Wrap a compiled tokenizer.
+
+        Args:
+            compiled: the tokenizer of the `tokenizers` library.
+            special: the special tokens, which it has.
+            parlai: set if it was built from ParlAI's own dictionary.
 
         Raises:
-            InputError: it gives a token a number that no embedding has.
+            InputError: a token id lies beyond the vocabulary.
         """
         check_numbers(compiled, parlai)
         compiled.no_truncation()  # a folder's tokenizer.json may cut at 128 tokens (MiniLM); lengths are ours to set
@@ -85,7 +94,7 @@ class RankingTokenizer:
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
-        """The tokenizer that `content` gave, also from a file's JSON."""
+        """Build the tokenizer from what `content` returned, also after a way through JSON."""
         parlai = content.get("parlai")
         return cls(
             Tokenizer.from_str(content["tokenizer"]),
@@ -94,7 +103,7 @@ class RankingTokenizer:
         )
 
     def content(self) -> dict[str, Any]:
-        """All of it as plain values; the compiled tokenizer is JSON text."""
+        """Return all of the tokenizer as plain values; the compiled one is JSON text."""
         return {
             "special_tokens": asdict(self.special),
             "tokenizer": self.compiled.to_str(),
@@ -102,11 +111,11 @@ class RankingTokenizer:
         }
 
     def __len__(self) -> int:
-        """How many token ids there are."""
+        """Return the number of token ids."""
         return self.compiled.get_vocab_size() if self.parlai is None else self.parlai.tokens
 
     def id_of(self, token: str) -> int:
-        """The id of a token that is there."""
+        """Return the id of a token of the vocabulary."""
         found = self.compiled.token_to_id(token)
         assert found is not None, f"no token {token}"
         return found
@@ -114,7 +123,7 @@ class RankingTokenizer:
     # ---- ids -------------------------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of texts, without [S] around them, in one call; line ends become the newline token."""
+        """Encode texts in one call, without [S] around them; line ends become the newline token."""
         split = [text.split("\n") for text in texts]
         if len(texts) > REMEMBERED_CALLS:
             known = self._encode_lines([line for lines in split for line in lines])
@@ -131,7 +140,7 @@ class RankingTokenizer:
         self._known, self._remembered = {}, 0
 
     def _encode_lines(self, lines: Iterable[str]) -> dict[str, "array[int]"]:
-        """Each line once."""
+        """Encode each distinct line once."""
         distinct = list(dict.fromkeys(lines))
         if not distinct:
             return {}
@@ -153,26 +162,46 @@ class RankingTokenizer:
         return ids
 
     def set_prompts(self, context: str, candidate: str) -> None:
-        """Say what stands before every context and before every candidate."""
+        """Set the texts before every context and before every candidate.
+
+        Args:
+            context: such as an instruction; empty for none.
+            candidate: the same, for candidates.
+        """
         self.context_prompt, self.candidate_prompt = self.encode([context, candidate])
 
     def full_context(self, ids: Sequence[int]) -> int:
-        """How many tokens a context has before it is truncated, with all that surrounds it."""
+        """Count the tokens of a context before it is truncated, with all that surrounds it."""
         return len(self.context_prompt) + len(ids) + 2
 
     def full_candidate(self, ids: Sequence[int]) -> int:
-        """How many tokens a candidate has before it is truncated, with all that surrounds it."""
+        """Count the tokens of a candidate before it is truncated, with all that surrounds it."""
         return len(self.candidate_prompt) + len(ids) + 2
 
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
-        """[S] context [S], at most `limit` tokens in all; what is nearest to the reply stays (paper v1 5.1)."""
+        """Surround and truncate a context; its end, which is nearest to the reply, is kept (paper v1 5.1).
+
+        Args:
+            ids: token ids from `encode`.
+            limit: how many tokens in all, [S] and prompt counted; None for no limit.
+
+        Returns:
+            [S] prompt context [S].
+        """
         beyond = 0 if limit is None else max(self.full_context(ids) - limit, 0)
         return [self.start_id, *self.context_prompt, *ids[beyond:], self.end_id]
 
     def candidate(self, ids: Sequence[int], limit: int | None) -> list[int]:
-        """[S] candidate [S], at most `limit` tokens in all; its beginning stays.
+        """Surround and truncate a candidate; its beginning is kept.
 
-        ParlAI cuts the last [S] off with the rest, and its weights expect that.
+        ParlAI truncates the last [S], too, and its weights expect that.
+
+        Args:
+            ids: token ids from `encode`.
+            limit: how many tokens in all, [S] and prompt counted; None for no limit.
+
+        Returns:
+            [S] prompt candidate [S].
         """
         ids = [*self.candidate_prompt, *ids]
         if limit is None or len(ids) + 2 <= limit:
@@ -180,11 +209,11 @@ class RankingTokenizer:
         return [self.start_id, *ids[: limit - 1]] if self.parlai else [self.start_id, *ids[: limit - 2], self.end_id]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Token ids back to text, special tokens left out."""
+        """Decode token ids to text, without special tokens."""
         return self.compiled.decode([int(token) for token in ids])
 
     def add_tokens(self, tokens: Sequence[str]) -> None:
-        """Add tokens of the user, found in text and never split.
+        """Add tokens of the user, which are found in text and never split.
 
         Raises:
             InputError: the tokenizer was made of ParlAI's dictionary, whose weights have no rows for more.
@@ -200,11 +229,14 @@ class RankingTokenizer:
     def to_transformers(
         self, compiled: Tokenizer | None = None, **settings: Any
     ) -> "transformers.PreTrainedTokenizerFast":
-        """The tokenizer as transformers has it, for a Hugging Face folder.
+        """Build the tokenizer of transformers, for a Hugging Face folder.
 
         Args:
-            compiled: a variant of it with the same token ids; by default itself.
-            settings: further ones of transformers' tokenizers.
+            compiled: a variant with the same token ids; by default the tokenizer itself.
+            settings: further arguments of transformers' tokenizer.
+
+        Returns:
+            The fast tokenizer.
         """
         unknown = getattr(self.compiled.model, "unk_token", None)
         special = self.special

@@ -1,7 +1,7 @@
-"""The vocabulary of a model that is trained from scratch: BPE, lower-cased (paper v1 4.5), the same for the same text.
+"""The vocabulary of a model trained from scratch: lower-case BPE (paper v1 4.5), the same for the same text.
 
-Of bytes, not of letters: any text can be written in it, whatever the emoji, and the library numbers bytes in order,
-where it numbers letters by a hash table, another one in each run.
+It consists of bytes, not letters: any text can be written in it, emoji included, and the library numbers bytes in
+order, whereas it numbers letters by a hash table, differently in each run.
 """
 
 from collections.abc import Iterable
@@ -20,9 +20,16 @@ LARGEST = 10_000_000  # many times any known model's; the library makes room for
 
 
 def learnt(texts: Iterable[str], size: int) -> Tokenizer:
-    """The tokenizer of at most `size` entries; of a small text fewer, as no pair is merged that is there only once.
+    """Learn a vocabulary; a small text gives fewer entries, as no pair of tokens is merged that occurs only once.
 
-    Memory grows with the number of different words, not with the text.
+    Memory grows with the number of distinct words, not with the text.
+
+    Args:
+        texts: read once.
+        size: the number of entries, at most.
+
+    Returns:
+        The tokenizer.
 
     Raises:
         InputError: there is no text.
@@ -54,10 +61,14 @@ def learnt(texts: Iterable[str], size: int) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, folder: str) -> None:
-    """Write a Hugging Face tokenizer, whole or not at all.
+    """Write a Hugging Face tokenizer atomically.
+
+    Args:
+        tokenizer: from `learnt`.
+        folder: created.
 
     Raises:
-        InputError: the disk is full, or not ours to write to.
+        InputError: the disk is full, or the folder may not be written.
     """
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])

@@ -1,4 +1,4 @@
-"""Lower-cased word pieces, as BERT's, learnt from a task for backbones that start from random weights."""
+"""Lower-case word pieces like BERT's, learnt from a task for backbones that start from random weights."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ SIZE = 30_522  # BERT's; a small task has fewer word pieces to offer
 
 
 def learn_word_pieces(lines: Collection[str]) -> RankingTokenizer:
-    """Learn a vocabulary: the same one for the same lines, whatever run it is."""
+    """Learn a vocabulary; the same lines give the same one in every run."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[NEWLINE]"]
     trained = bert_tokenizer(None)
     assert trained.normalizer is not None
@@ -33,7 +33,7 @@ def learn_word_pieces(lines: Collection[str]) -> RankingTokenizer:
 
 
 def bert_tokenizer(vocabulary: dict[str, int] | None) -> Tokenizer:
-    """Lower-cased word pieces, as BERT's."""
+    """Build a tokenizer of lower-case word pieces like BERT's."""
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -1,4 +1,4 @@
-"""What may listen to a training from Python; the methods are named as those of transformers' TrainerCallback."""
+"""Callbacks of a training from Python; the methods are named as those of transformers' TrainerCallback."""
 
 from typing import TYPE_CHECKING
 
@@ -10,22 +10,35 @@ Report = dict[str, float]
 
 
 class Callback:
-    """Override what is needed; `trainer.stop = True` ends the training after the update."""
+    """The base class of callbacks: override methods as needed.
+
+    `trainer.stop = True` ends the training after the update.
+    """
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """The model is built, or read from its checkpoint."""
+        """Handle the start: the model is built, or read from its checkpoint."""
 
     def on_step_end(self, trainer: "Trainer") -> None:
-        """The weights were updated, or left as they were for a gradient that is no number; `trainer.last` is of it."""
+        """Handle an update, also one that was skipped as gradients were not finite; `trainer.last` has its figures."""
 
     def on_log(self, trainer: "Trainer", report: Report) -> None:
-        """Every `log_every_n_steps` updates, and before every evaluation: the means since the last report."""
+        """Handle a report, every `log_every_n_steps` updates and before every evaluation.
+
+        Args:
+            trainer: the training.
+            report: means since the last report, by name.
+        """
 
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
-        """The validation examples were ranked."""
+        """Handle an evaluation of the validation examples.
+
+        Args:
+            trainer: the training.
+            report: metrics by name.
+        """
 
     def on_save(self, trainer: "Trainer") -> None:
-        """A checkpoint was written."""
+        """Handle a new checkpoint."""
 
     def on_train_end(self, trainer: "Trainer") -> None:
-        """Also called where a training ends with an error."""
+        """Handle the end, also of a training that ends with an error."""

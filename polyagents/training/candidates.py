@@ -1,4 +1,4 @@
-"""What a training batch ranks, by the source that an option names (`--candidates`)."""
+"""The candidates of a training batch, by the source that an option names (`--candidates`)."""
 
 import itertools
 import random
@@ -17,16 +17,19 @@ POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's 
 
 
 def given_candidates(flag: str, source: str, examples: Examples, origin: str) -> list[list[Candidate]]:
-    """The candidates that came with each example.
+    """Return the candidates that came with each example.
 
     Args:
         flag: the name of the option that asks for them.
         source: its value.
         examples: B of them.
-        origin: where they are from, such as "--task convai2", for the sentence where they have none.
+        origin: the examples' source, such as "--task convai2", for the message of an error.
+
+    Returns:
+        B lists.
 
     Raises:
-        InputError: none came with any.
+        InputError: no example has candidates.
     """
     if examples.given is None:
         raise InputError(
@@ -37,10 +40,10 @@ def given_candidates(flag: str, source: str, examples: Examples, origin: str) ->
 
 
 class TrainingCandidates:
-    """What training batches rank. A list that a batch shares is shared by all processes.
+    """The candidates of training batches. A list that a batch shares is shared by all processes.
 
     Attributes:
-        pool: labels of the training set, as far as it was seen, for random negatives of models that read together.
+        pool: labels of the training set, as far as it was read, for random negatives of joint models.
         seen: how many labels there were.
         random: draws from the pool.
     """
@@ -49,26 +52,28 @@ class TrainingCandidates:
         """Begin with an empty pool.
 
         Args:
-            model: what ranks.
+            model: the model that learns.
             draw: draws negatives.
-            cross_negatives: how many an example gets that a model reads together with its context; None for all that
-                came with it.
-            origin: where the examples are from, for what is said to the user.
+            cross_negatives: how many negatives an example has in a joint model; None for all that came with it.
+            origin: the examples' source, for messages.
         """
         self.model, self.random, self.cross_negatives, self.origin = model, draw, cross_negatives, origin
         self.pool: list[str] = []
         self.seen = 0
 
     def of(self, source: str, examples: Examples, fixed: Sequence[Candidate] | None) -> CandidateSet:
-        """What a batch ranks.
+        """Build the candidates of a batch.
 
         Args:
             source: batch, inline, batch+inline, batch-all-cands or fixed.
             examples: B of them, each with a label; none where only other processes have some.
             fixed: the candidates of source fixed.
 
+        Returns:
+            The candidates, with labels.
+
         Raises:
-            InputError: the examples lack what the source takes.
+            InputError: the examples lack what the source needs.
         """
         labels = [label for label in examples.labels if label is not None]
         if source == "inline":
@@ -87,7 +92,10 @@ class TrainingCandidates:
         return given_candidates("candidates", source, examples, self.origin)
 
     def _inline(self, labels: Sequence[Label], examples: Examples) -> CandidateSet:
-        """The task's candidates; of a model that reads together, as many as it shall, filled up with random labels."""
+        """Build a list for each example from the task's candidates.
+
+        In a joint model, with random labels up to its number.
+        """
         if not isinstance(self.model, JointModel):
             return inline_set(self._given("inline", examples), labels)
         wanted = self.cross_negatives
@@ -99,7 +107,7 @@ class TrainingCandidates:
         )
 
     def _negatives(self, label: Label, own: Sequence[Candidate], wanted: int | None) -> list[Candidate]:
-        """The negatives of an example: drawn anew each time from its own, and what is missing from the labels seen."""
+        """Draw the negatives of an example from its own, anew each time, and further ones from earlier labels."""
         if own and wanted is None:
             return list(own)
         wanted = wanted or RANDOM_NEGATIVES
@@ -113,7 +121,7 @@ class TrainingCandidates:
         return [*negatives, *self.model.candidates(others[: wanted - len(negatives)])]
 
     def _remember(self, labels: Iterable[str]) -> None:
-        """An even sample of all labels seen (Vitter's algorithm R): a streamed task needs no pass of its own."""
+        """Keep an even sample of all labels (Vitter's algorithm R): a streamed task needs no pass of its own."""
         for label in labels:
             self.seen += 1
             if len(self.pool) < POOL_LIMIT:
@@ -123,5 +131,5 @@ class TrainingCandidates:
 
 
 def chain(parts: Iterable[Iterable[Any]]) -> list[Any]:
-    """Several lists, one after the other."""
+    """Join several lists."""
     return list(itertools.chain.from_iterable(parts))

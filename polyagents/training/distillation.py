@@ -1,11 +1,10 @@
-"""A trained model as teacher of another one in training.
+"""Distillation: a trained model as the teacher of another one in training.
 
-A cross- or uni-encoder gives a bi- or poly-encoder its accuracy, at their speed; a bi- or poly-encoder gives those that
-read together, whose examples are dear, a start.
+A cross- or uni-encoder gives a bi- or poly-encoder its accuracy, at their speed; a bi- or poly-encoder gives a joint
+model, whose examples are expensive, a start.
 
-For every example the teacher scores the label and the negatives that the student finds hardest, and the student's
-scores are drawn towards its: their differences (margin-MSE, Hofstaetter et al. 2020, arXiv 2010.02666) or their
-softmax (KL).
+For every example the teacher scores the label and the negatives that the student finds hardest, and the student learns
+the teacher's scores: their differences (margin-MSE, Hofstaetter et al. 2020, arXiv 2010.02666) or their softmax (KL).
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ class Distillation:
     Attributes:
         teacher: a trained model of any architecture.
         loss: one of LOSSES.
-        negatives: how many negatives of each example the teacher scores, beside the label.
+        negatives: how many negatives of each example the teacher scores, besides the label.
     """
 
     teacher: RankingModel
@@ -35,12 +34,12 @@ class Distillation:
     negatives: int
 
     def losses(self, contexts: Sequence[str], candidates: CandidateSet, logits: Tensor) -> Tensor:
-        """How far each example is from its teacher.
+        """Compute how far each example's scores are from the teacher's.
 
         Args:
             contexts: B texts, each with a label among its candidates.
-            candidates: what the student ranks for them.
-            logits: the student's scores as its own loss takes them, [B, C].
+            candidates: those that the student ranks.
+            logits: the student's scores as its own loss uses them, [B, C].
 
         Returns:
             [B] fp32.
@@ -57,20 +56,29 @@ class Distillation:
 
 
 def teacher_scores(teacher: RankingModel, contexts: Sequence[str], candidates: Sequence[Sequence[str]]) -> Tensor:
-    """What the teacher makes of K candidates for each of B contexts, [B, K] fp32, as its own loss takes them."""
+    """Score K candidates for each of B contexts by the teacher.
+
+    Args:
+        teacher: a trained model.
+        contexts: B texts.
+        candidates: K texts for each.
+
+    Returns:
+        [B, K] fp32, as the teacher's own loss used them.
+    """
     given = [teacher.candidates(texts) for texts in candidates]
     scores = teacher.scores([teacher.context_ids(text) for text in contexts], inline_set(given, None))
     return scores * getattr(teacher.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
 
 
 def hardest(scores: Tensor, labels: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The label and the negatives that score highest.
+    """Select the label and the negatives that score highest.
 
     Args:
-        scores: of the student, [B, C].
+        scores: the student's, [B, C].
         labels: the label's column, [B].
         mask: [B, C], False for what does not count.
-        count: how many negatives at most.
+        count: how many negatives, at most.
 
     Returns:
         Columns [B, K], the label's first, and which of them count [B, K].
@@ -83,14 +91,14 @@ def hardest(scores: Tensor, labels: Tensor, mask: Tensor, count: int) -> tuple[T
 
 
 def distillation_loss(scores: Tensor, teacher: Tensor, mask: Tensor, kind: str) -> Tensor:
-    """How far the student is from the teacher.
+    """Compute how far the student's scores are from the teacher's.
 
     Args:
-        scores: of the student, [B, K]; column 0 is the label.
-        teacher: its scores, [B, K].
+        scores: the student's, [B, K]; column 0 is the label.
+        teacher: the teacher's, [B, K].
         mask: [B, K], False for what does not count; column 0 is True.
         kind: "kl", the divergence of the student's softmax from the teacher's; "margin_mse", the mean squared
-            difference of how far each negative lies below the label.
+            difference of how far each negative is below the label.
 
     Returns:
         [B] fp32, 0 for an example without negatives.

@@ -1,9 +1,9 @@
-"""Several processes that train as one: what they exchange in a step. Alone, every function here does nothing.
+"""Several processes that train as one: what they exchange in a step. In a single process every function does nothing.
 
 Each process reads its own examples. The candidates of all of them are every example's negatives, so the candidates'
-texts are gathered, each process encodes its share, and the vectors are gathered with a way back for their gradients.
-Then two processes of batch B make the step of one with 2B. The gradients are averaged here rather than by torch's
-DistributedDataParallel, which counts one backward pass per weight and step, and `gradient_cache.py` makes several.
+texts are gathered, each process encodes its share, and the vectors are gathered with a way back for their gradients. So
+two processes of batch B take the step of one process with 2B. The gradients are averaged here rather than by torch's
+DistributedDataParallel, which counts one backward pass per weight and step, while `gradient_cache.py` makes several.
 """
 
 import itertools
@@ -17,22 +17,22 @@ T = TypeVar("T")
 
 
 def is_distributed() -> bool:
-    """Whether this is one of several training processes."""
+    """Tell whether this is one of several training processes."""
     return distributed.is_available() and distributed.is_initialized()
 
 
 def num_workers() -> int:
-    """How many training processes there are."""
+    """Return the number of training processes."""
     return distributed.get_world_size() if is_distributed() else 1
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the number of this process, from 0."""
     return distributed.get_rank() if is_distributed() else 0
 
 
 def gathered(own: T) -> list[T]:
-    """Plain data of every process, in the order of their ranks."""
+    """Gather plain data of every process, in the order of their ranks."""
     if not is_distributed():
         return [own]
     everyone: list[Any] = [None] * num_workers()
@@ -41,22 +41,32 @@ def gathered(own: T) -> list[T]:
 
 
 def shares(lengths: Sequence[int]) -> list[list[int]]:
-    """Which of the texts of these lengths each process encodes: dealt out longest first, so that all take as long."""
+    """Distribute texts of these lengths to the processes, so that all take the same time: indices for each."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     return [order[rank :: num_workers()] for rank in range(num_workers())]
 
 
 def own_share(lengths: Sequence[int]) -> list[int]:
-    """Indices of the texts that this process encodes; all of them, in their order, without distributed training.
+    """Return the indices of the texts that this process encodes.
 
-    Where there are fewer texts than processes, those without a share encode the first text, for nothing: everybody has
-    something to encode.
+    All of them, in their order, without distributed training.
+
+    Where there are fewer texts than processes, those without a share encode the first text, and its vector is not used:
+    every process must have something to encode.
     """
     return (shares(lengths)[distributed.get_rank()] or [0]) if is_distributed() else list(range(len(lengths)))
 
 
 def gathered_rows(own: Tensor, lengths: Sequence[int]) -> Tensor:
-    """The vectors that each process made of its share -> those of all texts [C, D], with a way back for gradients."""
+    """Gather the vectors of all processes' shares, with a way back for gradients.
+
+    Args:
+        own: vectors of this process's share, [c, D].
+        lengths: those of all C texts.
+
+    Returns:
+        [C, D].
+    """
     if not is_distributed():
         return own
     rows: Tensor = GatheredRows.apply(own, shares(lengths))
@@ -64,11 +74,20 @@ def gathered_rows(own: Tensor, lengths: Sequence[int]) -> Tensor:
 
 
 class GatheredRows(torch.autograd.Function):
-    """Vectors of all processes; the gradient of each is the sum of what all processes' losses ask of it."""
+    """Vectors of all processes; the gradient of each is the sum of its gradients in all processes' losses."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, dealt: list[list[int]]) -> Tensor:
-        """[c, D] of every process -> [C, D]."""
+        """Gather the vectors.
+
+        Args:
+            ctx: autograd's.
+            own: [c, D] of this process.
+            dealt: the indices of each process's texts.
+
+        Returns:
+            [C, D].
+        """
         ctx.mine, ctx.shape = dealt[distributed.get_rank()], own.shape
         longest = max(map(len, dealt))  # all_gather wants equal shapes
         padded = own.new_zeros(longest, own.size(1))
@@ -82,7 +101,15 @@ class GatheredRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """[C, D] -> [c, D]."""
+        """Sum the gradients of all processes, and return this process's part.
+
+        Args:
+            ctx: autograd's.
+            gradient: [C, D].
+
+        Returns:
+            [c, D], and None for the indices.
+        """
         total = gradient.contiguous()
         distributed.all_reduce(total)
         mine = total.new_zeros(ctx.shape)
@@ -91,7 +118,7 @@ class GatheredRows(torch.autograd.Function):
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Give every process the mean of all gradients. A weight that one process did not use counts as 0 there."""
+    """Give every process the mean of all gradients; a weight that one process did not use counts as 0 there."""
     parameters = list(parameters)
     if not is_distributed() or not parameters:
         return
@@ -108,7 +135,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def same_weights(module: nn.Module) -> None:
-    """Start all processes from the weights of the first."""
+    """Copy the first process's weights to all processes."""
     if is_distributed():
         for weight in module.state_dict().values():
             distributed.broadcast(weight, 0)

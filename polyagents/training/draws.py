@@ -1,4 +1,4 @@
-"""What a resumed run draws from, as a checkpoint keeps it: torch's random states, and the pool of random negatives."""
+"""The random states and the pool of random negatives, as a checkpoint stores them for a resumed run."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from polyagents.training.candidates import TrainingCandidates
 
 
 def draws(candidates: TrainingCandidates) -> dict[str, Any]:
-    """The state of everything that training draws from, as tensors and plain values.
+    """Return the state of everything that a training draws from, as tensors and plain values.
 
-    Of several processes only the first one's is kept.
+    Of several processes only the first one's is stored.
     """
     state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": plain_state(candidates.random.getstate())}
     if torch.cuda.is_initialized():
@@ -26,12 +26,12 @@ def draws(candidates: TrainingCandidates) -> dict[str, Any]:
 
 
 def restore(state: Mapping[str, Any], candidates: TrainingCandidates, rank: int) -> None:
-    """Draw from where a checkpoint was.
+    """Continue the random draws from a checkpoint.
 
     Args:
-        state: what `draws` gave.
-        candidates: gets the pool back.
-        rank: of this process; others than the first continue with a state of their own that follows from the first's.
+        state: what `draws` returned.
+        candidates: its pool is restored.
+        rank: that of this process; others than the first continue with a state that is derived from the first's.
     """
     if rank:
         torch.manual_seed(int(state["torch"].sum()) + rank)
@@ -46,19 +46,27 @@ def restore(state: Mapping[str, Any], candidates: TrainingCandidates, rank: int)
 
 
 def plain_state(state: tuple[Any, ...]) -> list[Any]:
-    """The state of Python's generator, as JSON can hold it."""
+    """Return the state of Python's generator as JSON can represent it."""
     version, numbers, gauss = state
     return [version, list(numbers), gauss]
 
 
 def packed_texts(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Texts as bytes, one after the other, and where each ends: a pool of 100,000 is too much for JSON in a header."""
+    """Pack texts as bytes and the end of each: a pool of 100,000 texts is too large for JSON in a header."""
     raw = [utf8(text) for text in texts]
     content = torch.frombuffer(bytearray(b"".join(raw)) or bytearray(1), dtype=torch.uint8)
     return content, torch.tensor([len(text) for text in raw]).cumsum(0)
 
 
 def unpacked_texts(content: Tensor, ends: Tensor) -> list[str]:
-    """What `packed_texts` was given."""
+    """Restore the texts that `packed_texts` packed.
+
+    Args:
+        content: the bytes.
+        ends: the end of each text.
+
+    Returns:
+        The texts.
+    """
     raw = content.numpy().tobytes()
     return [raw[start:end].decode() for start, end in itertools.pairwise([0, *ends.tolist()])]

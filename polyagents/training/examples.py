@@ -1,4 +1,4 @@
-"""What a batch holds for a ranker: contexts, labels and candidates, as texts and as token ids."""
+"""The examples of a batch: contexts, labels and candidates, as texts and as token ids."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ class Examples:
     Attributes:
         contexts: token ids of their contexts.
         texts: the contexts as texts.
-        labels: what answers each; None for an example that has no label.
-        given: the candidates that came with each; None where none came with any.
+        labels: the right answers of each; None for an example without a label.
+        given: the candidates that came with each; None where no example has candidates.
     """
 
     contexts: list[list[int]]

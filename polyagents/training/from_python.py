@@ -1,4 +1,4 @@
-"""A training from Python, from its options to its model: what Ranker.train does."""
+"""Runs a training from Python, from its options to its model, for Ranker.train."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,25 @@ def train(
     datapath: str | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
-    """Train a model; the arguments are those of Ranker.train."""
+    """Train a model.
+
+    Args:
+        examples: as for `Ranker.train`.
+        model_file: as for `Ranker.train`.
+        model: as for `Ranker.train`.
+        valid: as for `Ranker.train`.
+        callbacks: as for `Ranker.train`.
+        progress: as for `Ranker.train`.
+        device: the device that computes.
+        datapath: as for `Ranker.train`.
+        given: the options of the model and of its training, as far as they were given.
+
+    Returns:
+        The model, with its best weights.
+
+    Raises:
+        InputError: an option or an example is not possible, or the model file contains something else.
+    """
     start = given.get("init_model") and zoo_file(given["init_model"], datapath)
     architecture = architecture_named(model or (start and initial_weights.trained_as(start)) or "poly")
     check_names(architecture, given)
@@ -60,10 +78,10 @@ def train(
 
 
 def architecture_named(name: str) -> str:
-    """The name of an architecture's class, of what `train_model -m` takes for it.
+    """Return the name of an architecture's class, given its name in `train_model -m`.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such architecture.
     """
     short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
     known = short.get(name, name.removeprefix("polyagents:"))
@@ -72,10 +90,10 @@ def architecture_named(name: str) -> str:
 
 
 def check_together(options: TrainingOptions) -> None:
-    """Refuse what cannot be trained with.
+    """Refuse combinations of options that cannot be trained.
 
     Raises:
-        InputError: a batch without negatives, or several processes.
+        InputError: a batch would have no negatives, or there are several processes.
     """
     if options.batchsize == 1 and options.candidates == "batch":
         raise InputError(
@@ -87,10 +105,17 @@ def check_together(options: TrainingOptions) -> None:
 
 
 def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
-    """The validation examples, checked before anything is trained.
+    """Read and check the validation examples before anything is trained.
+
+    Args:
+        valid: None for none.
+        most: how many are used; None for all.
+
+    Returns:
+        The examples.
 
     Raises:
-        InputError: one is none, or there are none where some were to be.
+        InputError: an example is not possible, or the list is empty.
     """
     if valid is None:
         return []
@@ -101,7 +126,15 @@ def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
 
 
 def teacher(options: TrainingOptions, device: torch.device, datapath: str | None) -> Distillation | None:
-    """The teacher of a training, if it has one.
+    """Load the teacher of a training, if it has one.
+
+    Args:
+        options: those of the training.
+        device: that of the teacher's weights.
+        datapath: the folder of downloads; None for ParlAI's.
+
+    Returns:
+        The teacher, or None.
 
     Raises:
         InputError: there is no such model.

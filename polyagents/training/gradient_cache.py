@@ -1,9 +1,9 @@
-"""Vectors now, their backward pass later: how a batch of 512 trains in the memory of one chunk.
+"""The gradient cache: a large batch trains in the memory of one chunk.
 
-The loss of in-batch negatives wants the vectors of the whole batch at once, but not the graphs behind them. So the
-batch is encoded without graphs, the loss gives each vector its gradient, and then chunk after chunk is encoded once
-more, with a graph that takes the chunk's gradient and is gone before the next (Gao et al. 2021, arXiv 2101.06983). The
-gradients are those of the plain batch; the price is one more forward pass.
+The loss of in-batch negatives needs the vectors of the whole batch at once, but not their graphs. So the batch is
+encoded without graphs, the loss computes a gradient for each vector, and then one chunk after the other is encoded
+again, with a graph that takes the chunk's gradient and is freed before the next (Gao et al. 2021, arXiv 2101.06983).
+The gradients are those of the plain batch; the price is one more forward pass.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,10 +19,10 @@ Part = Any  # what an encoder makes of a chunk: vectors [b, D], context vectors,
 
 
 class GradientCache:
-    """Vectors of a batch, cut off from the graph behind them until their gradient is known.
+    """The vectors of a batch, detached from their graphs until their gradients are known.
 
     Attributes:
-        encoded: the batch in its order, vectors [B, ...]. `loss.backward()` leaves their gradient with them.
+        encoded: the vectors [B, ...] in the order of the batch. `loss.backward()` adds their gradient.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class GradientCache:
         """Encode the batch.
 
         Args:
-            encode: a chunk [b, T] -> its vectors.
-            join: the chunks' vectors and their rows in the batch -> those of the batch.
+            encode: encodes a chunk [b, T] to its vectors.
+            join: puts the chunks' vectors in order, given them and their rows in the batch.
             chunks: rows [b] of the batch, and their texts.
             keep_graph: keep all graphs (the plain way), or encode every chunk again in `backward`.
         """
@@ -60,7 +60,7 @@ class GradientCache:
         self.encoded: Part = with_vectors(joined, self._leaf)
 
     def backward(self) -> None:
-        """From the vectors' gradients to those of the encoder's weights, added to what these have."""
+        """Add the gradients of the encoder's weights, computed from those of the vectors."""
         gradient = self._leaf.grad
         if gradient is None:  # nothing was made of these vectors
             return
@@ -81,22 +81,35 @@ class GradientCache:
 
 
 def vectors_of(part: Any) -> Tensor:
-    """The tensor that has a gradient."""
+    """Return the tensor that has a gradient."""
     return part.vectors if isinstance(part, ContextVectors) else part
 
 
 def with_vectors(part: Any, vectors: Tensor) -> Any:
-    """The same with other vectors."""
+    """Replace the vectors of a chunk's result.
+
+    Args:
+        part: context vectors, or a tensor.
+        vectors: the new ones.
+
+    Returns:
+        The same kind of object.
+    """
     return part._replace(vectors=vectors) if isinstance(part, ContextVectors) else vectors
 
 
 def random_state(device: torch.device) -> Tensor:
-    """Of the generator that dropout draws from."""
+    """Return the state of the generator that dropout draws from."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_random_state(state: Tensor, device: torch.device) -> None:
-    """Put it back."""
+    """Restore the state of the generator that dropout draws from.
+
+    Args:
+        state: from `random_state`.
+        device: a CPU or GPU.
+    """
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:

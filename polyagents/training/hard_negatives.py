@@ -1,9 +1,9 @@
 """Hard negatives: the candidates that a trained bi- or poly-encoder ranks just below the label.
 
-Of those that it ranks highest, some answer the context as well as the label does. Left out are what reads as the
-label, what the training set answers to the same context elsewhere, and what scores about as high as the label or
-higher: a part of the label's score, the margin, must lie between (NV-Retriever, arXiv 2407.15831; sentence-transformers
-has it as relative_margin, pull request 3321).
+Among those that it ranks highest, some answer the context as well as the label does. Excluded are candidates that read
+as the label, that the training set answers to the same context elsewhere, and that score about as high as the label or
+higher: the difference must be at least a fraction of the label's score, the margin (NV-Retriever, arXiv 2407.15831;
+sentence-transformers calls it relative_margin, pull request 3321).
 """
 
 import random
@@ -48,9 +48,9 @@ class Mined:
     Attributes:
         pair: the context and the label.
         negatives: texts, highest score first; random ones after these.
-        gap: how far below the label they score, on average; 0 where there are none.
-        dropped: how many candidates the margin left out.
-        random: how many of the negatives were drawn.
+        gap: the mean difference between the label's score and theirs; 0 where there are none.
+        dropped: how many candidates the margin excluded.
+        random: how many of the negatives were drawn at random.
     """
 
     pair: LabelledContext
@@ -62,7 +62,7 @@ class Mined:
 
 @dataclass
 class Counts:
-    """Sums over all pairs; `short` counts those with fewer negatives than were wanted."""
+    """Sums over all pairs; `short` counts those with fewer negatives than requested."""
 
     examples: int = 0
     negatives: int = 0
@@ -72,7 +72,12 @@ class Counts:
     short: int = 0
 
     def add(self, mined: Mined, wanted: int) -> None:
-        """Count one more."""
+        """Count one more pair.
+
+        Args:
+            mined: the pair.
+            wanted: how many negatives were requested.
+        """
         self.examples += 1
         self.negatives += len(mined.negatives)
         self.gap += mined.gap
@@ -82,7 +87,7 @@ class Counts:
 
 
 def pairs_of(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[LabelledContext], int]:
-    """A pair for every label of every example, and how many examples have no text or no label."""
+    """Return a pair for every label of every example, and how many examples have no text or no label."""
     pairs, skipped = [], 0
     for text, labels in examples:
         own = [LabelledContext(text, label) for label in labels if text.strip() and label.strip()]
@@ -92,10 +97,10 @@ def pairs_of(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[Labell
 
 
 def searchable(model: RankingModel) -> TwoTowerModel:
-    """The model, if it can search a pool of candidates.
+    """Return the model if it can search a pool of candidates.
 
     Raises:
-        InputError: it reads context and candidate together.
+        InputError: it is a joint model.
     """
     if not isinstance(model, TwoTowerModel):
         raise InputError(
@@ -106,15 +111,18 @@ def searchable(model: RankingModel) -> TwoTowerModel:
 
 
 def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
-    """The candidates that negatives come from, encoded in fp32; what a run before has encoded is used again.
+    """Encode the candidates that negatives come from in fp32; vectors of an earlier run are used again.
 
     Args:
-        folder: made where it is missing.
+        folder: created where it is missing.
         texts: C candidates.
         model: a bi- or poly-encoder.
 
+    Returns:
+        The candidates.
+
     Raises:
-        InputError: the disk is full, or not ours to write to.
+        InputError: the disk is full, or the folder may not be written.
     """
     encoder = CandidateEncoder.of(model, "fp32")
     with exclusive_folder(folder, "--outfile"):
@@ -127,9 +135,9 @@ def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
 def mine(
     pairs: Sequence[LabelledContext], model: TwoTowerModel, pool: CandidateStore, wanted: int, margin: float
 ) -> Iterator[Mined]:
-    """Every pair with its hardest negatives, in order.
+    """Find the hardest negatives of every pair, in order.
 
-    Where a label scores so low that too few candidates lie below it, the rest is drawn from those above.
+    Where a label scores so low that too few candidates are below it, the rest is drawn from those above.
 
     Args:
         pairs: all of the training set: they say what else answers the same context.
@@ -137,6 +145,9 @@ def mine(
         pool: C candidates, none of them deleted.
         wanted: negatives of each pair; fewer where the pool has no more.
         margin: a negative scores at most s - margin * |s|, where s is the label's score.
+
+    Yields:
+        Every pair with its negatives.
     """
     miner = Miner(pairs, model, pool, wanted, margin)
     with tqdm(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
@@ -147,11 +158,11 @@ def mine(
 
 
 class Split(NamedTuple):
-    """What may be a negative of a pair, highest score first.
+    """The possible negatives of a pair, highest score first.
 
     Attributes:
-        below: [K], indices of candidates that lie below the limit; `scores` are theirs.
-        above: [A], indices of those that the margin leaves out; `scores_above` are theirs.
+        below: [K], indices of candidates that score below the limit; `scores` are theirs.
+        above: [A], indices of those that the margin excludes; `scores_above` are theirs.
     """
 
     below: np.ndarray
@@ -161,7 +172,7 @@ class Split(NamedTuple):
 
 
 class Miner:
-    """What `mine` needs to know of the training set and of the pool."""
+    """The training set and the pool, prepared for `mine`."""
 
     def __init__(
         self, pairs: Sequence[LabelledContext], model: TwoTowerModel, pool: CandidateStore, wanted: int, margin: float
@@ -174,7 +185,7 @@ class Miner:
             self.answers[context_key(pair.text)].append(reading(pair.label))
 
     def mine(self, pairs: Sequence[LabelledContext]) -> Iterator[Mined]:
-        """Some of the pairs with their negatives."""
+        """Find the negatives of some pairs."""
         query = self.model.query([self.model.context_ids(pair.text) for pair in pairs])
         labels = label_scores(self.model, query, [pair.label for pair in pairs])
         found = search(query, self.pool, self.wanted + SLACK)
@@ -186,7 +197,17 @@ class Miner:
             yield self.chosen(pair, label, split)
 
     def split(self, pair: LabelledContext, label: float, found: TopCandidates, row: int) -> Split:
-        """What was found for a pair, without its answers, divided at the limit under its label's score."""
+        """Divide the candidates found for a pair, without its right answers, at the limit under its label's score.
+
+        Args:
+            pair: the context and the label.
+            label: its score.
+            found: the candidates of several pairs.
+            row: the pair's row in them.
+
+        Returns:
+            Both parts.
+        """
         indices, scores = found.indices[row], found.scores[row]
         other = ~np.isin(self.reads_as[indices], self.answers[context_key(pair.text)])
         low = scores <= label - self.margin * abs(label)
@@ -194,7 +215,16 @@ class Miner:
         return Split(indices[below], scores[below], indices[above], scores[above])
 
     def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
-        """The hardest negatives, filled up with random ones."""
+        """Select the hardest negatives, and random ones where they are too few.
+
+        Args:
+            pair: the context and the label.
+            label: its score.
+            split: its possible negatives.
+
+        Returns:
+            The pair with its negatives.
+        """
         indices, scores = split.below[: self.wanted], split.scores[: self.wanted]
         missing = min(self.wanted - len(indices), len(split.above))
         drawn = self.draw.sample(range(len(split.above)), missing)
@@ -204,17 +234,26 @@ class Miner:
 
 
 def reading(text: str) -> int:
-    """The same for texts that read the same: 8 bytes, where millions of texts need not fit into memory."""
+    """Return 8 bytes that are equal for texts that read the same, so that millions of texts need not fit in memory."""
     return hash(normalized(text))
 
 
 def context_key(text: str) -> bytes:
-    """The same for contexts that read the same."""
+    """Return bytes that are equal for contexts that read the same."""
     return text_key(utf8(normalize(text)))  # not cached: contexts are long, and seldom come again
 
 
 def label_scores(model: TwoTowerModel, query: Query, labels: Sequence[str]) -> list[float]:
-    """The score of each of B contexts with its own label."""
+    """Score each of B contexts with its own label.
+
+    Args:
+        model: the one that encoded the contexts.
+        query: B contexts.
+        labels: B texts.
+
+    Returns:
+        B scores.
+    """
     vectors = model.encode_texts(labels).to(query.device)
     scores: list[float] = query.scores(vectors).diagonal().tolist()
     return scores

@@ -1,4 +1,4 @@
-"""The training loss of the paper, cross entropy over an example's candidates (section 4.2), and a penalty beside it."""
+"""The training loss of the paper, cross entropy over an example's candidates (section 4.2), and a penalty of ours."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from polyagents.models.reduction import ContextVectors, masked_mean
 
 
 def ranking_loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """-log softmax(scores)[label] over the candidates that count.
+    """Compute -log softmax(scores)[label] over the candidates that count.
 
     Args:
         scores: [B, C].
@@ -23,11 +23,11 @@ def ranking_loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def context_similarity(context: ContextVectors) -> Tensor:
-    """How alike the vectors of each context are: the mean of cos(y_i, y_j) over all M^2 pairs of its M real vectors.
+    """Compute how alike the M vectors of each context are: the mean of cos(y_i, y_j) over all pairs of real ones.
 
     MINER's disagreement regularisation (Li et al., ACL Findings 2022) is this mean. It is the squared length of the
-    mean of the vectors at length 1, which no [B, M, M] is needed for. A vector's cosine with itself is counted, and
-    has no gradient: 1/M where all are orthogonal, 1 where all are equal.
+    mean of the normalised vectors, which needs no [B, M, M]. A vector's cosine with itself is counted, and has no
+    gradient: the result is 1/M where all are orthogonal, 1 where all are equal.
 
     Args:
         context: vectors [B, M, D] and their mask [B, M].

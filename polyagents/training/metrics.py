@@ -1,4 +1,4 @@
-"""What is measured of a batch, a value for each example: losses, and the ranks of labels."""
+"""The metrics of a batch, a value for each example: losses, and the ranks of labels."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,16 @@ from polyagents.training.losses import ranking_loss
 def evaluation_values(
     scores: Tensor, candidates: CandidateSet, logit_scale: float, recall_at: Sequence[int]
 ) -> dict[str, Tensor]:
-    """Loss, rank, mrr and hits@k of the examples of an evaluation, [B] each.
+    """Compute loss, rank, mrr and hits@k of the examples of an evaluation.
 
     Args:
         scores: [B, C] on the CPU.
-        candidates: what they are of, with labels. The values of an example that has none mean nothing.
-        logit_scale: what the loss multiplies them by.
+        candidates: those that were scored, with labels. The values of an example without a label are meaningless.
+        logit_scale: the factor by which the loss multiplies the scores.
         recall_at: the k of hits@k.
+
+    Returns:
+        [B] each, by name.
     """
     assert candidates.labels is not None
     loss = ranking_loss(scores * logit_scale, candidates.labels.clamp(min=0), candidates.mask)
@@ -27,12 +30,15 @@ def evaluation_values(
 
 
 def training_values(scores: Tensor, labels: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """How the labels of a training batch rank among what its loss counts, [B] each.
+    """Compute the ranks of the labels of a training batch among the candidates in the loss.
 
     Args:
         scores: [B, C].
         labels: the column of the right candidate, [B].
-        mask: [B, C], what the loss counts.
+        mask: [B, C], the candidates in the loss.
+
+    Returns:
+        [B] each, by name.
     """
     is_label = torch.zeros_like(mask).scatter(1, labels.unsqueeze(1), True)
     ranks = label_ranks(scores, is_label, mask)
@@ -40,5 +46,5 @@ def training_values(scores: Tensor, labels: Tensor, mask: Tensor) -> dict[str, T
 
 
 def rank_values(ranks: Tensor) -> dict[str, Tensor]:
-    """The rank of each label, and its reciprocal."""
+    """Return the rank of each label, and its reciprocal."""
     return {"rank": ranks, "mrr": ranks.float().reciprocal()}

@@ -1,6 +1,6 @@
-"""What a training step minimises, and its way back to the weights.
+"""The objective of a training step, and its gradients.
 
-ParlAI's agents and the trainer of Ranker.train share these lines:
+ParlAI's agents and the trainer of Ranker.train share these lines::
 
     scored = training_scores(model, examples.contexts, candidates, chunk_tokens)
     loss = objective.of(scored, examples, candidates)
@@ -29,9 +29,9 @@ class BatchLoss(NamedTuple):
     """The loss of a training batch.
 
     Attributes:
-        losses: [B] fp32, what is minimised.
-        sides: what the backward pass continues with.
-        values: for reports, [B] each: mean_loss, the ranking loss alone, train_accuracy, rank, mrr, and what was added.
+        losses: [B] fp32, to be minimised.
+        sides: the gradient caches that the backward pass continues with.
+        values: for reports, [B] each: mean_loss (the ranking loss only), train_accuracy, rank, mrr, and added losses.
     """
 
     losses: Tensor
@@ -39,7 +39,7 @@ class BatchLoss(NamedTuple):
     values: dict[str, Tensor]
 
     def backward(self, counts: Sequence[int], scaler: torch.amp.GradScaler, accumulated: int) -> None:
-        """Add to the gradients of the weights those of the mean over all processes' examples.
+        """Add the gradients of the mean over all processes' examples to those of the weights.
 
         Args:
             counts: how many examples each process has.
@@ -53,7 +53,7 @@ class BatchLoss(NamedTuple):
             side.backward()
 
     def failure(self, examples: Examples) -> str | None:
-        """What to say where losses are no numbers, with the first such example; None where all are numbers."""
+        """Describe the first example whose loss is not finite; None where all are finite."""
         wrong = (~torch.isfinite(self.losses)).nonzero().flatten().tolist()
         if not wrong:
             return None
@@ -66,11 +66,11 @@ class BatchLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """The ranking loss, and what is added to it.
+    """The ranking loss, and further terms.
 
     Attributes:
         model: the model that learns.
-        codes_penalty: how many times the likeness of an example's context vectors is added; 0 for none.
+        codes_penalty: the factor of the similarity of an example's context vectors; 0 for none.
         distillation: a teacher; None without.
     """
 
@@ -79,12 +79,15 @@ class Objective:
     distillation: Distillation | None = None
 
     def of(self, scored: TrainingScores, examples: Examples, candidates: CandidateSet) -> BatchLoss:
-        """The loss of a batch.
+        """Compute the loss of a batch.
 
         Args:
-            scored: what `training_scores` made of the batch.
+            scored: what `training_scores` returned for the batch.
             examples: B of them.
-            candidates: what they rank, with labels.
+            candidates: those that they rank, with labels.
+
+        Returns:
+            The loss of each example.
         """
         assert candidates.labels is not None
         device = self.model.device

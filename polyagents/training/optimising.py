@@ -1,4 +1,4 @@
-"""One step of an optimiser: groups of weights, several processes, clipping, gradients that are no numbers.
+"""One step of an optimiser: groups of weights, several processes, clipping, gradients that are not finite.
 
 ParlAI's agents and the trainer of Ranker.train take this same step.
 """
@@ -24,20 +24,23 @@ FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 
 def weight_groups(
     module: nn.Module, learningrate: float, codes_learningrate: float | None, weight_decay: float | None
 ) -> list[dict[str, Any]]:
-    """The weights that learn, as an optimiser takes them: decay for matrices only (as for BERT), a rate for the codes.
+    """Group the weights that learn for an optimiser: decay for matrices only (as for BERT), a rate for the codes.
 
-    A learnt sharpness has the codes' rate: both begin untrained, where the encoder begins trained, and an Adam
-    moves each number by the rate in an update at most. At 5e-5 ten thousand updates would change the sharpness by
-    e^0.5, at 1e-2 a hundred change it by e.
+    A learnt sharpness has the codes' rate: both start untrained, while the encoder starts trained, and an Adam changes
+    each number by the rate in an update at most. At 5e-5 ten thousand updates would change the sharpness by e^0.5, at
+    1e-2 a hundred change it by e.
 
     Args:
-        module: the model's.
-        learningrate: of the optimiser.
+        module: that of the model.
+        learningrate: the optimiser's.
         codes_learningrate: None for the same.
         weight_decay: None for none.
 
+    Returns:
+        Groups of parameters, with their options.
+
     Raises:
-        InputError: a rate or the decay is no number, or below 0.
+        InputError: a rate or the decay is not a number, or below 0.
     """
     rate, decay = codes_learningrate or learningrate, weight_decay or 0.0
     if not all(math.isfinite(one) and one >= 0 for one in (rate, learningrate, decay)):
@@ -56,17 +59,17 @@ def weight_groups(
 
 
 def align_weights(module: nn.Module) -> None:
-    """Put weights of a file where torch puts its own, at multiples of 64 bytes.
+    """Move weights of a file to multiples of 64 bytes, as torch aligns its own.
 
-    Elsewhere matrix products round otherwise, and a training that goes on would not quite end where an undisturbed one
-    does.
+    At other addresses matrix products round differently, and a resumed training would not end with exactly the weights
+    of an uninterrupted one.
     """
     for parameter in module.parameters():
         parameter.data = parameter.data.clone()
 
 
 def fuse(optimizer: torch.optim.Optimizer) -> None:
-    """Have an Adam (AdamW is one) go over the weights once instead of ten times, also where a file's state says not."""
+    """Let an Adam (AdamW is one) pass over the weights once instead of ten times, whatever a loaded state says."""
     if isinstance(optimizer, torch.optim.Adam):
         for group in optimizer.param_groups:
             group |= {"fused": True, "foreach": None}
@@ -75,13 +78,13 @@ def fuse(optimizer: torch.optim.Optimizer) -> None:
 def step(
     optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, parameters: Sequence[nn.Parameter], limit: float
 ) -> Tensor:
-    """Change the weights by their gradients; leave them where these are no numbers: they would never be numbers again.
+    """Update the weights by their gradients, unless these are not finite, which would spoil the weights for ever.
 
     Args:
         optimizer: has the weights.
-        scaler: what the loss was scaled with in fp16; not enabled otherwise.
+        scaler: scaled the loss in fp16; not enabled otherwise.
         parameters: the weights that learn.
-        limit: on the norm of the gradients, which are scaled down to it; 0 or below is none.
+        limit: of the norm of the gradients, which are scaled down to it; 0 or below is none.
 
     Returns:
         The norm of the gradients of all processes, before it was limited; not finite where nothing was changed.
@@ -98,15 +101,20 @@ def step(
 
 
 def failures_in_a_row(failures: int, norm: Tensor, updates: int) -> int:
-    """Count updates that were left out; in fp16 the first gradients always overflow, until their scale fits.
+    """Count consecutive updates that were skipped.
+
+    In fp16 the first gradients always overflow, until their scale fits.
 
     Args:
-        failures: in a row so far.
+        failures: consecutive ones so far.
         norm: what `step` returned.
-        updates: that were made.
+        updates: how many were made.
+
+    Returns:
+        Consecutive ones now.
 
     Raises:
-        InputError: there are so many that the training cannot recover.
+        InputError: there are too many for the training to recover.
     """
     failures = 0 if torch.isfinite(norm) else failures + 1
     if failures >= FAILURES:
@@ -122,10 +130,10 @@ def failures_in_a_row(failures: int, norm: Tensor, updates: int) -> int:
 
 @contextlib.contextmanager
 def refused_where_damaged(what: str) -> Iterator[None]:
-    """Say in one sentence that a state cannot be taken over, whatever a library raises where it is not as it should be.
+    """Turn any error of a library that loads a damaged state into one sentence.
 
     Raises:
-        InputError: it cannot.
+        InputError: the state cannot be loaded.
     """
     try:
         yield

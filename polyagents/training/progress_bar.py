@@ -21,14 +21,14 @@ class TrainingBar:
 
     @property
     def is_shown(self) -> bool:
-        """Whether anybody sees it."""
+        """Whether the bar is visible."""
         return not self.bar.disable
 
     def show(self, updates: int, last_update: int | None, figures: Mapping[str, float]) -> None:
-        """Move it on.
+        """Update the bar.
 
         Args:
-            updates: that were made.
+            updates: how many were made.
             last_update: how many there will be, as far as that is known: without it no time left is shown.
             figures: by the names that are shown.
         """
@@ -37,7 +37,7 @@ class TrainingBar:
         self.bar.update(updates - self.bar.n)
 
     def close(self) -> None:
-        """Leave it as it is, and go to the next line."""
+        """Leave the bar as it is, and go to the next line."""
         self.bar.close()
 
 
@@ -49,15 +49,20 @@ class ProgressBar(Callback):
         self.bar = TrainingBar(trainer.updates)
 
     def on_step_end(self, trainer: "Trainer") -> None:
-        """Move it on."""
+        """Update the bar."""
         figures = {"loss": trainer.last["loss"], "R@1": trainer.last["hits@1"]}
         self.bar.show(trainer.updates, trainer.last_update, figures)
 
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
-        """Say what was measured."""
+        """Print the metrics.
+
+        Args:
+            trainer: the training.
+            report: metrics by name.
+        """
         figures = ", ".join(f"{name} {value:.3f}" for name, value in report.items())
         say(f"After {trainer.updates} updates: {figures}{' (best so far)' if trainer.is_best else ''}")
 
     def on_train_end(self, trainer: "Trainer") -> None:
-        """Close it."""
+        """Close the bar."""
         self.bar.close()

@@ -1,4 +1,4 @@
-"""The learning rate, update by update: the rates of ParlAI's schedulers, with which our agents train."""
+"""The learning rate of every update: the rates of ParlAI's schedulers, with which our agents train."""
 
 import math
 from typing import Any
@@ -12,11 +12,11 @@ ENDING = ("linear", "cosine")  # those that reach 0 at the last update
 
 
 class Schedule:
-    """A warm-up, and what comes after it.
+    """A warm-up, and the schedule after it.
 
-    `tests/training/test_schedule.py` holds the rates against ParlAI's. Of its ways two show: the first rate after a
-    warm-up of w updates is the last one within it where a plateau decides (a part of 1/w below the full one), and
-    `none` has no warm-up.
+    `tests/training/test_schedule.py` compares the rates with ParlAI's. Two of its peculiarities remain: the first rate
+    after a warm-up of w updates is the last one within it where a plateau decides (lower than the full one by a
+    fraction of 1/w), and `none` has no warm-up.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class Schedule:
             optimizer: each of its groups of weights has a rate of its own, which is the full one.
             kind: one of SCHEDULES.
             warmup_updates: over which the rate rises.
-            warmup_rate: the part of the full rate that the warm-up begins with.
-            last_update: how many updates there will be; None where nobody knows.
-            decay: what a plateau multiplies the rate by.
-            patience: evaluations without a smaller loss that are no plateau.
+            warmup_rate: the fraction of the full rate with which the warm-up begins.
+            last_update: how many updates there will be; None where that is not known.
+            decay: the factor of the rate at a plateau.
+            patience: evaluations without a smaller loss that are no plateau yet.
 
         Raises:
-            InputError: the rate is to end with the last update, and nobody knows which that is.
+            InputError: the rate should end with the last update, and its number is not known.
         """
         if kind in ENDING and last_update is None:
             raise InputError(f"--lr-scheduler {kind} ends with the last update; say which that is: max_train_steps.")
@@ -58,7 +58,7 @@ class Schedule:
         """Set the rate of the next update.
 
         Args:
-            updates: that were made.
+            updates: how many were made.
         """
         self.updates = updates
         self._set_rates()
@@ -69,7 +69,7 @@ class Schedule:
             self.plateau.step(loss)
 
     def _set_rates(self) -> None:
-        """Set the rates of a warm-up, or by a formula; those of a plateau stay as they are."""
+        """Set the rates of a warm-up, or by a formula; those of a plateau do not change here."""
         if self.updates < self.warmup:
             part = self.warmup_rate + (1.0 - self.warmup_rate) * (self.updates / self.warmup)
         elif self.kind in ("linear", "cosine", "invsqrt"):
@@ -88,14 +88,18 @@ class Schedule:
         return math.sqrt(max(1, gamma)) / math.sqrt(max(1, gamma + step))
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps; the rates themselves are the optimiser's."""
+        """Return what a checkpoint stores; the rates themselves are the optimiser's."""
         return {"best": self.plateau.best, "num_bad_epochs": self.plateau.num_bad_epochs}
 
     def restore(self, state: dict[str, Any], updates: int) -> None:
-        """Go on from a checkpoint, whose rates the optimiser has.
+        """Resume from a checkpoint; the optimiser has its rates already.
+
+        Args:
+            state: what `state` returned.
+            updates: how many were made.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none.
+            KeyError, TypeError, ValueError: the state is damaged.
         """
         self.plateau.best, self.plateau.num_bad_epochs = float(state["best"]), int(state["num_bad_epochs"])
         self.updates = updates

@@ -1,6 +1,6 @@
-"""Scores of a training batch, and what takes their gradient back to the encoders.
+"""Scores of a training batch, with a way back to the encoders for their gradient.
 
-Both sides are encoded and cut off from their graphs (gradient_cache.py), whole or in chunks; equal texts once; a list
+Both sides are encoded and detached from their graphs (gradient_cache.py), whole or in chunks; equal texts once; a list
 that several processes share in equal parts (distributed.py).
 """
 
@@ -27,9 +27,8 @@ class TrainingScores(NamedTuple):
 
     Attributes:
         scores: [B, C].
-        sides: what their backward pass continues with.
-        context: the context vectors [B, M, D] that were scored, with their gradient; None for an architecture that
-            reads both together.
+        sides: the gradient caches that the backward pass continues with.
+        context: the context vectors [B, M, D] that were scored, with their gradient; None for a joint architecture.
     """
 
     scores: Tensor
@@ -45,8 +44,11 @@ def training_scores(
     Args:
         model: in training mode.
         contexts: token ids of B contexts; none where only other processes have examples.
-        candidates: what each of them ranks.
-        chunk_tokens: tokens of a chunk whose graph is made again in the backward pass; None keeps all graphs.
+        candidates: those that each of them ranks.
+        chunk_tokens: tokens of a chunk whose graph is computed again in the backward pass; None keeps all graphs.
+
+    Returns:
+        The scores, with their gradient caches.
     """
     if isinstance(model, JointModel):
         return joint_scores(model, contexts, candidates, chunk_tokens)
@@ -57,7 +59,17 @@ def training_scores(
 def two_tower_scores(
     model: TwoTowerModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
 ) -> TrainingScores:
-    """`training_scores` of an architecture that encodes context and candidate apart."""
+    """Score a training batch by a two-tower architecture.
+
+    Args:
+        model: as for `training_scores`.
+        contexts: as for `training_scores`.
+        candidates: as for `training_scores`.
+        chunk_tokens: as for `training_scores`.
+
+    Returns:
+        The scores, with their gradient caches.
+    """
     module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
     texts = model.tokens(distinct or [(model.tokenizer.start_id,)])  # something to encode, where no example is ours
     context = cached(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
@@ -81,7 +93,17 @@ def two_tower_scores(
 def joint_scores(
     model: JointModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
 ) -> TrainingScores:
-    """`training_scores` of an architecture that reads both together; what the loss does not count is not scored."""
+    """Score a training batch by a joint architecture; candidates outside the loss are not scored.
+
+    Args:
+        model: as for `training_scores`.
+        contexts: as for `training_scores`.
+        candidates: as for `training_scores`.
+        chunk_tokens: as for `training_scores`.
+
+    Returns:
+        The scores, with their gradient cache.
+    """
     rows = model.rows(contexts, candidates, candidates.mask)
     if not rows:  # only other processes have examples
         return TrainingScores(torch.zeros(candidates.mask.shape, device=model.device), [])
@@ -91,5 +113,16 @@ def joint_scores(
 
 
 def cached(encoder: Encoder, encode: Any, join: Any, tokens: Tokens, chunk_tokens: int | None) -> GradientCache:
-    """Texts of a training batch, encoded."""
+    """Encode texts of a training batch into a gradient cache.
+
+    Args:
+        encoder: splits the texts into chunks.
+        encode: encodes a chunk.
+        join: puts the results of the chunks in order.
+        tokens: the texts.
+        chunk_tokens: as for `training_scores`.
+
+    Returns:
+        The vectors, in a cache.
+    """
     return GradientCache(encode, join, encoder.chunks(tokens, chunk_tokens), keep_graph=chunk_tokens is None)

@@ -1,4 +1,4 @@
-"""What a training from Python starts from: a new model around a backbone, another model, or a checkpoint."""
+"""Builds the model that a training from Python starts from: a new one, another model, or a checkpoint."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -40,11 +40,15 @@ def starting_model(
 
     Args:
         architecture: the name of its class.
-        given: options of the model and of its training, as far as they were given; they win over the file's.
-        options: of its training; all are written beside the model.
+        given: options of the model and of its training, as far as they were given; they take precedence over the
+            file's.
+        options: those of its training; all are written beside the model.
         data: a new model learns its vocabulary from it, or is measured by it, where options say so.
         file: the model that it starts from; None for a new one.
-        datapath: where downloads are kept; None for ParlAI's folder.
+        datapath: the folder of downloads; None for ParlAI's.
+
+    Returns:
+        The model.
 
     Raises:
         InputError: an option is not possible, or the file does not fit.
@@ -71,10 +75,18 @@ def starting_model(
 
 
 def parts_of(file: str, architecture: str, values: Mapping[str, Any]) -> Parts:
-    """What the files of a model hold.
+    """Read the files of a model.
+
+    Args:
+        file: the model file.
+        architecture: the name of the class that starts from it.
+        values: all options.
+
+    Returns:
+        Their content.
 
     Raises:
-        InputError: one is missing or damaged, or the model is none that an architecture can start from.
+        InputError: a file is missing or damaged, or the architecture cannot start from the model.
     """
     if not os.path.exists(file):
         raise InputError(f"There is no model at {file}; give another init_model.")
@@ -89,10 +101,15 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any]) -> Parts:
 
 
 def take_over(model: RankingModel, parts: Parts, file: str) -> None:
-    """Give a model the weights of a file; another architecture's as far as it has them.
+    """Load the weights of a file into a model; those of another architecture as far as the model has them.
+
+    Args:
+        model: changed in place.
+        parts: the content of the file.
+        file: its path.
 
     Raises:
-        InputError: they do not fit.
+        InputError: the weights do not fit.
     """
     weights = parts.weights
     if initial_weights.trained_as(file) not in (None, model.architecture):
@@ -102,10 +119,18 @@ def take_over(model: RankingModel, parts: Parts, file: str) -> None:
 
 
 def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:
-    """The tokenizer of a backbone; learnt from the examples where a scratch one is given no vocabulary.
+    """Load the tokenizer of a backbone, or learn it from the examples for a scratch one without a vocabulary.
+
+    Args:
+        values: all options.
+        data: the examples.
+        datapath: the folder of downloads; None for ParlAI's.
+
+    Returns:
+        The tokenizer.
 
     Raises:
-        InputError: there is none, or one too many.
+        InputError: there is no tokenizer, or a vocabulary was given in addition to it.
     """
     backbone, vocabulary = values["backbone"], values.get("vocabulary")
     if not backbone.startswith(SCRATCH):
@@ -123,7 +148,17 @@ def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str |
 
 
 def measured_scaling(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings, data: TrainingData) -> float:
-    """The factor that `output_scaling="auto"` stands for."""
+    """Compute the factor of `output_scaling="auto"`.
+
+    Args:
+        encoder: without any scaling.
+        tokenizer: the model's.
+        settings: the model's.
+        data: the examples; some of them are measured.
+
+    Returns:
+        The factor.
+    """
     examples = data.first(output_scaling.EXAMPLES, f"output_scaling={AUTO!r}")
     texts = context_ids(tokenizer, settings, [one.context for one in examples])
     labels = tokenizer.encode([one.labels[0] for one in examples])
@@ -132,7 +167,12 @@ def measured_scaling(encoder: Encoder, tokenizer: RankingTokenizer, settings: Se
 
 
 def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
-    """Put the centres that `codes_init="kmeans"` asks for in the place of codes that no file has brought."""
+    """Set codes that no file has brought to the centres that `codes_init="kmeans"` asks for.
+
+    Args:
+        model: changed in place.
+        data: the examples; some of them are clustered.
+    """
     module: Any = model.module
     if getattr(model.settings.ranking, "codes_init", None) != KMEANS or getattr(module, "codes", None) is None:
         return
@@ -143,5 +183,14 @@ def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
 
 
 def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
-    """Contexts as the model reads them."""
+    """Encode contexts as the model reads them.
+
+    Args:
+        tokenizer: the model's.
+        settings: the model's.
+        texts: the contexts.
+
+    Returns:
+        Token ids of each.
+    """
     return [tokenizer.context(ids, settings.text_truncate) for ids in tokenizer.encode(texts)]

@@ -1,7 +1,9 @@
-"""Examples as Python has them: a list, an iterable or a `datasets.Dataset` of dicts, and their order in training.
+"""Training examples in Python (a list, an iterable or a `datasets.Dataset` of dicts), and their order.
 
-{"context": "hi , how are you ?", "label": "a bit tired ."}
-{"context": ["hi", "hello", "any plans ?"], "label": ["i bake .", "to bake bread ."], "candidates": ["no .", "hi"]}
+An example is a dict such as these::
+
+    {"context": "hi , how are you ?", "label": "a bit tired ."}
+    {"context": ["hi", "hello", "any plans ?"], "label": ["i bake .", "to bake bread ."], "candidates": ["no .", "hi"]}
 """
 
 import itertools
@@ -24,21 +26,21 @@ class Indexed(Protocol):
     """Examples that can be read in any order."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of examples."""
         ...
 
     def __getitem__(self, index: Any, /) -> Any:
-        """The example of an index."""
+        """Return the example of an index."""
         ...
 
 
 class TextExample(NamedTuple):
-    """What is said, and what answers it.
+    """A context with its right answers.
 
     Attributes:
-        context: its turns are divided by line ends.
+        context: its turns are separated by line ends.
         labels: at least one; all of them are right.
-        candidates: to rank beside them; None where none were given.
+        candidates: further candidates; None where none were given.
     """
 
     context: str
@@ -51,10 +53,13 @@ def read_example(given: Any, name: str) -> TextExample:
 
     Args:
         given: a dict with FIELDS, the last of which may be missing; further keys are ignored.
-        name: of what it is from, for what is said.
+        name: that of the example in messages.
+
+    Returns:
+        The example.
 
     Raises:
-        InputError: it is none.
+        InputError: this is not an example.
     """
     if not isinstance(given, Mapping) or not {"context", "label"} <= given.keys():
         found = f"the keys {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
@@ -72,10 +77,17 @@ def read_example(given: Any, name: str) -> TextExample:
 
 
 def texts_of(value: Any, name: str) -> tuple[str, ...]:
-    """One text or several.
+    """Return one text or several as a tuple.
+
+    Args:
+        value: a text, or a list of texts.
+        name: that of the value in messages.
+
+    Returns:
+        The texts.
 
     Raises:
-        InputError: something else.
+        InputError: the value is something else.
     """
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
     if not all(isinstance(text, str) for text in texts):
@@ -84,12 +96,15 @@ def texts_of(value: Any, name: str) -> tuple[str, ...]:
 
 
 def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random.Random) -> Examples:
-    """A batch as the model reads it.
+    """Encode a batch as the model reads it.
 
     Args:
         model: with a tokenizer.
         batch: B examples.
-        draw: decides which of several labels is ranked.
+        draw: selects which of several labels is ranked.
+
+    Returns:
+        The batch.
     """
     drawn = [draw.choice(one.labels) if len(one.labels) > 1 else one.labels[0] for one in batch]
     labels = zip(model.candidates(drawn), batch, strict=True)
@@ -107,8 +122,8 @@ def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random
 class TrainingData:
     """Training examples, epoch by epoch.
 
-    What can be indexed, as a list or a `datasets.Dataset`, is read in an order that the seed and the epoch decide;
-    anything else in its own order: a file that is read line by line, a streamed dataset.
+    Examples that can be indexed, such as a list or a `datasets.Dataset`, are read in an order that the seed and the
+    epoch decide; all others in their own order: a file that is read line by line, a streamed dataset.
     """
 
     def __init__(self, examples: Iterable[Any], seed: int):
@@ -119,7 +134,18 @@ class TrainingData:
             raise InputError("There are no examples to train on.")
 
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:
-        """The examples of an epoch, from a place in it on."""
+        """Read the examples of an epoch.
+
+        Args:
+            number: that of the epoch, from 0.
+            skipped: how many examples at its start are skipped.
+
+        Yields:
+            The examples.
+
+        Raises:
+            InputError: an example is not possible.
+        """
         if not isinstance(self.examples, Indexed):
             for place, given in enumerate(itertools.islice(self.examples, skipped, None), start=skipped):
                 yield read_example(given, f"Example {place}")
@@ -129,14 +155,17 @@ class TrainingData:
             yield read_example(self.examples[place], f"Example {place}")
 
     def first(self, count: int | None, what_for: str) -> list[TextExample]:
-        """The first examples, or all of them, which a new model is measured by or learns its vocabulary from.
+        """Return the first examples, or all of them, by which a new model is measured or learns its vocabulary.
 
         Args:
-            count: how many at most; None for all.
+            count: how many, at most; None for all.
             what_for: the option that asks for them.
 
+        Returns:
+            The examples.
+
         Raises:
-            InputError: whoever reads them takes them away.
+            InputError: the examples can be read only once.
         """
         if self.is_read_once:
             raise InputError(
@@ -148,6 +177,14 @@ class TrainingData:
 
 
 def batches(examples: Iterator[TextExample], size: int) -> Iterator[list[TextExample]]:
-    """Examples in batches; the last one may be smaller."""
+    """Group examples to batches; the last one may be smaller.
+
+    Args:
+        examples: one after the other.
+        size: that of a batch.
+
+    Yields:
+        The batches.
+    """
     while batch := list(itertools.islice(examples, size)):
         yield batch

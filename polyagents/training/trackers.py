@@ -1,4 +1,4 @@
-"""Reports of a training, written to tensorboard, wandb or trackio by their own packages."""
+"""Trackers: reports of a training, written to tensorboard, wandb or trackio by their own packages."""
 
 import importlib
 import os
@@ -17,16 +17,19 @@ PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio
 
 
 def trackers(report_to: str, project: str, model_file: str | None) -> list[Callback]:
-    """The trackers of a training.
+    """Create the trackers of a training.
 
     Args:
-        report_to: names of PACKAGES, with commas between them.
-        project: of wandb and trackio.
-        model_file: tensorboard's files lie beside it, in `M.tensorboard`, as ParlAI's do; runs of the others have its
+        report_to: names of PACKAGES, separated by commas.
+        project: that of wandb and trackio.
+        model_file: tensorboard's files are in `M.tensorboard` beside it, as ParlAI's are; runs of the others have its
             name.
 
+    Returns:
+        The trackers.
+
     Raises:
-        InputError: a name is none of them, its package is not installed, or tensorboard has no place to write to.
+        InputError: a name is unknown, its package is not installed, or tensorboard has no place to write to.
     """
     names = [name.strip() for name in report_to.split(",") if name.strip()]
     if unknown := [name for name in names if name not in PACKAGES]:
@@ -44,10 +47,10 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
 
 
 def package(name: str) -> Any:
-    """The module of a tracker.
+    """Import the module of a tracker.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the package is not installed.
     """
     try:
         return importlib.import_module(PACKAGES[name])
@@ -58,18 +61,33 @@ def package(name: str) -> Any:
 
 
 class Tracker(Callback):
-    """Something that keeps figures by the update that they are of."""
+    """The base class of trackers, which record figures with the update that they belong to."""
 
     def write(self, figures: Mapping[str, float], updates: int) -> None:
-        """Keep figures; a subclass says where."""
+        """Record figures; subclasses say where.
+
+        Args:
+            figures: by name.
+            updates: how many were made.
+        """
         raise NotImplementedError
 
     def on_log(self, trainer: "Trainer", report: Report) -> None:
-        """Those of the training batches."""
+        """Record the means of the training batches.
+
+        Args:
+            trainer: the training.
+            report: means by name.
+        """
         self.write({f"train/{name}": value for name, value in report.items()}, trainer.updates)
 
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
-        """Those of the validation examples."""
+        """Record the metrics of the validation examples.
+
+        Args:
+            trainer: the training.
+            report: metrics by name.
+        """
         self.write({f"valid/{name}": value for name, value in report.items()}, trainer.updates)
 
 
@@ -80,16 +98,21 @@ class TensorBoard(Tracker):
         self.module, self.folder = module, folder
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Open a file in it."""
+        """Open a file in the folder."""
         self.writer = self.module.SummaryWriter(self.folder)
 
     def write(self, figures: Mapping[str, float], updates: int) -> None:
-        """One scalar each."""
+        """Record one scalar for each figure.
+
+        Args:
+            figures: by name.
+            updates: how many were made.
+        """
         for name, value in figures.items():
             self.writer.add_scalar(name, value, updates)
 
     def on_train_end(self, trainer: "Trainer") -> None:
-        """Have all of it on the disk."""
+        """Write everything to the disk."""
         self.writer.close()
 
 
@@ -104,7 +127,12 @@ class RunTracker(Tracker):
         self.module.init(project=self.project, name=self.name, config=asdict(trainer.options))
 
     def write(self, figures: Mapping[str, float], updates: int) -> None:
-        """One entry for all."""
+        """Record one entry with all figures.
+
+        Args:
+            figures: by name.
+            updates: how many were made.
+        """
         self.module.log(dict(figures), step=updates)
 
     def on_train_end(self, trainer: "Trainer") -> None:

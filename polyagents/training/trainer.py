@@ -1,4 +1,4 @@
-"""The training loop of Ranker.train: the step that ParlAI's agents take, without ParlAI."""
+"""The training loop of Ranker.train: the step of ParlAI's agents, without ParlAI."""
 
 import math
 import random
@@ -31,12 +31,12 @@ NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports ->
 
 @dataclass
 class Progress:
-    """How far a training is; a checkpoint holds it.
+    """The progress of a training, stored in its checkpoint.
 
     Attributes:
-        updates: that were made.
-        epoch: passes over the examples that are done.
-        examples: of the pass after them that were trained on.
+        updates: how many were made.
+        epoch: completed passes over the examples.
+        examples: how many examples of the current pass were trained on.
         best: the best value of the validation metric; None before the first.
         impatience: validations since then, none of which was better.
         validated: updates at the last validation.
@@ -56,10 +56,10 @@ class Trainer:
     """One training.
 
     Attributes:
-        model: learns.
-        options: how.
-        optimizer: its weights' and their rates.
-        progress: how far it is.
+        model: the model that learns.
+        options: those of the training.
+        optimizer: has the weights and their rates.
+        progress: how far the training is.
         last: loss and hits@1 of the last batch.
         is_best: whether the last evaluation was the best so far.
         stop: set it to end the training after the update.
@@ -79,11 +79,11 @@ class Trainer:
 
         Args:
             model: on its device.
-            data: what is trained on.
-            valid: what is evaluated; none where nothing is.
+            data: the training examples.
+            valid: the validation examples; none for a training without evaluations.
             options: as `TrainingOptions.of` returned them.
-            files: where models go.
-            callbacks: listen, in their order.
+            files: those of the model.
+            callbacks: called in their order.
             distillation: a teacher.
 
         Raises:
@@ -108,12 +108,12 @@ class Trainer:
 
     @property
     def updates(self) -> int:
-        """How often the weights were updated."""
+        """How many updates were made."""
         return self.progress.updates
 
     @property
     def epochs(self) -> float:
-        """Passes over the examples; in whole ones as long as nobody knows how many there are."""
+        """Passes over the examples; a whole number as long as the number of examples is not known."""
         size = self.data.size
         return self.progress.epoch + (self.progress.examples / size if size else 0)
 
@@ -136,7 +136,7 @@ class Trainer:
         The model has its best weights afterwards, by the validation metric; without validation examples its last ones.
 
         Raises:
-            InputError: an example is none, gradients are no numbers again and again, or the disk is full.
+            InputError: an example is not possible, gradients are repeatedly not finite, or the disk is full.
         """
         self._tell("on_train_begin")
         try:
@@ -150,7 +150,7 @@ class Trainer:
             self._tell("on_train_end")
 
     def _batches(self) -> Iterator[list[TextExample]]:
-        """Batches from where the training is, until it ends."""
+        """Yield batches from the current progress on, until the training ends."""
         done, size = self.progress, self.options.batchsize or 1
         while not self._is_over():
             for batch in batches(self.data.epoch(done.epoch, done.examples), size):
@@ -186,7 +186,7 @@ class Trainer:
     # ---- a step ----------------------------------------------------------------------------------------------------
 
     def _train_on(self, batch: Sequence[TextExample]) -> None:
-        """Add a batch's gradients to those of the update to come."""
+        """Add a batch's gradients to those of the next update."""
         self.model.module.train()
         self.model.weights_changed()  # they are about to
         if not self._pending:
@@ -203,7 +203,7 @@ class Trainer:
         self._count(loss)
 
     def _update(self) -> None:
-        """Change the weights, if their gradients are numbers."""
+        """Update the weights, if their gradients are finite."""
         norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
         if torch.isfinite(norm):
             self.progress.updates += 1
@@ -211,7 +211,7 @@ class Trainer:
         self._failures = optimising.failures_in_a_row(self._failures, norm, self.updates)
 
     def _after_update(self) -> None:
-        """What is due: a report, an evaluation, a checkpoint."""
+        """Do what is due: a report, an evaluation, a checkpoint."""
         options, done = self.options, self.progress
         self._tell("on_step_end")
         if self.updates % options.log_every_n_steps == 0:
@@ -277,10 +277,10 @@ class Trainer:
         self._tell("on_save")
 
     def resume(self) -> None:
-        """Go on from the checkpoint of the files; the model has its weights already.
+        """Resume from the checkpoint of the files; the model has its weights already.
 
         Raises:
-            InputError: it is damaged, or of another training.
+            InputError: the checkpoint is damaged, or of another training.
         """
         states = self.files.state()
         with optimising.refused_where_damaged(str(self.files.resumed)):
@@ -295,7 +295,15 @@ class Trainer:
 
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:
-    """The optimiser of a training, as ParlAI makes it, with our groups of weights."""
+    """Create the optimiser of a training, with ParlAI's settings and our groups of weights.
+
+    Args:
+        model: the model that learns.
+        options: those of the training.
+
+    Returns:
+        The optimiser.
+    """
     groups = optimising.weight_groups(
         model.module, options.learningrate, options.codes_learningrate, options.weight_decay
     )
@@ -311,7 +319,16 @@ def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.O
 
 
 def schedule_of(optimizer: torch.optim.Optimizer, options: TrainingOptions, last_update: int | None) -> Schedule:
-    """The learning rates of a training."""
+    """Create the learning-rate schedule of a training.
+
+    Args:
+        optimizer: has the rates.
+        options: those of the training.
+        last_update: how many updates there will be; None where that is not known.
+
+    Returns:
+        The schedule.
+    """
     return Schedule(
         optimizer,
         options.lr_scheduler,

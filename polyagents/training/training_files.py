@@ -1,6 +1,6 @@
-"""What a training from Python leaves on the disk: M, the best model so far, and M.checkpoint, from which it goes on.
+"""The files of a training from Python: M, the best model so far, and M.checkpoint, from which it is resumed.
 
-Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the optimiser's state, too.
+Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the optimiser's state as well.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ class TrainingFiles:
 
     Attributes:
         file: M; None without.
-        resumed: the checkpoint that is there from a run before; None where there is none.
+        resumed: the checkpoint of an earlier run; None where there is none.
     """
 
     def __init__(self, file: str | None, resume: bool):
-        """Be the only training of a model file.
+        """Lock a model file for this training.
 
         Args:
             file: M.
-            resume: whether a checkpoint that is there counts; it and M are replaced otherwise.
+            resume: whether an existing checkpoint is used; it and M are replaced otherwise.
 
         Raises:
-            InputError: another process trains it, or M is there and would be lost.
+            InputError: another process trains it, or M exists and would be lost.
         """
         self.file = file
         self.resumed: str | None = None
@@ -59,10 +59,10 @@ class TrainingFiles:
             )
 
     def state(self) -> dict[str, Any]:
-        """What the checkpoint holds.
+        """Read the state of the checkpoint.
 
         Raises:
-            InputError: it is damaged, or that of train_model.
+            InputError: the file is damaged, or a checkpoint of train_model.
         """
         assert self.resumed is not None
         states = read_weights(self.resumed)
@@ -81,12 +81,17 @@ class TrainingFiles:
             save_model(model, self.file)
 
     def keep_last(self, model: RankingModel, state: dict[str, Any]) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint.
+
+        Args:
+            model: with its last weights.
+            state: that of the training.
+        """
         if self.file is not None:
             save_model(model, f"{self.file}{CHECKPOINT}", state)
 
     def best_into(self, model: RankingModel) -> None:
-        """Give the model the weights that were the best; as they are, where none were kept."""
+        """Load the best weights into the model, if any were kept."""
         if self.file is not None and os.path.exists(self.file):
             model.load_weights(checked_weights(model, read_weights(self.file)["model"], self.file))
         elif self._best is not None:

@@ -1,4 +1,4 @@
-"""The options of training. Those of ours are flags of ParlAI's train_model, too; the others have its flags' names."""
+"""The options of training. Ours are flags of ParlAI's train_model as well; the others have its flags' names."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ EPOCHS = 3.0  # where neither epochs nor updates are given: as in transformers' 
 
 @dataclass(frozen=True)
 class MemoryOptions(Options):
-    """What a training run may hold at once, and how it is computed."""
+    """Options of memory and arithmetic in a training."""
 
     title: ClassVar[str] = "Training (polyagents)"
 
@@ -43,7 +43,7 @@ class MemoryOptions(Options):
 
 @dataclass(frozen=True)
 class DistillationOptions(Options):
-    """A student's."""
+    """Options of a student and its teacher."""
 
     title: ClassVar[str] = "Distillation (polyagents)"
 
@@ -65,7 +65,7 @@ class DistillationOptions(Options):
 
 @dataclass(frozen=True)
 class CodesOptions(Options):
-    """How the codes of a poly-encoder are trained."""
+    """Options for training the codes of a poly-encoder."""
 
     title: ClassVar[str] = "Poly-encoder (polyagents)"
 
@@ -84,7 +84,7 @@ class CodesOptions(Options):
 
 @dataclass(frozen=True)
 class NegativesOptions(Options):
-    """Those of an architecture that reads context and candidate together."""
+    """Options for the negatives of a joint architecture."""
 
     title: ClassVar[str] = "Uni- and cross-encoder (polyagents)"
 
@@ -102,7 +102,7 @@ class NegativesOptions(Options):
 
 @dataclass(frozen=True)
 class LoopOptions(Options):
-    """How long a training lasts, how it steps, what it says and keeps. The defaults are those of our agents."""
+    """Options of the training loop: length, steps, reports and checkpoints. The defaults are those of our agents."""
 
     title: ClassVar[str] = "Training"
 
@@ -155,10 +155,17 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
 
     @classmethod
     def of(cls, architecture: str, values: Mapping[str, Any]) -> "TrainingOptions":
-        """Read them, with the defaults of an architecture.
+        """Read the options, with the defaults of an architecture.
+
+        Args:
+            architecture: the name of its class.
+            values: options by name.
+
+        Returns:
+            The options.
 
         Raises:
-            InputError: a value is none of those that are possible.
+            InputError: a value is not possible.
         """
         read, joint = cls.read(values), reads_together(find(architecture))
         endless = read.num_epochs is None and read.max_train_steps is None
@@ -174,8 +181,12 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
 def check_names(architecture: str, values: Mapping[str, Any]) -> None:
     """Refuse options that a training of an architecture does not have.
 
+    Args:
+        architecture: the name of its class.
+        values: options by name.
+
     Raises:
-        InputError: there are some; it says which there are.
+        InputError: there are such options; the message lists the possible ones.
     """
     kind = find(architecture)
     groups: list[type[Options]] = [*option_groups(architecture), LoopOptions, MemoryOptions, DistillationOptions]

@@ -1,4 +1,4 @@
-"""How well a model in training ranks the labels of other examples."""
+"""Evaluates a model in training on other examples."""
 
 import random
 from collections import defaultdict
@@ -15,15 +15,18 @@ METRICS = (*(f"hits@{k}" for k in RECALL_AT), "mrr", *SMALLER_IS_BETTER)
 
 
 def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: int) -> dict[str, float]:
-    """The means of METRICS over all examples.
+    """Compute the means of METRICS over all examples.
 
-    Each example ranks its own candidates; where none of a batch has any, the labels of the batch. A label that its list
-    lacks is added to it.
+    Each example ranks its own candidates; where no example of a batch has any, the labels of the batch. A label that
+    its list lacks is added to it.
 
     Args:
-        model: is in evaluation mode afterwards.
+        model: in evaluation mode afterwards.
         examples: one or more.
-        batchsize: examples at once, and candidates where there are no others.
+        batchsize: examples of a batch, and candidates where there are no others.
+
+    Returns:
+        The means by name.
     """
     model.module.eval()
     sums: defaultdict[str, float] = defaultdict(float)

@@ -30,7 +30,7 @@ def read_conversations(split: str) -> list[Conversation]:
     Raises:
         ModuleNotFoundError: the package is not installed.
     """
-    import chitchat_dataset  # here, so that the task can be named where it is not installed
+    import chitchat_dataset  # imported here, so that the task can be named without the package
 
     every = (
         Conversation(id, turns_of(held)) for id, held in chitchat_dataset.Dataset().items() if split_of(id) == split

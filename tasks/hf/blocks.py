@@ -18,7 +18,7 @@ from .columns import Columns
 if TYPE_CHECKING:
     from datasets import Dataset
 
-ROWS = 10_000  # of a block of JSON lines or of an Arrow file: what is in memory, and what is shuffled as one
+ROWS = 10_000  # rows of a block of JSON lines or of an Arrow file, which is in memory and shuffled as a unit
 Row = dict[str, Any]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from polyagents.errors import InputError
 
-# What sentence-transformers' data sets call them, the most usual name first.
+# The names in sentence-transformers' data sets, the most usual one first.
 CONTEXTS = ("query", "anchor", "question")
 LABELS = ("positive", "answer")
 JUDGEMENTS = ("label", "labels", "score", "scores")

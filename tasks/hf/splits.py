@@ -8,7 +8,7 @@ from polyagents.errors import InputError, NoTestSplit, first_line
 from .blocks import Block, Table, of_json_lines, of_parquet, of_saved
 from .columns import Columns
 
-# Our splits, and what others call them; a file's name begins so.
+# Our splits, and their other names, with which a file's name begins.
 NAMES = {"train": ("train",), "valid": ("valid", "validation", "dev", "eval"), "test": ("test",)}
 READERS = {".parquet": of_parquet, ".jsonl": of_json_lines, ".json": of_json_lines}
 KINDS = "a folder that datasets' save_to_disk wrote, .parquet or .jsonl files, or a folder of such files"
@@ -71,7 +71,7 @@ def from_files(path: str, split: str) -> tuple[list[Block], Columns]:
     """
     found = files_in(path) if os.path.isdir(path) else [path]
     splits = {file: split_of(os.path.basename(file)) for file in found}
-    if os.path.isfile(path) or not any(splits.values()):  # as on the hub, what has no name of a split is for training
+    if os.path.isfile(path) or not any(splits.values()):  # as on the hub, files without a split's name are for training
         splits = dict.fromkeys(found, "train")
     files = [file for file in found if splits[file] == split]
     if not files:

@@ -24,7 +24,7 @@ REMOVED = (
     "[ Removed by reddit in response to a copyright notice. ]",
 )
 URL = re.compile(r"https?://|www\.", re.IGNORECASE)
-# Chosen here: Reddit's own, and what a name says of itself (RemindMeBot, haiku_bot). `talbot` and `abbot` are people.
+# Chosen here: Reddit's own bot, and names that say so (RemindMeBot, haiku_bot). `talbot` and `abbot` are people.
 BOT = re.compile(r"AutoModerator|.*(Bot|BOT|[-_]bot)")
 SUBMISSION = "t3_"  # what is answered is the post itself, which is no comment
 
@@ -53,7 +53,7 @@ def comment_of(fields: dict[str, Any]) -> Comment | str:
     text = one_line(html.unescape(body))
     if reason := flaw_of(text, str(author)):
         return reason
-    # Every dump has link_id. Where it was cut away, the comments of a subreddit are put together in memory instead.
+    # Every dump has link_id. If it was removed, the comments of a subreddit are combined in memory instead.
     group = fields.get("link_id") or f"r/{fields.get('subreddit')}"
     return Comment(str(group), id.removeprefix("t1_"), parent.removeprefix("t1_"), text)
 

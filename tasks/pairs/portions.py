@@ -18,7 +18,7 @@ from .pair import Pair, line_of
 from .pairs_manifest import FORMAT, stamp
 from .source_files import File, records
 
-PORTION_BYTES = 64_000_000  # of files, or one file: the dumps are a file for each month
+PORTION_BYTES = 64_000_000  # bytes of files, or one file: the dumps have one file per month
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from polyagents.errors import InputError
 from polyagents.files.json_files import fits, read_json
 
 MANIFEST = "manifest.json"
-# What every task that streams its data needs of its manifest, and of which type.
+# The fields of the manifest that every streaming task needs, and their types.
 FIELDS = {"options": dict[str, Any], "examples": dict[str, int], "shards": list[tuple[str, int]]}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from polyagents.files.atomic import atomic_write
 
-RUN_BYTES = 64_000_000  # of lines that are sorted in memory
+RUN_BYTES = 64_000_000  # bytes of lines that are sorted in memory
 OPEN = 200  # files that are merged at once; a process may have 256 open on some systems
 
 

@@ -142,4 +142,4 @@ def examples_before(opt: Opt, epoch: int) -> int:
     try:
         return round(read_json(f"{checkpoint}.trainstats")["total_epochs"] * epoch)
     except (OSError, ValueError, KeyError, TypeError):
-        return 0  # training itself says what is wrong with them
+        return 0  # the training itself reports errors in them

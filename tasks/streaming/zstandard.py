@@ -7,7 +7,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# The dumps are packed with `--long=31`: whoever unpacks them looks back over 2 GB, and says that this is fine.
+# The dumps are compressed with `--long=31`: the decompressor needs a window of 2 GB, and must allow it.
 WINDOW: dict[int, int] = {
     zstd.DecompressionParameter.window_log_max: zstd.DecompressionParameter.window_log_max.bounds()[1]
 }

@@ -10,7 +10,7 @@ from polyagents.errors import InputError
 from ..streaming.source import Piece, Place, Source
 from .page import Page, Site
 
-ROOT = b"<mediawiki>"  # a beginning for bytes from the middle, for a parser that begins in the middle
+ROOT = b"<mediawiki>"  # the beginning of a dump, for a parser that starts in its middle
 END = b"</page>"
 FIELDS = ("page/title", "page/ns", "page/id", "page/revision/model", "page/revision/text")
 # Namespaces of files (-2, 6) and categories (14), which every wiki also knows by these names.
@@ -73,7 +73,7 @@ class PageParser:
         self.fed += len(piece.data)
         try:
             self.parser.Parse(piece.data)
-        finally:  # what was whole before the error
+        finally:  # the pages that were complete before the error
             while self.done:
                 page, index = self.done.popleft()
                 yield page, self.place(index)

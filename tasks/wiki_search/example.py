@@ -17,7 +17,7 @@ from .wikitext import paragraphs
 # Bytes of UTF-8, chosen here: below are headings, entries of lists and half sentences. Bytes, not words: a Chinese
 # sentence has no spaces, and of its characters, of three bytes each, fewer say as much.
 SHORTEST_QUERY = 30
-# As DrQA left them out (Chen et al. 2017, scripts/retriever/prep_wikipedia.py), whose articles StarSpace was tried on.
+# Excluded as in DrQA (Chen et al. 2017, scripts/retriever/prep_wikipedia.py), whose articles StarSpace was tried on.
 LISTS = ("list of ", "lists of ", "index of ", "outline of ")
 
 

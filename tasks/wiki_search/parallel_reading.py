@@ -23,7 +23,7 @@ from .page import Page
 from .pages import pages_of
 from .parts import PART_BYTES, Header, Part, write_part
 
-BATCH_CHARACTERS = 500_000  # of text, handed to a worker at once: a second or two of work
+BATCH_CHARACTERS = 500_000  # bytes of text for a worker at a time: a second or two of work
 BATCH_PAGES = 1_000
 AHEAD = 2  # batches that wait for each worker
 
@@ -65,7 +65,7 @@ class PageReader:
             for page, batch.next in pages_of(self.source, self.start):
                 batch.pages.append(page)
                 size += len(page.text)
-                if batch.read != self.source.hashed:  # now: what is read next may be what is damaged
+                if batch.read != self.source.hashed:  # now: the next bytes may be the damaged ones
                     batch.read, batch.sha256 = self.source.hashed, self.source.sha256
                 if size >= BATCH_CHARACTERS or len(batch.pages) >= BATCH_PAGES:
                     yield batch

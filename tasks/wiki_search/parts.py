@@ -22,8 +22,8 @@ from polyagents.files.json_files import parse_json
 
 from ..streaming.source import Place, Source
 
-FOLDER = "parts"  # within that of the data; gone once these are complete
-PART_BYTES = 64_000_000  # what a worker's part of memory is, and a kill may lose; 5 million articles make 300 files
+FOLDER = "parts"  # a folder within that of the data, removed once they are complete
+PART_BYTES = 64_000_000  # bytes of a part, which a kill may lose; 5 million articles make 300 files
 QUIET_BYTES = 1_000_000_000  # hashed in a second or two; a longer source gets a progress bar
 
 

@@ -90,7 +90,9 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Wi
         test = write("test.jsonl", sizes.test)
         pool = write(POOL, sizes.pool, candidate)
         train = articles - valid - test - pool
-        size = math.ceil(train / max(math.ceil(train / SHARD), 1))  # equal shards: negatives come from the same one
+        size = math.ceil(
+            train / max(math.ceil(train / SHARD), 1)
+        )  # shards of equal size, since negatives come from the same one
         shards = []
         for number in itertools.count():
             name = f"train-{number:05d}.jsonl"

@@ -105,14 +105,17 @@ def test_every_command_and_step_has_a_page_with_all_its_flags():
             if action.dest != "help":
                 name = action.option_strings[-1] if action.option_strings else action.dest
                 assert re.search(rf"^\.\. option:: (.*, )?{re.escape(name)}( |,|$)", text, re.MULTILINE), (page, name)
-    assert "How many candidates to return. Default: ``10``." in generated()["generated/commands/rank.rst"]
+    rank = generated()["generated/commands/rank.rst"]
+    assert re.search(r"^\.\. option:: --top-k TOP_K\n\n   .* Default: ``10``\.$", rank, re.MULTILINE)
 
 
 def test_flags_of_agents_say_whose_they_are_and_their_defaults():
     text = generated()["generated/agent-flags.rst"]
     flags = dict(re.findall(r"^\.\. option:: --([\w-]+).*\n\n   (.*)$", text, re.MULTILINE))
     assert flags["poly-n-codes"].endswith("For ``bi``, ``poly``, ``uni``, ``cross``. Default: ``64``.")
-    assert "For ``poly``. Default: ``False``." not in flags["codes-mean"] and "For ``poly``." in flags["codes-mean"]
+    assert flags["codes-mean"].endswith("For ``poly``. Default: ``false``.")
+    assert flags["codes-penalty"].endswith("Default: ``0.0``.")
+    assert flags["dropout"].endswith("Default: ``0.1`` (Pretrain).")
     assert "``first`` (poly), ``mean`` (uni)" in flags["reduction-type"]
     assert "hf-dataset" in flags and "batch-tokens" in flags and "truncate" not in flags
     table = text[text.index("ParlAI's flags with other defaults") :]

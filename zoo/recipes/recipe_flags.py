@@ -17,7 +17,7 @@ from polyagents.errors import InputError
 from .paper import HOURS, Value, expected
 
 SMOKE = "/smoke"  # at the end of a recipe's name: a few steps on the task's sample, on any machine
-GPUS = {24: 8_192, 80: 49_152}  # GB -> --chunk-tokens that should fit (docs/recipes.md reckons)
+GPUS = {24: 8_192, 80: 49_152}  # GB -> --chunk-tokens that should fit (calculated in docs/recipes.md)
 PAPERS_MACHINE = "8 Nvidia Volta 100, half precision (paper 5.1, Table 6)"
 
 Flags = dict[str, str | int | float | bool]

@@ -13,7 +13,7 @@ from polyagents.human_eval.records import Judgement
 
 Counts = NDArray[np.int64]
 
-FEWEST = 10  # pairs that an interval needs: of fewer, all may agree by luck, and the interval would say "no doubt"
+FEWEST = 10  # pairs that an interval needs: fewer may all agree by chance, and the interval would have no width
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from scipy.special import expit
 from polyagents.evaluation.intervals import RESAMPLES, Estimate, Floats, bootstrap_interval
 from polyagents.human_eval.records import Judgement
 
-ENOUGH_ANNOTATORS = 5  # from which on they are what a resample draws, see resampled()
+ENOUGH_ANNOTATORS = 5  # with at least this many, a resample draws annotators, see resampled()
 MOST_STEPS = 100  # of a fit; a handful is usual
 
 

@@ -56,7 +56,10 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder} cannot be made ({error.strerror}); give another folder for the report.") from error
-    for name, content in files.items():  # not before all of it is known: nothing that fails leaves half a report
+    for (
+        name,
+        content,
+    ) in files.items():  # written after everything is computed, so that an error leaves no incomplete report
         with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
             file.write(content)
     said = [summary(found, filtered)] * bool(filtered) + [rating_summary(chats, rated)] * bool(chats)

@@ -72,7 +72,7 @@ def mean_of_people(by_person: Sequence[Sequence[int]]) -> Estimate:
     People differ in how they use a scale, so ten ratings of one say less than one of ten: each person has the
     same weight. The interval says what other people like these would have said. A bootstrap over people, as for the
     ranking, is too narrow here: in a simulation of five people with two chats each, it covers the truth .87 of the
-    time, this one .95 (docs/human-evaluation.md). From one person, or from people who all say the same, nothing is known about others.
+    time, this one .95 (docs/human-evaluation.md). One person, or people who all say the same, say nothing about others.
 
     Args:
         by_person: the ratings of each.

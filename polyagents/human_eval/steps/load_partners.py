@@ -13,7 +13,7 @@ from polyagents.ranking.task_candidates import task_candidates_path
 if TYPE_CHECKING:
     from polyagents.human_eval.chat_replies import ChatPartner, RankerPartner
 
-# Options of a saved model with which a RankerPartner replies as ParlAI's agent does; with others the agent replies.
+# With these saved options, a RankerPartner replies like ParlAI's agent; with others the agent itself replies.
 AS_PARLAI = {
     "interactive_candidates": "fixed",
     "inference": "max",
@@ -92,7 +92,7 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
         candidates = ranker.prepare(read_candidates(replies))
     else:
         folder = f"{path}.{os.path.splitext(os.path.basename(replies))[0]}.index"
-        before = Manifest.read(folder)  # build_index may have been there
+        before = Manifest.read(folder)  # build_index may have written it
         candidates = ranker.index(replies, folder, "fp32" if before is None else before.stored_as)
         candidates.shortlist = None  # the search is exact, as in `interactive`
     return RankerPartner(ranker, candidates, int(saved.get("history_size", -1)))

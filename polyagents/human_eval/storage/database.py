@@ -86,7 +86,7 @@ class Database:
         """
         try:
             yield
-        except (DBAPIError, JSONDecodeError, UnicodeDecodeError) as error:  # the last two of damaged rows
+        except (DBAPIError, JSONDecodeError, UnicodeDecodeError) as error:  # the last two: damaged rows
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             raise StorageFault(
                 f"The database {self.name} failed ({first_line(cause)}); what was stored before is kept."
@@ -123,7 +123,7 @@ def sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _: Any) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")  # who reads does not wait for who writes
+        connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for writers
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
@@ -136,7 +136,7 @@ def sqlite(url: URL) -> Engine:
 def postgresql(url: URL) -> Engine:
     """Make an engine, if there is a driver."""
     try:
-        return create_engine(url, pool_timeout=WAIT, pool_pre_ping=True)  # the server may have been started anew
+        return create_engine(url, pool_timeout=WAIT, pool_pre_ping=True)  # the server may have been restarted
     except ModuleNotFoundError as error:
         raise InputError(f"PostgreSQL needs {error.name}; run: pip install 'polyagents[postgres]'.") from error
 

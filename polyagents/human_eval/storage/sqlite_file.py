@@ -48,7 +48,7 @@ def looked_at(path: str, tables: Mapping[str, Set[str]], how: str) -> str | None
                 "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
                 "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
             ).fetchall()
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second of a message that names what it has read
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError: a message that quotes damaged bytes
         return str(error)
     for table in {table for table, _ in there}:
         if not tables.get(table, frozenset("?")) <= {column for name, column in there if name == table}:

@@ -69,7 +69,7 @@ class ChatPages:
         if chat.waits:
             chat = await self.reply_to(chat)
         plan = self.chats.plan
-        return page(  # which gets no record that knows the model
+        return page(  # the template gets no record that contains the model
             "chat.html",
             link=ANNOTATE_PATH + token,
             number=chat.number,

@@ -12,7 +12,7 @@ from polyagents.serving.guard import Refused, body, content_type
 KIND = "application/x-www-form-urlencoded"
 FIELDS = 10  # more than the page sends
 REASON = 5_000  # characters
-DIGITS = 9  # of a number that every database can hold
+DIGITS = 9  # digits of a number that every database can store
 
 
 @dataclass(frozen=True)

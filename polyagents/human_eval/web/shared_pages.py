@@ -74,7 +74,7 @@ def known_token(store: EvaluationStore, request: Request) -> str:
     """
     try:
         token = store.annotator(request.path_params["token"]).token
-    except StorageFault:  # an InputError, too, but nothing that the link did
+    except StorageFault:  # an InputError, too, but not caused by the request
         raise
     except InputError as error:
         count_stranger(request)

@@ -1,4 +1,4 @@
-"""The candidates of an engine, as what a model ranks: searched, added to, removed from."""
+"""The candidates of an engine, as a set that a model searches, adds to and removes from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ from polyagents.ranking.two_tower_model import TwoTowerModel
 
 
 class EngineCandidates:
-    """What one model encoded into an engine.
+    """The candidates that one model encoded into an engine.
 
     Attributes:
-        engine: where they are.
+        engine: the engine.
         model: the fingerprint of the model.
-        collection: the engine's, of this model.
+        collection: the engine's collection of this model.
     """
 
     def __init__(self, engine: VectorEngine, model: str, collection: Collection):
@@ -41,7 +41,14 @@ class EngineCandidates:
 
     @classmethod
     def open(cls, engine: VectorEngine, model: str) -> "EngineCandidates":
-        """The candidates that an engine's name stands for.
+        """Open the candidates that an engine's name refers to.
+
+        Args:
+            engine: connected.
+            model: the fingerprint of the model that encodes contexts.
+
+        Returns:
+            The candidates.
 
         Raises:
             EngineError: there are none, or another model encoded them.
@@ -73,20 +80,23 @@ class EngineCandidates:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> "EngineCandidates":
-        """Encode texts into a model's collection, and let the engine's name stand for it.
+        """Encode texts into a model's collection, and let the engine's name refer to it.
 
         Texts that are there already are not encoded again, so that a build that was killed is resumed; candidates that
         are there and not among the texts stay.
 
         Args:
-            engine: where to.
-            model: fingerprint of what encodes.
-            width: of its vectors.
+            engine: connected.
+            model: the fingerprint of the model that encodes.
+            width: that of its vectors.
             texts: distinct.
-            encode: texts -> vectors.
-            index_type: hnsw, or exact where the engine is to compare with every vector.
-            worker: which part of the work is ours, where several processes build together.
+            encode: encodes texts to vectors.
+            index_type: hnsw, or exact where the engine should compare with every vector.
+            worker: decides this process's part of the work, where several build together.
             cluster: machines that encode, in place of this one; they reach the engine by its URL.
+
+        Returns:
+            The candidates.
 
         Raises:
             InputError: the engine refuses, or does not answer.
@@ -115,7 +125,16 @@ class EngineCandidates:
         return self.collection.count()
 
     def add(self, texts: Texts, encode: Encode, worker: Worker = ALONE) -> None:
-        """Add candidates where they are not there yet; searches find them at once."""
+        """Add candidates that are not there yet; the next search finds them.
+
+        Args:
+            texts: distinct.
+            encode: encodes texts to vectors.
+            worker: decides this process's part of the work.
+
+        Raises:
+            EngineError: the engine refuses, or does not answer.
+        """
         parts = range(worker.rank * BLOCK, len(texts), worker.world * BLOCK)
         size = sum(min(BLOCK, len(texts) - start) for start in parts)
         with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
@@ -129,7 +148,7 @@ class EngineCandidates:
                 bar.update(len(part))
 
     def _add_by(self, cluster: Cluster, texts: Texts, work: "EngineWork") -> None:
-        """Have the machines of a cluster add candidates."""
+        """Let the machines of a cluster add candidates."""
         parts = [Part(start, min(start + SHARD, len(texts))) for start in range(0, len(texts), SHARD)]
         size = len(texts)
         with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
@@ -137,13 +156,17 @@ class EngineCandidates:
                 bar.update(part.stop - part.start)
 
     def search(self, query: Query, k: int) -> tuple[list["BestCandidates"], list[bool]]:
-        """The k best candidates of every context, fewer where there are fewer, by their fp32 scores.
+        """Find the k best candidates of every context by their fp32 scores; fewer where there are fewer.
+
+        Args:
+            query: B contexts.
+            k: how many.
 
         Returns:
-            What was found for each context, and whether the stop rule of approximate.py held.
+            The candidates of each context, and whether the stop rule of approximate.py held.
 
         Raises:
-            InputError: the engine gives no lists that long.
+            InputError: the engine returns no lists that long.
         """
         if k > self.collection.longest:
             raise InputError(
@@ -178,12 +201,12 @@ class BestCandidates(NamedTuple):
 
 @dataclass(frozen=True)
 class EngineWork:
-    """Adds a part of a build to an engine: the work of a `Cluster`.
+    """The work of a `Cluster` that adds a part of a build to an engine.
 
     Attributes:
-        engine: where to; it connects again on the machine that it is sent to.
-        model: fingerprint of what has to encode.
-        width: of its vectors.
+        engine: it connects again on the machine that it is sent to.
+        model: the fingerprint of the model that has to encode.
+        width: that of its vectors.
     """
 
     engine: VectorEngine
@@ -191,7 +214,12 @@ class EngineWork:
     width: int
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
-        """Add what is not there yet.
+        """Add the candidates that are not there yet.
+
+        Args:
+            model: the machine's.
+            texts: those of the build.
+            part: which of them.
 
         Raises:
             InputError: the machine has another model; the engine refuses, or does not answer.
@@ -205,24 +233,32 @@ class EngineWork:
 
 
 class Lists:
-    """A collection that is asked for lists of one length, or such that are long enough for the best k candidates.
+    """A collection as a `NeighbourSource`, with lists of a fixed length, or longer ones where k needs them.
 
-    One search has one of its own, which keeps the texts that came along.
+    Each search has its own, which keeps the texts that came with the lists.
     """
 
     def __init__(self, collection: Collection, length: int, of_one: int):
         """Choose the lengths.
 
         Args:
-            collection: what is asked.
-            length: of a list where several vectors of a context ask.
-            of_one: where one does, so that its list holds the answer, in order.
+            collection: what is searched.
+            length: that of a list where several vectors of a context ask.
+            of_one: that of a list where one vector asks, so that its list is the answer, in order.
         """
         self.collection, self.length, self.of_one = collection, length, of_one
         self.came_along: Mapping[int, str] | None = None
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """What vectors [q, D] find."""
+        """Find the candidates nearest to some vectors.
+
+        Args:
+            vectors: [q, D].
+            k: how many candidates the caller needs.
+
+        Returns:
+            What was found.
+        """
         wanted = self.of_one if len(vectors) == 1 else self.length
         count = min(max(wanted, 2 * k), self.collection.longest)
         depth = min(max(LONG_LIST, count), self.collection.longest)
@@ -235,18 +271,22 @@ class Lists:
         return Neighbours(found.products, lists, members, found.vectors, np.ones(len(members), bool), are_all)
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """The texts of candidates that were found, in the order asked for."""
+        """Return the texts of candidates that were found, in the order of the ids."""
         if self.came_along is None:
             return self.collection.texts(ids)
         return [self.came_along[number] for number in ids]
 
 
 def remove(engine: VectorEngine, texts: Sequence[str]) -> None:
-    """Remove candidates: no later search finds them, whichever model's collection it asks.
+    """Remove candidates from every model's collection, so that no later search finds them.
+
+    Args:
+        engine: connected.
+        texts: the candidates.
 
     Raises:
         EngineError: nothing has been built under the engine's name; or they could not be removed from a collection,
-            which is named, and were from all others.
+            which the message names, and were from all others.
     """
     versions = sorted(engine.versions(), key=lambda version: not version.is_current)
     if not versions:

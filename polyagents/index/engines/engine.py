@@ -1,8 +1,8 @@
-"""What we ask of a vector database, and nothing more, so that a further one is a file of its own.
+"""The interface to a vector database, and nothing more than is needed, so that a further one is one file.
 
 A user names a set of candidates, say `replies`. An engine keeps a collection for each model that encoded them, and the
-name stands for one of these, the current one. A new model's collection is filled beside it, and becomes the current
-one in one step. A candidate's id follows from its text, so that adding it twice changes nothing, and a build that was
+name refers to one of these, the current one. A new model's collection is filled beside it, and becomes the current one
+in one step. A candidate's id is computed from its text, so that adding it twice changes nothing, and a build that was
 killed asks which ids are there already.
 """
 
@@ -26,13 +26,13 @@ SENT_AT_ONCE = 32_000_000  # bytes; Milvus takes 64 million in a message
 
 
 class EngineError(InputError):
-    """An engine does not answer, or refuses: said in one sentence, with its address and without passwords."""
+    """An engine does not answer, or refuses; the sentence has its address without passwords."""
 
 
 def candidate_ids(texts: Sequence[str]) -> np.ndarray:
-    """Texts -> int64 [C], 0 or more: 63 bits of a hash.
+    """Compute the ids of texts: int64 [C], 0 or more, 63 bits of a hash.
 
-    Two of n texts have the same id with a chance of n^2 / 2^64: one in 200,000 for ten million, one in 2,000 for a
+    Two of n texts have the same id with a probability of n^2 / 2^64: one in 200,000 for ten million, one in 2,000 for a
     hundred million. Of two such texts only the one that was added first is kept.
     """
     keys = key_columns(b"".join(text_key(utf8(text)) for text in texts))
@@ -41,14 +41,15 @@ def candidate_ids(texts: Sequence[str]) -> np.ndarray:
 
 
 class Found(NamedTuple):
-    """What q vectors found.
+    """The nearest candidates of q vectors.
 
     Attributes:
-        products: [q, n] dot products, as the engine says them, descending.
+        products: [q, n] dot products, as the engine computes them, descending.
         lists: [q, n] ids; -1 where a list is shorter.
-        members: [r] ids, ascending: all that are in the lists, each once, as far as they are still there.
+        members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
         vectors: [r, D] fp32, those of the members.
-        texts: those of the members, by id, where they came along; else `Collection.texts` is asked for a few of them.
+        texts: those of the members, by id, where the engine sent them; otherwise `Collection.texts` is asked for a few
+            of them.
     """
 
     products: np.ndarray
@@ -63,10 +64,10 @@ class Version:
     """The candidates of one name that one model encoded.
 
     Attributes:
-        model: its fingerprint.
+        model: the model's fingerprint.
         width: D.
         index_type: hnsw or exact.
-        is_current: whether the name stands for it.
+        is_current: whether the name refers to it.
     """
 
     model: str
@@ -79,52 +80,65 @@ class Collection(Protocol):
     """Candidates with their vectors, all of one model.
 
     Attributes:
-        longest: list that can be asked for.
+        longest: the longest list that it returns.
     """
 
     longest: int
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates [C], or replace those of the same id; they are found at once."""
+        """Add candidates, or replace those of the same id; the next search finds them.
+
+        Args:
+            ids: [C].
+            texts: C of them.
+            vectors: [C, D].
+
+        Raises:
+            EngineError: the engine refuses, or does not answer.
+        """
         ...
 
     def delete(self, ids: np.ndarray) -> None:
-        """Remove candidates; ids that are not there are no error."""
+        """Remove candidates; ids that do not exist are no error."""
         ...
 
     def count(self) -> int:
-        """How many candidates there are."""
+        """Count the candidates."""
         ...
 
     def there(self, ids: np.ndarray) -> np.ndarray:
-        """Which of the ids [C] are there, [C] boolean."""
+        """Tell which of the ids [C] exist, [C] boolean."""
         ...
 
     def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
-        """The `count` candidates with the largest dot products for each of the vectors [q, D].
+        """Find the `count` candidates with the largest dot products for each vector.
 
         Args:
-            vectors: what asks.
-            count: candidates in a list.
-            depth: how many a graph looks at, `count` or more: short lists of a deep search lack as little as long ones.
+            vectors: [q, D].
+            count: the length of a list.
+            depth: how many candidates a graph visits, `count` or more: short lists of a deep search miss as few as long
+                ones.
+
+        Returns:
+            What was found.
         """
         ...
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """Texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+        """Return texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
         ...
 
     def build_index(self, index_type: str) -> None:
-        """Build what is searched, over all that is there; where it has been built, it is left as it is."""
+        """Build the index over all candidates, unless it is there."""
         ...
 
 
 class VectorEngine(Protocol):
-    """A connection, for one name. Pickled, it is an address and what it takes to get in, and connects anew.
+    """A connection, for one name. It is pickled as its address and credentials, and connects anew.
 
     Attributes:
-        name: of the set of candidates.
-        where: the address, for sentences; it holds no password.
+        name: that of the set of candidates.
+        where: the address, for messages; it contains no password.
     """
 
     name: str
@@ -136,28 +150,47 @@ class VectorEngine(Protocol):
         ...
 
     def versions(self) -> list[Version]:
-        """What there is of the name."""
+        """List the collections of the name."""
         ...
 
     def collection(self, version: Version) -> Collection:
-        """The candidates of a version."""
+        """Return the candidates of a version."""
         ...
 
     def create(self, model: str, width: int) -> Collection:
-        """An empty collection for a model's vectors, or the one that is there already."""
+        """Create an empty collection for a model's vectors, or return the one that is there.
+
+        Args:
+            model: the model's fingerprint.
+            width: D.
+
+        Returns:
+            The collection.
+
+        Raises:
+            EngineError: the engine refuses, or does not answer.
+        """
         ...
 
     def switch(self, model: str) -> None:
-        """Let the name stand for the collection of this model, in one step."""
+        """Let the name refer to the collection of this model, in one step."""
         ...
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...
 
 
 def in_messages(texts: Sequence[str], width: int) -> Iterator[slice]:
-    """Candidates in parts that an engine takes in one message."""
+    """Split candidates into parts that an engine accepts in one message.
+
+    Args:
+        texts: the candidates.
+        width: that of their vectors.
+
+    Yields:
+        The places of each part.
+    """
     start = size = 0
     for place, text in enumerate(texts):
         own = len(utf8(text)) + 4 * width + 16

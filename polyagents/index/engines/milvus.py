@@ -1,9 +1,9 @@
 """Milvus: a server or a cluster by its URL, or a folder of this machine (Milvus Lite), with the same code.
 
-Measured of Milvus Lite 3.2 (docs/scale.md): an index is used only where it was made after the candidates, a list has at
-most 16,384 entries, and a search sends all fields back unless one asks for ids. So candidates go in under a flat index,
-which any server needs before it reads at all, and the graph takes its place at the end; a search asks for ids first,
-and for the vectors of each candidate once.
+Measured of Milvus Lite 3.2 (docs/scale.md): an index is used only where it was built after the candidates were added, a
+list has at most 16,384 entries, and a search sends all fields back unless one asks for ids. So candidates are added
+under a flat index, which any server needs before it reads at all, and the graph replaces it at the end; a search asks
+for ids first, and for the vectors of each candidate once.
 """
 
 import contextlib
@@ -44,15 +44,20 @@ class Milvus:
     """A connection to Milvus, for one name.
 
     Attributes:
-        name: of the set of candidates.
+        name: that of the set of candidates.
         where: the address, without a token.
     """
 
     def __init__(self, uri: str, token: str, name: str):
         """Connect.
 
+        Args:
+            uri: of a server, or a folder of Milvus Lite.
+            token: a password, or a user and a password; empty for none.
+            name: that of the set of candidates.
+
         Raises:
-            EngineError: nobody answers, or we may not.
+            EngineError: no server answers, or it refuses the connection.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it tells of every process that we start
         from pymilvus import MilvusClient  # which takes a second, and is an extra
@@ -68,11 +73,11 @@ class Milvus:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is a server, and no folder."""
+        """Whether it is a server, not a folder."""
         return self.where.startswith("http")
 
     def versions(self) -> list[Version]:
-        """What there is of the name."""
+        """List the collections of the name."""
         with self.sentences("cannot be read"):
             current = self._current()
             found = []
@@ -90,11 +95,22 @@ class Milvus:
             return found
 
     def collection(self, version: Version) -> "MilvusCollection":
-        """The candidates of a version."""
+        """Return the candidates of a version."""
         return MilvusCollection(self, self._table(version.model), version.width)
 
     def create(self, model: str, width: int) -> "MilvusCollection":
-        """An empty collection for a model's vectors, or the one that is there already."""
+        """Create an empty collection for a model's vectors, or return the one that is there.
+
+        Args:
+            model: the model's fingerprint.
+            width: D.
+
+        Returns:
+            The collection.
+
+        Raises:
+            EngineError: Milvus refuses, or does not answer.
+        """
         from pymilvus import DataType
 
         table = self._table(model)
@@ -120,7 +136,7 @@ class Milvus:
         return MilvusCollection(self, table, width)
 
     def switch(self, model: str) -> None:
-        """Let the name stand for the collection of this model."""
+        """Let the name refer to the collection of this model."""
         table = self._table(model)
         with self.sentences(f"cannot switch {self.name}"):
             if self._current() is None:
@@ -129,14 +145,14 @@ class Milvus:
                 self.client.alter_alias(table, self.name, timeout=SECONDS)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.client.close()
 
     def _table(self, model: str) -> str:
         return f"{self.name}_{model[:16]}"
 
     def _current(self) -> str | None:
-        """The collection that the name stands for."""
+        """Return the collection that the name refers to."""
         from pymilvus import MilvusException
 
         try:
@@ -154,10 +170,10 @@ class Milvus:
 
     @contextlib.contextmanager
     def sentences(self, what: str) -> Iterator[None]:
-        """Say what went wrong in one sentence.
+        """Turn errors of Milvus into one sentence.
 
         Raises:
-            EngineError: something did.
+            EngineError: there was such an error.
         """
         import grpc
         from pymilvus import MilvusException
@@ -179,7 +195,7 @@ class MilvusCollection:
     """A collection of Milvus.
 
     Attributes:
-        longest: list that can be asked for.
+        longest: the longest list that it returns.
     """
 
     longest = LONGEST_LIST
@@ -188,7 +204,7 @@ class MilvusCollection:
         self.engine, self.client, self.table, self.width = engine, engine.client, table, width
 
     def _ask(self, what: str, question: Callable[..., Any], **arguments: Any) -> Any:
-        """Ask something of this collection; a server that was restarted has to load it first.
+        """Call a method of the client for this collection; a server that was restarted has to load it first.
 
         Raises:
             EngineError: Milvus refuses, or does not answer.
@@ -205,7 +221,12 @@ class MilvusCollection:
             return question(self.table, timeout=SECONDS, **arguments)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates [C], or replace those of the same id.
+        """Add candidates, or replace those of the same id.
+
+        Args:
+            ids: [C].
+            texts: C of them.
+            vectors: [C, D].
 
         Raises:
             EngineError: Milvus refuses, or a text is too long for it.
@@ -230,16 +251,28 @@ class MilvusCollection:
             self._ask("did not remove candidates", self.client.delete, ids=part)
 
     def count(self) -> int:
-        """How many candidates there are."""
+        """Count the candidates."""
         (row,) = self._ask("did not count candidates", self.client.query, filter="", output_fields=["count(*)"])
         return int(row["count(*)"])
 
     def there(self, ids: np.ndarray) -> np.ndarray:
-        """Which of the ids are there."""
+        """Tell which of the ids [C] exist, [C] boolean."""
         return np.isin(ids, [row["id"] for row in self._get(ids, "id", 8)])
 
     def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
-        """The `count` candidates with the largest dot products for each of the vectors [q, D]."""
+        """Find the `count` candidates with the largest dot products for each vector.
+
+        Args:
+            vectors: [q, D].
+            count: the length of a list.
+            depth: how many candidates the graph visits.
+
+        Returns:
+            What was found.
+
+        Raises:
+            EngineError: Milvus refuses, or does not answer.
+        """
         alone = len(vectors) == 1 and count * (4 * self.width + LONGEST_TEXT) <= SENT_AT_ONCE
         answers = self._ask(
             "did not answer",
@@ -267,12 +300,12 @@ class MilvusCollection:
         return Found(products, lists, members[order], torch.from_numpy(found[order]), texts)
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """Texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+        """Return texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
         found = {row["id"]: row["text"] for row in self._get(np.asarray(ids), "text", LONGEST_TEXT)}
         return [found.get(int(one), "") for one in ids]
 
     def build_index(self, index_type: str) -> None:
-        """Build what is searched; where it is there already, it is left as it is."""
+        """Build the index over all candidates, unless it is there."""
         from pymilvus import MilvusException
 
         with self.engine.sentences("did not build an index"):
@@ -293,12 +326,12 @@ class MilvusCollection:
             self.client.alter_collection_properties(self.table, properties, timeout=SECONDS)
 
     def _index_type(self) -> str | None:
-        """Which kind of index there is: FLAT, HNSW, or None."""
+        """Return the kind of index that there is: FLAT, HNSW, or None."""
         described = self.client.describe_index(self.table, "vector", timeout=SECONDS)
         return described and str(described["index_type"])
 
     def _get(self, ids: np.ndarray, field: str, size: int) -> list[dict[str, Any]]:
-        """A field of some candidates, of about so many bytes each; those that are there, in no order."""
+        """Return a field, of about `size` bytes, of candidates that exist, in no order."""
         at_once = max(min(SENT_AT_ONCE // size, LONGEST_LIST), 1)
         rows: list[dict[str, Any]] = []
         for start in range(0, len(ids), at_once):

@@ -49,15 +49,20 @@ class Postgres:
     """A connection to PostgreSQL, for one name.
 
     Attributes:
-        name: of the set of candidates.
+        name: that of the set of candidates.
         where: the address, without a password.
     """
 
     def __init__(self, url: str, where: str, name: str):
-        """Connect, and make pgvector's type known.
+        """Connect, and register pgvector's type.
+
+        Args:
+            url: as libpq reads it.
+            where: the address, without a password.
+            name: that of the set of candidates.
 
         Raises:
-            EngineError: nobody answers, we may not, or the database lacks pgvector.
+            EngineError: no server answers, it refuses the connection, or the database lacks pgvector.
         """
         self.name, self.where, self.url = name, where, url
         self.lock = threading.RLock()  # a probe's question may come within another thread's transaction
@@ -78,10 +83,10 @@ class Postgres:
 
     @property
     def connection(self) -> Any:
-        """The connection, made anew where the server was restarted.
+        """The connection, opened again where the server was restarted.
 
         Raises:
-            EngineError: nobody answers.
+            EngineError: no server answers.
         """
         if self.opened.closed:
             self.opened = self._connect()
@@ -110,7 +115,7 @@ class Postgres:
         return connection
 
     def versions(self) -> list[Version]:
-        """What there is of the name."""
+        """List the collections of the name."""
         with self.sentences("cannot be read"):
             if self._one("SELECT to_regclass(%s)", LISTED) is None:
                 return []
@@ -122,11 +127,18 @@ class Postgres:
             return [one for one in found if self.collection(one).exists()]  # others were dropped by hand
 
     def collection(self, version: Version) -> "PostgresCollection":
-        """The candidates of a version."""
+        """Return the candidates of a version."""
         return PostgresCollection(self, version.model, version.width)
 
     def create(self, model: str, width: int) -> "PostgresCollection":
-        """An empty collection for a model's vectors, or the one that is there already.
+        """Create an empty collection for a model's vectors, or return the one that is there.
+
+        Args:
+            model: the model's fingerprint.
+            width: D.
+
+        Returns:
+            The collection.
 
         Raises:
             EngineError: PostgreSQL refuses.
@@ -153,14 +165,14 @@ class Postgres:
         return made
 
     def switch(self, model: str) -> None:
-        """Let the name stand for the collection of this model."""
+        """Let the name refer to the collection of this model."""
         with self.sentences(f"cannot switch {self.name}"):
             self.connection.execute(
                 f"UPDATE {LISTED} SET is_current = (model = %s) WHERE name = %s", (model, self.name)
             )
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.opened.close()
 
     def _one(self, statement: str, *values: Any) -> Any:
@@ -169,14 +181,15 @@ class Postgres:
 
     @contextlib.contextmanager
     def sentences(self, what: str, seconds: float | None = SECONDS + 5) -> Iterator[None]:
-        """Say what went wrong in one sentence.
+        """Turn errors of PostgreSQL into one sentence.
 
         Args:
             what: the sentence's verb.
-            seconds: after which a server that says nothing, not even that a statement took too long, is given up.
+            seconds: after which a server that does not answer, not even that a statement took too long, is given up;
+                None waits.
 
         Raises:
-            EngineError: something did.
+            EngineError: there was such an error.
         """
         import psycopg
 
@@ -191,7 +204,7 @@ class PostgresCollection:
     """A table of candidates.
 
     Attributes:
-        longest: list that can be asked for.
+        longest: the longest list that it returns.
     """
 
     longest = LONGEST_LIST
@@ -201,7 +214,7 @@ class PostgresCollection:
         self.table = f"{engine.name}_{model[:16]}"
 
     def sql(self, statement: str) -> Any:
-        """A statement with this table and its width in it."""
+        """Return a statement with this table and its width in it."""
         from psycopg.sql import SQL, Identifier, Literal
 
         return SQL(statement).format(
@@ -209,11 +222,16 @@ class PostgresCollection:
         )
 
     def exists(self) -> bool:
-        """Whether there is such a table."""
+        """Tell whether there is such a table."""
         return self.engine._one("SELECT to_regclass(%s)", f'"{self.table}"') is not None
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates [C], or replace those of the same id: each message is there as a whole or not at all.
+        """Add candidates, or replace those of the same id; each message is stored completely or not at all.
+
+        Args:
+            ids: [C].
+            texts: C of them.
+            vectors: [C, D].
 
         Raises:
             EngineError: PostgreSQL refuses.
@@ -245,12 +263,12 @@ class PostgresCollection:
                 self.engine.connection.execute(self.sql("DELETE FROM {table} WHERE id = ANY(%s)"), (part,))
 
     def count(self) -> int:
-        """How many candidates there are."""
+        """Count the candidates."""
         with self.engine.sentences("did not count candidates"):
             return int(self.engine.connection.execute(self.sql("SELECT count(*) FROM {table}")).fetchone()[0])
 
     def there(self, ids: np.ndarray) -> np.ndarray:
-        """Which of the ids are there."""
+        """Tell which of the ids [C] exist, [C] boolean."""
         with self.engine.sentences("did not answer"):
             rows = self.engine.connection.execute(
                 self.sql("SELECT id FROM {table} WHERE id = ANY(%s)"), (ids.tolist(),)
@@ -258,7 +276,19 @@ class PostgresCollection:
         return np.isin(ids, [row[0] for row in rows])
 
     def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
-        """The `count` candidates with the largest dot products for each of the vectors [q, D]."""
+        """Find the `count` candidates with the largest dot products for each vector.
+
+        Args:
+            vectors: [q, D].
+            count: the length of a list.
+            depth: how many candidates the graph visits.
+
+        Returns:
+            What was found.
+
+        Raises:
+            EngineError: PostgreSQL refuses, or does not answer.
+        """
         asked = list(vectors.float().cpu().numpy())
         with self.engine.sentences("did not answer"), self.engine.connection.transaction():
             self.engine.connection.execute(f"SET LOCAL hnsw.ef_search = {int(depth)}")
@@ -272,7 +302,7 @@ class PostgresCollection:
         return Found(*lists_of(rows, len(asked)), members, torch.from_numpy(found))
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """Texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+        """Return texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
         wanted = [int(one) for one in ids]
         with self.engine.sentences("did not answer"):
             statement = self.sql("SELECT id, text FROM {table} WHERE id = ANY(%s)")
@@ -280,7 +310,7 @@ class PostgresCollection:
         return [found.get(one, "") for one in wanted]
 
     def build_index(self, index_type: str) -> None:
-        """Build what is searched; where it is there already, it is left as it is.
+        """Build the index over all candidates, unless it is there.
 
         Raises:
             EngineError: PostgreSQL refuses.
@@ -301,9 +331,16 @@ class PostgresCollection:
 
 @contextlib.contextmanager
 def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
-    """End a connection whose server is silent for so long, so that whoever waits for it gets an error.
+    """End a connection whose server does not answer in time, so that its caller gets an error.
 
     libpq has no limit for an answer, and a stopped process keeps its socket open.
+
+    Args:
+        seconds: how long to wait; None waits.
+        connection: psycopg's; None where there is none yet.
+
+    Yields:
+        Nothing.
     """
     if seconds is None or connection is None or connection.closed:
         yield
@@ -318,13 +355,21 @@ def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
 
 
 def shut_down(descriptor: int) -> None:
-    """Shut down a socket that belongs to somebody else, who will close it."""
+    """Shut down a socket whose owner will close it."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as own:
         own.shutdown(socket.SHUT_RDWR)
 
 
 def lists_of(rows: Sequence[tuple[Any, ...]], asked: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (id, places from 1, products, ...) -> products and ids of each list [q, n], descending, -1 at their ends."""
+    """Arrange the rows of a search as lists.
+
+    Args:
+        rows: id, places from 1, products and further columns.
+        asked: q, how many vectors asked.
+
+    Returns:
+        Products and ids of each list [q, n], descending, with id -1 after their ends.
+    """
     ids = np.repeat([row[0] for row in rows], [len(row[1]) for row in rows]).astype(np.int64)
     places = np.concatenate([np.asarray(row[1], np.int64) for row in rows] or [np.empty(0, np.int64)]) - 1
     values = np.concatenate([np.asarray(row[2], np.float32) for row in rows] or [np.empty(0, np.float32)])

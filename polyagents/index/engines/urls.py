@@ -1,4 +1,4 @@
-"""`--index-url`: which engine, where, and the name of the candidates in it."""
+"""The URLs of `--index-url`: the engine, its address, and the name of the candidates."""
 
 import os
 import re
@@ -18,15 +18,18 @@ EXAMPLES = (
 def open_engine(url: str, make: bool = False) -> VectorEngine:
     """Connect to the engine of a URL, whose last part is the candidates' name.
 
-    A password is better not in the URL, where whoever lists processes can read it: Milvus's token may stand in the
-    environment as POLYAGENTS_INDEX_TOKEN, and PostgreSQL reads PGPASSWORD and ~/.pgpass.
+    A password should not be in the URL, where anyone who lists processes can read it: Milvus's token may be in the
+    environment variable POLYAGENTS_INDEX_TOKEN, and PostgreSQL reads PGPASSWORD and ~/.pgpass.
 
     Args:
         url: see EXAMPLES.
-        make: whether a folder of Milvus Lite is made where there is none.
+        make: whether a folder of Milvus Lite is created where there is none.
+
+    Returns:
+        The connection.
 
     Raises:
-        InputError: it is no such URL, its extra is not installed, or nobody answers there.
+        InputError: the URL is wrong, its extra is not installed, or no server answers.
     """
     parts = parsed(url)
     place, _, name = parts.path.rpartition("/")
@@ -56,10 +59,10 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
 
 
 def parsed(url: str) -> SplitResult:
-    """The parts of a URL.
+    """Split a URL into its parts.
 
     Raises:
-        InputError: it has none; it is not repeated, as it may hold a password.
+        InputError: the URL has no such parts; it is not repeated, as it may contain a password.
     """
     try:
         parts = urlsplit(url)
@@ -71,10 +74,17 @@ def parsed(url: str) -> SplitResult:
 
 
 def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
-    """What Milvus's client takes, and the token.
+    """Return the address and the token for Milvus's client.
+
+    Args:
+        parts: those of the URL.
+        place: its path, without the candidates' name.
+
+    Returns:
+        Both; the token is empty where there is none.
 
     Raises:
-        InputError: it names neither a server nor a folder.
+        InputError: the URL names neither a server nor a folder.
     """
     token = os.environ.get(TOKEN, "")
     if parts.netloc:
@@ -89,7 +99,7 @@ def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
 
 
 def shown(url: str) -> str:
-    """The URL as anybody may read it: scheme, host, port and path, without users, passwords and parameters."""
+    """Return the URL without secrets: scheme, host, port and path, no users, passwords and parameters."""
     parts = parsed(url)
     host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", [])[:1])
     path = parts.path.rpartition("@")[2]  # of a // that was forgotten
