@@ -55,6 +55,7 @@ OWN_COMMANDS = {
     "build_pairs": OwnCommand("Make pairs of a context and what came next, to pre-train on", "data"),
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
+    "check_data": OwnCommand("Say what your own table of examples holds, and what would spoil a training on it"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own"),
     "demo": OwnCommand("Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True),
     "evaluate": OwnCommand(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyagents.models.adapters import add_adapters
+from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
@@ -89,6 +90,11 @@ class Encoder(nn.Module):
         """Whether outputs depend only on earlier tokens, as those of decoders such as GPT-2 do."""
         return is_causal(self.backbone)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
     def compile_backbone(self) -> None:
         """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
         _ = self.causal  # found out by a run of its own, for which nothing should be compiled
@@ -138,18 +144,33 @@ class Encoder(nn.Module):
             tokens: [B, T].
             sees: as in `forward`.
             positions: as in `forward`.
-            dtype: that of a mask made from `sees`.
+            dtype: that of a mask that is added to logits.
 
         Returns:
             The arguments by name.
         """
-        inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": tokens.mask.long()}
+        inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": self._padding_mask(tokens, dtype)}
         if self.has_segments and tokens.segments is not None:
             inputs["token_type_ids"] = tokens.segments
         if sees is not None and positions is not None:
             inputs["attention_mask"] = self._attention_mask(sees, positions, dtype)
             inputs["position_ids"] = positions + self.first_position
         return inputs
+
+    def _padding_mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
+        """What tells padding: None where there is none, else what is added to the logits of every head, [B, 1, 1, T].
+
+        transformers looks through every mask [B, T] for padding, for which the host waits until a GPU has computed
+        all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask of
+        their own from it, other runtimes, and compiled backbones, which do not look.
+        """
+        if self.backend is not None or self.compiled or not self._takes_any_mask:
+            return tokens.mask.long()
+        return None if tokens.is_full else added(tokens.mask.unsqueeze(1), dtype)
+
+    @functools.cached_property
+    def _takes_any_mask(self) -> bool:
+        return getattr(self.backbone.config, "sliding_window", None) is None and not self.causal and self.keeps_apart
 
     def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
         """Build the mask that transformers takes; one for each kind of layer where some attend to a window only."""
@@ -179,14 +200,14 @@ class Encoder(nn.Module):
         results do not change.
 
         Args:
-            tokens: [B, T].
+            tokens: [B, T] on the CPU, where the chunks are cut.
             budget: tokens of a chunk, padding counted; a chunk has one text at least. By default it suits the device.
 
         Yields:
-            The rows of a chunk in the batch, and the chunk.
+            The rows [b] of a chunk in the batch, and the chunk [b, t], both on the encoder's device.
         """
-        suits = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS
-        budget = budget or suits.get(tokens.ids.device.type, suits["cuda"])
+        suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.device
+        budget = budget or suits.get(device.type, suits["cuda"])
         lengths = tokens.mask.sum(1)
         order = lengths.argsort(descending=True)
         sizes = lengths[order].clamp(min=1).tolist()
@@ -194,7 +215,7 @@ class Encoder(nn.Module):
         while start < len(sizes):
             stop = start + max(budget // sizes[start], 1)
             rows = order[start:stop]
-            yield rows, tokens.rows(rows)
+            yield to_device(rows, device), tokens.rows(rows).to(device)
             start = stop
 
 
@@ -272,7 +293,7 @@ def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) 
     Returns:
         [N, D] fp32, for N tokens.
     """
-    tokens = pad(texts, pad_id).to(next(encoder.parameters()).device)
+    tokens = pad(texts, pad_id)
     with in_evaluation(encoder):
         return torch.cat([encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(tokens)])
 
@@ -329,7 +350,7 @@ def keeps_apart(encoder: Encoder) -> bool:
     context, text = list(range(1, 8)), list(range(2, 6))
     length = min(64, (encoder.max_tokens or 512) - len(context))
     beside = [[1 + i % 5 for i in range(length)]] * 8  # as long as a row may be, and longer than a small window
-    device = next(encoder.parameters()).device
+    device = encoder.device
 
     def read(candidates: list[list[int]]) -> Tensor:
         """The states of the last candidate."""

@@ -43,7 +43,7 @@ class Joint(nn.Module, abc.ABC):
         causal = self.encoder.causal
         alone = Tokens(chunk.ids, chunk.mask)  # without segments: those of single texts
         states = self.encoder(alone, chunk.own(causal), chunk.own_positions)
-        vectors = reduce_places(states, chunk.places, self.kind, self.m, causal)
+        vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, causal)
         if self.head == "cosine":
             vectors = functional.normalize(vectors, dim=-1) * COSINE_SCALE**0.5
         return (vectors[:, :1] * vectors[:, 1:]).sum(-1)

@@ -104,12 +104,13 @@ def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False
     return states[:, 0]
 
 
-def reduce_places(states: Tensor, places: Tensor, kind: str, m: int, causal: bool = False) -> Tensor:
+def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, m: int, causal: bool = False) -> Tensor:
     """Compute red() of a context and of each candidate that follows it in a row, as `reduce` does of separate texts.
 
     Args:
         states: [R, T, D].
         places: [R, T], 0 for the context, k for its k-th candidate, -1 for padding.
+        longest_list: K, the largest of the places.
         kind: as for `reduce`.
         m: as for `reduce`.
         causal: as for `reduce`.
@@ -117,7 +118,7 @@ def reduce_places(states: Tensor, places: Tensor, kind: str, m: int, causal: boo
     Returns:
         [R, 1 + K, D], zeros where a row has fewer than K candidates.
     """
-    own = places.unsqueeze(1) == torch.arange(int(places.amax()) + 1, device=places.device).unsqueeze(1)  # [R, 1+K, T]
+    own = places.unsqueeze(1) == torch.arange(longest_list + 1, device=places.device).unsqueeze(1)  # [R, 1+K, T]
     if kind == "first" and causal:
         own &= own.flip(2).cumsum(2).flip(2) == 1
     elif kind != "mean":

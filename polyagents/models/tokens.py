@@ -1,13 +1,16 @@
 """Token ids as padded batches [B, T] with their masks: what every encoder takes."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from polyagents.models.devices import to_device
 
 AnyTokens = TypeVar("AnyTokens", bound="Tokens")
 
@@ -24,6 +27,11 @@ class Tokens:
     ids: Tensor
     mask: Tensor
 
+    @functools.cached_property
+    def is_full(self) -> bool:
+        """Whether no token is padding; `to` carries the answer along, so a GPU need not be asked."""
+        return bool(self.mask.all())
+
     @property
     def segments(self) -> Tensor | None:
         """[B, T], 0 for a context and 1 for a candidate that follows it; None for single texts, which are all 0."""
@@ -31,7 +39,14 @@ class Tokens:
 
     def to(self: AnyTokens, device: torch.device) -> AnyTokens:
         """Copy the batch to another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        moved = self._each(lambda tensor: to_device(tensor, device))
+        for name, known in self._known().items():
+            moved.__dict__[name] = known  # where a cached property keeps its value
+        return moved
+
+    def _known(self) -> dict[str, Any]:
+        """What the host asks of a batch, by the name of its cached property; asked before the batch is moved."""
+        return {"is_full": self.is_full}
 
     def rows(self: AnyTokens, index: Tensor) -> AnyTokens:
         """Select texts, and cut the padding to the longest of them."""
@@ -105,15 +120,18 @@ class JointTokens(Tokens):
         """[R, T], positions at which each candidate follows the context directly; 0 for padding."""
         return self.own_positions + (self.places > 0) * (self.places == 0).sum(1, keepdim=True)
 
-    @property
-    def counts(self) -> Tensor:
-        """The number of candidates in each row, [R]."""
-        return self.places.amax(1)
+    @functools.cached_property
+    def longest_list(self) -> int:
+        """K, how many candidates the row with the most of them has."""
+        return int(self.places.max())
+
+    def _known(self) -> dict[str, Any]:
+        return super()._known() | {"longest_list": self.longest_list}
 
     @property
     def there(self) -> Tensor:
         """[R, K], which of the K candidates of the longest list each row has."""
-        return torch.arange(int(self.counts.max()), device=self.places.device) < self.counts.unsqueeze(1)
+        return torch.arange(self.longest_list, device=self.places.device) < self.places.amax(1, keepdim=True)
 
     def own(self, causal: bool = False) -> Tensor:
         """Return the mask [R, T, T] that separates texts: True where both tokens belong to the same text.

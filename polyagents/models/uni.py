@@ -27,7 +27,7 @@ class UniEncoder(Joint):
         self.check_backbone()
         causal = self.encoder.causal
         states = self.encoder(chunk, chunk.together(causal), chunk.positions)
-        vectors = reduce_places(states, chunk.places, self.kind, self.m, causal)
+        vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, causal)
         scores: Tensor = self.linear(vectors[:, 1:])[..., 0]
         if self.head != "linear":
             scores = scores + self.similarity(chunk)

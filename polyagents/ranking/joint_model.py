@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from polyagents.models.architecture import JointArchitecture
+from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.tokens import JointTokens, pad_joint
 from polyagents.ranking.candidate_set import CandidateSet
@@ -57,8 +58,8 @@ class JointModel(RankingModel):
         return in_table(torch.cat(parts), wanted)
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:
-        """Pad rows to a batch on the model's device."""
-        return pad_joint(rows, self.tokenizer.pad_id).to(self.device)
+        """Pad rows to a batch on the CPU, from where the encoder takes it chunk by chunk."""
+        return pad_joint(rows, self.tokenizer.pad_id)
 
     def rows(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, wanted: Tensor) -> list[Row]:
         """Put each context in front of its candidates, as many in a row as the architecture allows.
@@ -108,12 +109,12 @@ def listed(scores: Tensor, tokens: JointTokens) -> Tensor:
 
     Args:
         scores: [R, K].
-        tokens: the rows.
+        tokens: the rows, on the CPU.
 
     Returns:
         [N], row after row.
     """
-    return scores[tokens.there]
+    return scores.flatten()[to_device(places_of(tokens.there), scores.device)]
 
 
 def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
@@ -121,9 +122,15 @@ def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
 
     Args:
         scores: [N], in the order of `wanted`.
-        wanted: [B, C] boolean.
+        wanted: [B, C] boolean, on the CPU.
 
     Returns:
         [B, C], 0 elsewhere.
     """
-    return torch.zeros(wanted.shape, device=scores.device).masked_scatter(wanted.to(scores.device), scores)
+    places = to_device(places_of(wanted), scores.device)
+    return scores.new_zeros(wanted.numel()).index_copy(0, places, scores).view(wanted.shape)
+
+
+def places_of(mask: Tensor) -> Tensor:
+    """Return where a mask is True, counted row by row."""
+    return mask.flatten().nonzero().flatten()

@@ -104,8 +104,8 @@ class RankingModel(abc.ABC):
         ]
 
     def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
-        """Pad token ids to a batch on the model's device."""
-        return pad(ids, self.tokenizer.pad_id).to(self.device)
+        """Pad token ids to a batch on the CPU, from where an encoder takes it chunk by chunk."""
+        return pad(ids, self.tokenizer.pad_id)
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 

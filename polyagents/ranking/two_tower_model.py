@@ -11,6 +11,7 @@ from torch import Tensor
 from polyagents.arithmetic import has_bf16
 from polyagents.models.adapters import without_base
 from polyagents.models.architecture import TwoTowerArchitecture
+from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
 from polyagents.models.two_towers import TwoTowers
@@ -54,7 +55,7 @@ class TwoTowerModel(RankingModel):
             context = self.module.encode_context(self.tokens(contexts))
             if candidates.rows is None:
                 return self.module.query(context).scores(vectors)
-            return self.module.score(context, vectors[candidates.rows.to(self.device)])
+            return self.module.score(context, vectors[to_device(candidates.rows, self.device)])
 
     @torch.no_grad()
     def query(self, contexts: Sequence[Sequence[int]]) -> Query:

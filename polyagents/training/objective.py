@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from polyagents.models.devices import to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.distillation import Distillation
@@ -91,7 +92,7 @@ class Objective:
         """
         assert candidates.labels is not None
         device = self.model.device
-        labels, mask = candidates.labels.to(device), candidates.mask.to(device)
+        labels, mask = to_device(candidates.labels, device), to_device(candidates.mask, device)
         logits = scored.scores * getattr(self.model.module, "logit_scale")  # noqa: B009  an nn.Module's are not typed
         losses = ranking_loss(logits, labels, mask)
         values = {"mean_loss": losses.detach()} | training_values(scored.scores.detach(), labels, mask)

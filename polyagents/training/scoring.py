@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder, in_order, lists_in_order
 from polyagents.models.reduction import ContextVectors
 from polyagents.models.tokens import Tokens
@@ -80,13 +81,13 @@ def two_tower_scores(
     own = model.tokens([candidates.ids[row] for row in mine])
     side = cached(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
     if candidates.rows is not None:
-        vectors = side.encoded[candidates.rows.to(model.device)]
+        vectors = side.encoded[to_device(candidates.rows, model.device)]
     else:
         vectors = distributed.gathered_rows(side.encoded, lengths)
     encoded = context.encoded
     if len(distinct) != len(contexts) or not distinct:
         place = {ids: row for row, ids in enumerate(distinct)}
-        encoded = encoded.rows([place[tuple(ids)] for ids in contexts])
+        encoded = encoded.rows(to_device(torch.tensor([place[tuple(ids)] for ids in contexts]).long(), model.device))
     return TrainingScores(module.score(encoded, vectors), [side, context], encoded)
 
 

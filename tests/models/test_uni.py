@@ -139,7 +139,7 @@ def test_positions_of_every_candidate_go_on_where_the_context_ends():
     assert tokens.positions.tolist() == [[0, 1, 2, 2, 3, 4], [0, 1, 0, 0, 0, 0]]
     assert tokens.places.tolist() == [[0, 0, 1, 2, 2, 2], [0, 1, -1, -1, -1, -1]]
     assert tokens.segments.tolist() == [[0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 0, 0]]
-    assert tokens.counts.tolist() == [2, 1]
+    assert tokens.there.sum(1).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(

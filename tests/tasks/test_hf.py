@@ -10,8 +10,8 @@ from teachers import label, teacher, told
 
 from polyagents import InputError
 from polyagents.errors import NoTestSplit
-from polyagents.tasks.hf import blocks
 from polyagents.tasks.hf.splits import open_split
+from polyagents.tasks.streaming import blocks
 from polyagents.tasks.streaming.order import Spot
 
 TASK = "polyagents.tasks.hf"

@@ -1,0 +1,91 @@
+"""`polyagents check_data`: what a table of examples holds, and what would spoil a training on it."""
+
+import argparse
+import os
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tqdm import tqdm
+
+from polyagents.arguments import CommandParser
+from polyagents.errors import InputError
+
+WORDS = "words"
+WORDS_PER_TOKEN = 0.75  # of English in BERT's vocabulary, about; a file of one's own is measured with --backbone
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the flags: a table, and how a model would cut its texts."""
+    parser = CommandParser(
+        "polyagents check_data",
+        "Say what a table of examples holds (columns context, label and, if you like, candidates) and what would spoil "
+        "a training on it. The same file or folder is trained on with -t polyagents.tasks.table --table-path.",
+    )
+    parser.add_argument("table", help="a .csv, .tsv, .jsonl or .parquet file, or a folder with train, valid and test")
+    parser.add_argument(
+        "--backbone", help="measure lengths in tokens of this folder or hub name; by default words are counted"
+    )
+    parser.add_argument("--text-truncate", type=int, default=360, help="tokens that a model reads of a context")
+    parser.add_argument("--label-truncate", type=int, default=72, help="tokens that a model reads of a label")
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Read all splits, print their counts and the warnings.
+
+    Raises:
+        InputError: the table cannot be trained on.
+    """
+    from polyagents.tasks.table.checking import Split, rows_of, warnings_of
+    from polyagents.tasks.table.splits import KINDS, is_divided, open_split, splits_of
+
+    path = opt["table"]
+    if not os.path.exists(path):
+        raise InputError(f"There is no file or folder {path}; give {KINDS}.")
+    length, limits, unit = measure_of(opt)
+    splits = {}
+    for name in splits_of(path):
+        table = open_split(path, name)
+        splits[name] = Split.of(
+            tqdm(table, total=sum(table.sizes), desc=name, unit=" examples", disable=None, leave=False), length
+        )
+    if "train" not in splits:
+        raise InputError(f"{path} has no training examples; name one of its files train.")
+    divided = "; one file: a tenth of the contexts each is valid and test, by a checksum" if is_divided(path) else ""
+    print(f"{path}: {sum(one.examples for one in splits.values()):,} examples{divided}\n")
+    print(aligned(list(rows_of(splits))))
+    hint = " (--backbone counts tokens)" if unit == WORDS else ""
+    print(f"\nLengths are in {unit}{hint}: median / 95 % / longest.")
+    warnings = list(warnings_of(splits, limits, unit))
+    for warning in warnings:
+        print("\n" + textwrap.fill(f"Warning: {warning}", 80))
+    if not warnings:
+        print("\nNothing to warn of.")
+    print(f"\nTrain: polyagents train_model -m poly -t polyagents.tasks.table --table-path {path} -mf runs/mine")
+
+
+def measure_of(opt: Mapping[str, Any]) -> tuple[Callable[[str], int], tuple[int, int], str]:
+    """Decide how lengths are measured.
+
+    Returns:
+        What measures a text; how much of a context and of a label a model reads, in the same unit; the unit.
+    """
+    limits = opt["text_truncate"], opt["label_truncate"]
+    if opt["backbone"] is None:
+        text, label = (int(limit * WORDS_PER_TOKEN) for limit in limits)
+        return (lambda given: len(given.split())), (text, label), WORDS
+    from polyagents.text.pretrained import load_tokenizer
+
+    tokenizer = load_tokenizer(opt["backbone"])
+    return (lambda given: len(tokenizer.encode([given])[0])), limits, "tokens"
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """Lay a table out in columns, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells))
+        for cells in (list(zip(row, widths, strict=True)) for row in rows)
+    )
+    return "\n".join(line.rstrip() for line in lines)

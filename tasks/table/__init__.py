@@ -1,0 +1,23 @@
+"""Your own data: a table with the columns context, label and, where an example has its own, candidates.
+
+`-t polyagents.tasks.table --table-path F` reads CSV (or TSV), JSON lines and Parquet. Files are read where they lie and
+a block at a time, so that their size does not matter. An example, as a CSV file and as a JSON line:
+
+    context,label
+    where is my parcel ?,it left our house on monday .
+
+    {"context": ["hi", "hello , how can i help ?", "where is my parcel ?"], "label": "it left our house on monday ."}
+"""
+
+from typing import Any
+
+__all__ = ["DefaultTeacher"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the teacher when ParlAI asks for it: reading the data needs no ParlAI."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from . import agents
+
+    return getattr(agents, name)

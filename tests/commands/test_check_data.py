@@ -1,0 +1,97 @@
+"""`polyagents check_data`: each thing that spoils a training is seen, and a clean table is called clean."""
+
+import json
+
+import pytest
+
+from polyagents import InputError
+from polyagents.__main__ import run_own
+
+
+def rows(count, offset=0):
+    return [{"context": f"question {i}", "label": f"answer {i}"} for i in range(offset, offset + count)]
+
+
+@pytest.fixture
+def said(tmp_path, capsys):
+    def check(train, valid=None, *flags):
+        for name, own in (("train", train), ("valid", rows(20, 10_000) if valid is None else valid)):
+            (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, own)))
+        run_own("check_data", [str(tmp_path), *flags])
+        out = capsys.readouterr().out
+        assert all(len(line) <= 80 or str(tmp_path) in line for line in out.splitlines())
+        return " ".join(out.split())
+
+    return check
+
+
+def test_a_clean_table_has_no_warnings(said):
+    out = said(rows(600))
+    assert "Nothing to warn of." in out and "Warning" not in out
+    assert "620 examples" in out and "examples 600 20" in out and "context length 2 / 2 / 2" in out
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "warning"),
+    [
+        (rows(30), None, "train has 30 examples, which is few"),
+        (rows(600) + rows(3), None, "train: 3 examples repeat a context with the same label"),
+        (
+            [*rows(600), {"context": "question 0", "label": "b"}],
+            None,
+            "train: 1 examples repeat a context with another",
+        ),
+        (rows(600), rows(9) + rows(3, 9_000), "9 of the 12 examples of valid are in train as well"),
+        (
+            rows(600) + [{"context": f"c {i}", "label": "Ok !"} for i in range(100)],
+            None,
+            "14% of the labels are 'Ok !'",
+        ),
+        (
+            rows(600) + [{"context": "w " * 300, "label": "b"}] * 99,
+            None,
+            "14% of the contexts are longer than 270 words",
+        ),
+        ([*rows(600), {"context": "c", "label": "b", "candidates": ["a"]}], None, "candidates of 1 examples lack the"),
+        (
+            [*rows(600), {"context": "c", "label": "b", "candidates": ["b", "b"]}],
+            None,
+            "1 examples have a candidate more",
+        ),
+        (
+            rows(600) + [{"context": f"c {n}", "label": "b", "candidates": ["b", *"cd"[:n]]} for n in (1, 2)],
+            None,
+            "an example has 2 to 3 candidates",
+        ),
+        ([{"context": f"c {i}", "label": "b"} for i in range(600)], None, "all labels are 'b'"),
+    ],
+)
+def test_each_fault_is_one_warning(said, train, valid, warning):
+    out = said(train, valid)
+    assert warning in out
+
+
+def test_lengths_in_tokens(said, tmp_path, monkeypatch):
+    from backbones import save
+
+    backbone = save("bert", tmp_path / "backbone")
+    out = said(rows(600), None, "--backbone", backbone, "--text-truncate", "1")
+    assert "Lengths are in tokens:" in out and "100% of the contexts are longer than 1 tokens" in out
+
+
+def test_a_single_file_is_divided(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text("context,label\n" + "".join(f"question {i},answer {i}\n" for i in range(200)))
+    run_own("check_data", [str(path)])
+    out = capsys.readouterr().out
+    assert "a tenth of the contexts each is valid and test" in out
+    counts = [int(cell) for cell in next(line for line in out.splitlines() if line.startswith("examples")).split()[1:]]
+    assert sum(counts) == 200 and all(counts)
+
+
+def test_what_cannot_be_trained_on_is_refused(tmp_path):
+    with pytest.raises(InputError, match="There is no file or folder"):
+        run_own("check_data", [str(tmp_path / "nothing.csv")])
+    (tmp_path / "valid.csv").write_text("context,label\na,b\n")
+    with pytest.raises(InputError, match="name one of its files train"):
+        run_own("check_data", [str(tmp_path)])

@@ -1,0 +1,106 @@
+"""A training step reads nothing from the device, since a GPU would have to finish all its work first."""
+
+import sys
+from contextlib import nullcontext
+
+import pytest
+import torch
+from backbones import SENTENCES, save
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+
+from polyagents.models import devices
+from polyagents.models.encoder import Encoder
+from polyagents.ranking.building import build_encoder, build_model, settings_of
+from polyagents.ranking.candidate_set import Label, inline_set, shared_set
+from polyagents.text.pretrained import load_tokenizer
+from polyagents.training.examples import Examples
+from polyagents.training.objective import Objective
+from polyagents.training.scoring import training_scores
+
+CONTEXTS = [*SENTENCES[:4], " ".join(SENTENCES)]
+LABELS = SENTENCES[1:] + SENTENCES[:1]
+VARIANTS = {
+    "bi": ("BiEncoder", {}),
+    "bi, cosine, mean": ("BiEncoder", {"similarity": "cosine", "reduction_type": "mean"}),
+    "poly": ("PolyEncoder", {}),
+    "poly, first": ("PolyEncoder", {"polyencoder_type": "n_first"}),
+    "poly, last, learnt, penalty": ("PolyEncoder", {"polyencoder_type": "n_last", "poly_attention_type": "learnt"}),
+    "uni": ("UniEncoder", {}),
+    "cross, dot": ("CrossEncoder", {"joint_head": "dot"}),
+}
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return save("bert", tmp_path_factory.mktemp("backbone"))
+
+
+def model_of(backbone, architecture, options):
+    torch.manual_seed(0)
+    defaults = {"backbone": backbone, "poly_n_codes": 3, "text_truncate": 30, "label_truncate": 10}
+    settings = settings_of(architecture, defaults | options)
+    tokenizer = load_tokenizer(backbone)
+    model = build_model(build_encoder(settings, tokenizer, training=True), tokenizer, settings)
+    model.module.train()
+    return model
+
+
+def batch_of(model, inline):
+    labels = [Label(candidate, (candidate.text,)) for candidate in model.candidates(LABELS[: len(CONTEXTS)])]
+    contexts = [model.context_ids(text) for text in [*CONTEXTS[:-1], CONTEXTS[0]]]  # one of them twice
+    examples = Examples(contexts, CONTEXTS, labels, None)
+    own = model.candidates(LABELS)
+    if inline:
+        return examples, inline_set([own[: 2 + row % 2] for row in range(len(contexts))], labels)
+    return examples, shared_set(own, labels)
+
+
+def step(model, inline, chunk_tokens):
+    examples, candidates = batch_of(model, inline)
+    objective = Objective(model, codes_penalty=0.1)
+    loss = objective.of(training_scores(model, examples.contexts, candidates, chunk_tokens), examples, candidates)
+    loss.backward([len(examples)], torch.amp.GradScaler("cpu", enabled=False), 1)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """A device that the host must not read from: its tensors have shapes and no numbers."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    monkeypatch.setattr(Encoder, "_dropout", lambda self: nullcontext())  # the fast one is for CPUs
+    for module in list(sys.modules.values()):
+        if getattr(module, "to_device", None) is devices.to_device:
+            monkeypatch.setattr(module, "to_device", lambda tensor, device: mode.from_tensor(tensor))
+    return mode
+
+
+def moved_to(mode, model):
+    """The model with its weights on the device; what is asked of a backbone only once is asked before."""
+    for encoder in [part for part in model.module.modules() if isinstance(part, Encoder)]:
+        _ = encoder.causal, encoder.keeps_apart
+    known = {}
+    for part in model.module.modules():
+        for name, weight in part._parameters.items():
+            if weight is not None:
+                fresh = torch.nn.Parameter(mode.from_tensor(weight.data), requires_grad=weight.requires_grad)
+                part._parameters[name] = known.setdefault(id(weight), fresh)
+        for name, buffer in part._buffers.items():
+            part._buffers[name] = None if buffer is None else mode.from_tensor(buffer)
+    return model
+
+
+@pytest.mark.parametrize("chunk_tokens", [None, 24])
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_forward_and_backward_read_nothing(backbone, device, variant, inline, chunk_tokens):
+    architecture, options = VARIANTS[variant]
+    model = moved_to(device, model_of(backbone, architecture, options))
+    step(model, inline, chunk_tokens)
+    assert any(weight.grad is not None for weight in model.module.parameters())
+
+
+def test_a_read_would_be_noticed(device):
+    weight = device.from_tensor(torch.ones(3))
+    with pytest.raises(DataDependentOutputException):
+        weight.sum().item()
+    with pytest.raises(DynamicOutputShapeException):
+        weight[weight > 0]
