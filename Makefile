@@ -4,6 +4,8 @@
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
 #   make mutants    break formulas, search, store, losses and metrics on purpose, and count what the tests notice
 #   make lint       ruff, mypy, which room imports which, docstrings and English
+#   make docs       the documentation site, in build/docs: open build/docs/index.html
+#   make links      ask every link to another server whether it is still there (needs a network)
 #   make dist       wheel and sdist in dist/, each installed and tried in a clean environment
 #   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
 #   make clean      remove what tests, builds and the demo left behind; .venv stays
@@ -13,7 +15,7 @@ python  := .venv/bin/python
 stamp   := .venv/.installed
 sources := setup.py constraints.txt pyproject.toml Makefile scripts/install.sh
 
-.PHONY: install demo test mutants lint dist clean
+.PHONY: install demo test mutants lint docs links dist clean
 
 install: $(stamp)
 	@echo "Installed in .venv: .venv/bin/polyagents --help"
@@ -43,9 +45,17 @@ lint: $(stamp)
 	$(python) scripts/lint_prose.py
 	$(python) -m codespell_lib README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs polyagents tasks zoo benchmarks
 
+# A warning is an error, as is a dead link or anything that a page would load from another server.
+docs: $(stamp)
+	$(python) -m sphinx -W --keep-going -q -d build/doctrees docs build/docs
+	$(python) scripts/check_site.py build/docs
+
+links: $(stamp)
+	$(python) -m sphinx -b linkcheck -q -d build/doctrees docs build/links
+
 dist: $(stamp)
 	@$(python) scripts/dist.py
 
 clean:
-	rm -rf build dist *.egg-info demo-output mutants .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist docs/generated *.egg-info demo-output mutants .pytest_cache .mypy_cache .ruff_cache
 	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -125,6 +125,15 @@ HF = [
     "pyarrow>=21",  # parquet files; datasets brings it
 ]
 
+# The documentation site: `make docs`.
+DOCS = [
+    "sphinx>=8.1",  # pages, search, the reference from docstrings; constraints.txt names the version we build with
+    "myst-parser>=4.0.1",  # Markdown, so that GitHub shows the same pages
+    # The theme, which pip and attrs use: light and dark, made for phones, with the fonts of the reader's system, so no
+    # page needs a network. Sphinx's search works from file://, for which MkDocs needs a plugin.
+    "furo>=2025.12.19",
+]
+
 # Everything, and the tools: what `make install` takes.
 DEV = [
     *PARLAI,
@@ -138,6 +147,7 @@ DEV = [
     *OPENVINO,
     *DATA,
     *HF,
+    *DOCS,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
     "hypothesis>=6.168",  # draws hostile files and command lines in tests
@@ -177,6 +187,7 @@ EXTRAS = {
     "openvino": OPENVINO,
     "data": DATA,
     "hf": HF,
+    "docs": DOCS,
     "dev": DEV,
 }
 

@@ -103,7 +103,7 @@ def positive_int(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     if value > sys.maxsize:  # which deque, numpy and Rust's libraries do not take
         raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large: at most {sys.maxsize}")
     return value
@@ -123,7 +123,7 @@ def token_limit(text: str) -> int:
     """Parse a length in tokens with room for [S], one token and [S]; -1 is ParlAI's word for no limit."""
     value = int(text) if text.lstrip("-").isdigit() else 0
     if value != -1 and value < 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length in tokens: 3 or more, or -1 for no limit")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length in tokens: 3 or more, or -1 for no limit")
     return value
 
 
@@ -139,7 +139,7 @@ def positive(text: str) -> float:
     """Parse a factor or rate: a number above 0."""
     value = number(text)
     if not 0.0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 
@@ -147,7 +147,7 @@ def not_negative(text: str) -> float:
     """Parse a weight of a loss: 0 or more."""
     value = number(text)
     if not 0.0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return value
 
 
@@ -163,7 +163,7 @@ def probability(text: str) -> float:
     """Parse a probability below 1."""
     value = number(text)
     if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no probability between 0 and 1 (excluded)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a probability between 0 and 1 (excluded)")
     return value
 
 

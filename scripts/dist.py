@@ -1,7 +1,7 @@
 """Make a release, and try it: `make dist`.
 
-dist/ gets the sdist and, built from that, the wheel, from the files that git tracks. Then each is installed in a
-virtual environment of its own, and tried there. It is clean of polyagents, but not of its dependencies: the libraries are
+dist/ gets the sdist of the files that git tracks, and the wheel built from it. Then each is installed in a virtual
+environment of its own, and tried there. It is clean of polyagents, but not of its dependencies: the libraries are
 those of the environment that runs this, seen through a .pth file. To download torch twice would take longer than all
 else here, and which versions of the libraries fit is another question (CONTRIBUTING.md).
 """

@@ -21,9 +21,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--parts", default="scoring,reply,encoding", help=f"of {','.join(PARTS)}")
     parser.add_argument("--sizes", type=positive_ints, default="1000,100000", help="numbers of candidates to score")
-    parser.add_argument("--index-dir", help="an index of the candidates file; built where it is missing")
+    parser.add_argument("--index-dir", help="an index of the candidates file; built if it is missing")
     parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
-    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder beside it")
+    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder, measured beside it")
     parser.add_argument("--rounds", type=positive_int, default=7, help="measurements per figure, which is their median")
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
     return parser
@@ -76,7 +76,7 @@ def check_parts(opt: Mapping[str, Any]) -> set[str]:
     if unknown := parts - set(PARTS):
         raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
     if {"scoring", "reply", "index"} & parts and not opt["index_dir"]:
-        raise InputError("--parts scoring, reply and index need --index-dir; the index is built where it is missing.")
+        raise InputError("--parts scoring, reply and index need --index-dir; the index is built if it is missing.")
     if "rerank" in parts and not opt["cross_model_file"]:
         raise InputError("--parts rerank needs --cross-model-file.")
     return parts

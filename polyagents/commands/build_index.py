@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--index-dir", help="folder of the index; made where it is missing")
+    place.add_argument("--index-dir", help="folder of the index; created if it is missing")
     place.add_argument("--index-url", help=f"{INDEX_URL}; the candidates join those of the name")
     # Literal, as the modules that define these choices import torch.
     parser.add_argument(
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         "local for all cores of this machine. Its machines see the model, the file and the folder where this one does",
     )
     change = parser.add_mutually_exclusive_group()
-    change.add_argument("--append", action="store_true", help="add the candidates to an index, build nothing anew")
+    change.add_argument("--append", action="store_true", help="add the candidates to an existing index")
     change.add_argument("--delete", action="store_true", help="remove the candidates from an index")
     return parser
 

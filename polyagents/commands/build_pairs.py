@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
         help="a file, or a folder of files: JSON lines of pairs, ParlAI's text format, plain text, dumps of Reddit's "
         "comments; as they are, .zst, .gz or .bz2",
     )
-    parser.add_argument("--outdir", required=True, help="folder of the data; made where it is missing")
+    parser.add_argument("--outdir", required=True, help="folder of the data; created if it is missing")
     parser.add_argument(
         "--context-lines",
         type=positive_int,

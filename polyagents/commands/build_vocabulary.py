@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         default=PAPER,
         help="entries, special tokens included; by default the paper's. A small text has fewer",
     )
-    parser.add_argument("--out", required=True, help="folder of the tokenizer; made where it is missing")
+    parser.add_argument("--out", required=True, help="folder of the tokenizer; created if it is missing")
     return parser
 
 
@@ -56,7 +56,7 @@ def run(opt: Mapping[str, Any]) -> None:
     tokenizer = learnt(lines_of(files) if files else texts_of(opt), size)
     found = tokenizer.get_vocab_size()
     if found < size:
-        say(f"The text has {found:,} entries to offer instead of {size:,}: no further pair is in it twice.")
+        say(f"The vocabulary has {found:,} entries instead of {size:,}: no other pair is in the text twice.")
     save(tokenizer, folder)
     say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
     print(json.dumps({"entries": found}))
@@ -69,7 +69,7 @@ def check_folder(folder: str) -> None:
         InputError: it does, or it is a file.
     """
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-        raise InputError(f"--out {folder} is there already; give the name of a folder that is not, or an empty one.")
+        raise InputError(f"--out {folder} exists already; give a new folder, or an empty one.")
 
 
 def lines_of(files: Sequence[str]) -> Iterator[str]:
@@ -85,7 +85,7 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}).") from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start:,}).") from error
+            raise InputError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,}).") from error
 
 
 def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:

@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
         help="a dump (pages-articles.xml.bz2, read as it is), or what WikiExtractor --json made of one: a file, or a "
         "folder such as ParlAI's DATAPATH/wikipedia/full",
     )
-    parser.add_argument("--outdir", required=True, help="folder of the data; made where it is missing")
+    parser.add_argument("--outdir", required=True, help="folder of the data; created if it is missing")
     parser.add_argument("--seed", type=int, default=0, help="draws each article's query, and its split")
     parser.add_argument(
         "--workers", type=positive_int, default=None, help="processes; by default one per core that it may use"

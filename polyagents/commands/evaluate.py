@@ -76,8 +76,8 @@ def run(opt: Mapping[str, Any]) -> None:
     for other in models:
         if other.examples_hash != found.examples_hash:
             raise InputError(
-                f"{other.model_file} was asked other examples than {found.model_file}, and cannot be compared with "
-                f"it: --task {opt['task']} draws what it asks."
+                f"{other.model_file} was evaluated on other examples than {found.model_file}, and cannot be compared "
+                f"with it: --task {opt['task']} draws its examples."
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}

@@ -20,7 +20,7 @@ def margin(text: str) -> float:
     """Parse a part of a score: at least 0 and less than 1."""
     value = number(text)
     if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no part of a score; give a number from 0 to 1 (excluded)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part of a score; give a number from 0 to 1 (excluded)")
     return value
 
 
@@ -127,10 +127,10 @@ def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: i
     line |= {"random": counts.random, "short": counts.short}
     if counts.short:
         say(
-            f"{counts.short:,} examples have fewer than {opt['negatives']} negatives: of the {candidates:,} "
-            f"candidates no more are left that are no answer to them."
+            f"{counts.short:,} examples have fewer than {opt['negatives']} negatives: too few of the {candidates:,} "
+            f"candidates are wrong answers to them."
         )
-    without = f" ({skipped:,} without text or label left out)" if skipped else ""
+    without = f" ({skipped:,} without text or label skipped)" if skipped else ""
     say(
         f"{opt['outfile']}: {counts.examples:,} examples{without}, {means['negatives']:.1f} negatives each, which "
         f"score {means['gap']:.4g} below the label on average. The margin dropped {means['dropped']:.1f} candidates "

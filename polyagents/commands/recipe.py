@@ -48,7 +48,7 @@ def as_training(arguments: Sequence[str]) -> list[str]:
     if arguments[:2] != ["recipe", "run"] or {"-h", "--help"} & set(arguments):
         return arguments
     if not arguments[2:] or arguments[2].startswith("-"):
-        raise InputError(f"recipe run wants a NAME first; give one of: {USAGE}.")
+        raise InputError(f"recipe run needs a NAME first; give one of: {USAGE}.")
     name, rest = find(arguments[2]).name, arguments[3:]
     flags = {argument.split("=")[0] for argument in rest}
     if not {"-mf", "--model-file"} & flags:

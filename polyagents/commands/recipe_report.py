@@ -109,7 +109,7 @@ def trained_in(folder: str) -> list[Trained]:
         except ValueError as error:
             raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
         if not isinstance(stats, dict) or not fits(stats.get("total_epochs", 0), float):
-            raise InputError(f"{path} is damaged: it tells of no training; train that model again, or remove it.")
+            raise InputError(f"{path} is damaged: it describes no training; train that model again, or remove it.")
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if flags_of(name) is not None and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))

@@ -98,14 +98,14 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
     """
     path, given = opt["token_file"], opt["token"]
     if path and given is not None:
-        raise InputError("--token and --token-file are one too many; give the file.")
+        raise InputError("Give --token-file or --token, not both.")
     if not path:
         return given if given is not None else os.environ.get(TOKEN)
     try:
         with open(path, encoding="utf-8") as file:
             return file.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
 
 

@@ -81,7 +81,7 @@ def make_pairs(
         if len(pairs) < per_matchup:
             raise InputError(
                 f"{first}:{second} gives {len(pairs)} pairs ({len(sides.get(first, []))} conversations of {first}, "
-                f"{len(sides.get(second, []))} of {second}), and {per_matchup} are wanted; import more conversations, "
+                f"{len(sides.get(second, []))} of {second}), but {per_matchup} are needed; import more conversations, "
                 f"or give a smaller --per-matchup."
             )
         columns.append(pairs)

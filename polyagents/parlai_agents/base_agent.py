@@ -87,7 +87,7 @@ class BaseAgent(OptimisingAgent):
         digest = None if file is None else file_digest(file)
         if len(set(distributed.gathered(digest))) > 1:
             raise InputError(
-                f"--model-file {opt.get('model_file')} is another one for some of the processes; give one in a "
+                f"--model-file {opt.get('model_file')} is a different file for some of the processes; give one in a "
                 f"folder that all machines share."
             )
 

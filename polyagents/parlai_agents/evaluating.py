@@ -55,7 +55,7 @@ def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
     """
     agent = create_agent(opt, requireModelExists=True)
     if not isinstance(agent, RankerAgent):
-        raise InputError(f"{opt['model_file']} is no ranker of polyagents: evaluate is for bi, poly, uni and cross.")
+        raise InputError(f"{opt['model_file']} is not a ranker of polyagents: evaluate is for bi, poly, uni and cross.")
     agent.judges = True
     try:
         return agent, create_task(opt, agent)

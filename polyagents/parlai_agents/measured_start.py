@@ -55,7 +55,7 @@ class TaskTexts:
 
     def _read(self, count: int, flag: str, instead: str) -> list[TextPair]:
         if self.opt.get("interactive_mode") or not self.opt.get("task"):
-            raise InputError(f"{flag} measures what a task trains on, and here is none; {instead}.")
+            raise InputError(f"{flag} measures the training examples of a task, and no task is given; {instead}.")
         pairs = TaskReader(Opt(self.opt | {"datatype": "train"}), seed=0).read(count)
         if not pairs:
             raise InputError(f"{flag} finds no texts in --task {self.opt['task']}; {instead}.")

@@ -52,7 +52,7 @@ class ModelAgent(BaseAgent):
             )
         if is_training_run(opt) and backend_of(opt) != TORCH:
             raise InputError(
-                f"--backend {backend_of(opt)} has no gradients; train without it, and export what was trained."
+                f"--backend {backend_of(opt)} has no gradients; train without it, and export the trained model."
             )
         lacks_negatives = opt["candidates"] == "inline" and not reads_together(find(self.architecture))
         if is_training_run(opt) and opt.get("every_utterance") and lacks_negatives:

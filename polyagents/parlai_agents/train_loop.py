@@ -87,7 +87,7 @@ def where_there_is_one(load_eval_worlds: Any) -> Any:
             try:
                 worlds += load_eval_worlds(agent, Opt(opt | {"task": task, "evaltask": None}), datatype)
             except NoTestSplit as error:
-                logging.warning(f"The evaluation of test at the end leaves out {task}: {error}")
+                logging.warning(f"The evaluation of test at the end skips {task}: {error}")
         return worlds
 
     patched.of_polyagents = True  # type: ignore[attr-defined]

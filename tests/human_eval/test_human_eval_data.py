@@ -199,7 +199,7 @@ def test_self_chat_refuses(ends_with_2, trained, tmp_path):
     (line,) = ends_with_2(*flags, "--partner-model-file", tmp_path / "none", "--conversations", 1)
     assert "--partner-model-file" in line
     line = ends_with_2(*flags, "--conversations", 10_000)[-1]
-    assert "openings in -dt valid, and 10000 are wanted" in line
+    assert "openings in -dt valid, but 10000 are needed" in line
     assert not out.exists()
 
 
@@ -533,7 +533,7 @@ def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
     assert "conversations of none" in ends_with_2(*call)[0]
     store.add_conversations(conversations_of(a=2, b=3))
     (line,) = ends_with_2(*call)
-    assert "a:b gives 6 pairs (2 conversations of a, 3 of b), and 50 are wanted" in line
+    assert "a:b gives 6 pairs (2 conversations of a, 3 of b), but 50 are needed" in line
     (line,) = ends_with_2(*call, "--matchups", "a:b,a:c")
     assert "'a:c' is not a pair of two different models; there are a, b" in line
     assert "'a:a' is no pair" in ends_with_2(*call, "--matchups", "a:a")[0]

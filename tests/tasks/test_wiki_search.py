@@ -447,7 +447,7 @@ def test_bad_sources_get_one_sentence(given, sentence, tmp_path, refused):
 def test_bad_flags_get_one_sentence(tmp_path, refused, dump):
     assert "arguments are required: --outdir" in refused("--source", dump)
     assert "holds no file wiki_00" in refused("--source", tmp_path, "--outdir", tmp_path / "1")
-    assert "'0' is no whole number of 1 or more" in refused("--workers", "0")
+    assert "'0' is not a whole number of 1 or more" in refused("--workers", "0")
     assert "folder of your own with --outdir" in refused("--source", dump, "--outdir", dump / "below")
 
 
