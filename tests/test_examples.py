@@ -1,38 +1,81 @@
-"""The notebooks of examples/ run from top to bottom in an empty folder, without a network."""
+"""The examples in the docstrings of the public API, and in the page on Python, are run; each public name has one."""
 
+import ast
+import asyncio
+import doctest
+import inspect
+import re
+import shutil
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+from commands import PARTS
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+import polyagents
+from polyagents import Ranker, errors, ranker
+from polyagents.index import store
+from polyagents.models import reduction
+
+MODULES = (polyagents, ranker, store, errors, reduction)
+AGENTS = {"BiEncoder", "CrossEncoder", "PolyEncoder", "Pretrain", "UniEncoder"}  # what `-m` names; ParlAI calls them
+REPLIES = ("hello", "i ski", "i have two dogs", "i like red", "tell me more", "bye")
+
+FOUND = {
+    test.name: test
+    for module in MODULES
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, module.__name__)
+    if test.examples
+}
 
 
-def test_there_are_three():
-    assert [path.name[0] for path in NOTEBOOKS] == ["1", "2", "3"]
+@pytest.fixture
+def folder(trained, tmp_path, monkeypatch):
+    """The folder that the examples are run in."""
+    (tmp_path / "runs").mkdir()
+    for kind in ("poly", "cross"):
+        for part in PARTS:
+            shutil.copy(f"{trained(kind)}{part}", tmp_path / "runs" / f"{kind}{part}")
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
+    monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_no_output_is_kept(path):
-    cells = nbformat.read(path, as_version=4).cells
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
-    for cell in cells:
-        if cell.cell_type == "markdown":
-            assert all(len(line) <= 125 for line in cell.source.splitlines())
+@pytest.mark.parametrize("name", FOUND)
+def test_an_example_gives_what_it_says(name, folder):
+    example, one = FOUND[name], Ranker.load("runs/poly")
+    one.index("replies.txt", "replies.index")
+    example.globs.update(ranker=one, cross=Ranker.load("runs/cross"), Ranker=Ranker)
+    told = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(example, out=told.append)
+    assert not told, "".join(told)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": tmp_path}}).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    errors = [output for output in outputs if output.output_type == "error"]
-    assert not errors
-    said = "".join(output.get("text", "") for output in outputs)
-    wanted = {"1": "R@1/20", "2": "recall@10", "3": "long - short"}[path.stem[0]]
-    assert wanted in said
-    print(said)
+def test_the_python_of_its_page_runs(folder):
+    text = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    code = compile("".join(blocks), "docs/python.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    waiting = eval(code, {})
+    if waiting is not None:
+        asyncio.run(waiting)
+    assert blocks
+
+
+def public_names():
+    """Every public name of the package, and the public methods and properties of its classes."""
+    for name in polyagents.__all__:
+        if name in AGENTS:
+            continue
+        value = getattr(polyagents, name)
+        yield f"{value.__module__}.{name}", value
+        for member, what in vars(value).items():
+            if not member.startswith("_") and (isinstance(what, property | classmethod) or inspect.isfunction(what)):
+                yield f"{value.__module__}.{name}.{member}", what
+
+
+@pytest.mark.parametrize("name", dict(public_names()))
+def test_every_public_name_has_an_example_and_types(name):
+    what = dict(public_names())[name]
+    assert name in FOUND, f"{name} has no example"
+    function = what.fget if isinstance(what, property) else getattr(what, "__func__", what)
+    if inspect.isfunction(function):
+        types = function.__annotations__
+        assert {*inspect.signature(function).parameters, "return"} - {"self", "cls"} <= types.keys()

@@ -4,6 +4,7 @@ They run in ParlAI's own world for self-chats, except for its openings: ParlAI h
 draws them without a seed.
 """
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -74,20 +75,22 @@ def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
     return found[:count]
 
 
-def all_openings(opt: Opt, seed: int) -> list[Opening]:
-    """Read the beginnings of all dialogues of a task, in an order that the seed draws.
+def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> list[Opening]:
+    """Read the beginnings of the dialogues of a task, in an order that the seed draws.
 
     Where a task has only the persona of the one who answers, the one who opens gets that of another dialogue, as in
     ParlAI.
 
     Args:
         opt: the options of the command.
-        seed: decides the order.
+        seed: decides the order; None for another one each time.
+        dialogues: how many dialogues are read, the first ones; None for all.
 
     Raises:
         InputError: the task cannot be read, or nobody says anything in it.
     """
-    first = [text for text in dict.fromkeys(first_messages(opt)) if without_personas(text) not in ("", SILENCE)]
+    texts = itertools.islice(first_messages(opt), dialogues)
+    first = [text for text in dict.fromkeys(texts) if without_personas(text) not in ("", SILENCE)]
     if not first:
         raise InputError(f"--task {opt['task']} has no opening in -dt {opt['datatype']}; give another -dt, or task.")
     draw = random.Random(seed)

@@ -8,6 +8,7 @@ from typing import Any
 from parlai.core.opt import Opt
 from parlai.scripts.build_candidates import build_cands
 
+from polyagents.errors import InputError
 from polyagents.files.atomic import temporary_name, write_text
 from polyagents.index.texts import read_candidates
 from polyagents.ranking.task_candidates import task_candidates_path
@@ -18,16 +19,25 @@ def write_task_candidates(options: Mapping[str, Any]) -> str:
 
     Args:
         options: of the model; its `task` with the task's own flags, and `model_file`.
+
+    Raises:
+        InputError: the task has no labels.
     """
     path = task_candidates_path(options["model_file"], options["task"])
     if not os.path.exists(path):
         opt = Opt(options)
         unfinished = temporary_name(path)
-        opt |= {"outfile": unfinished, "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
+        opt |= {"outfile": unfinished, "datatype": "train:evalmode", "batchsize": 1}
+        opt |= {"interactive_task": False, "selfchat_task": False}  # a chat's task has people instead of messages
         opt.setdefault("log_every_n_secs", 2)
         opt["num_examples"] = -1  # --num-examples must not limit the candidates
         try:
             build_cands(opt)
+            if not os.path.getsize(unfinished):
+                raise InputError(
+                    f"--task {opt['task']} has no labels that the model could reply with; give --fixed-candidates-path "
+                    f"a text file with one candidate per line."
+                )
             texts = sorted(read_candidates(unfinished))  # ParlAI writes them in the order of a hash table
         finally:
             with contextlib.suppress(FileNotFoundError):

@@ -89,7 +89,8 @@ def texts_of(value: Any, name: str) -> tuple[str, ...]:
     Raises:
         InputError: the value is something else.
     """
-    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+    is_one = isinstance(value, (str, Mapping)) or not isinstance(value, Iterable)
+    texts = (value,) if is_one else tuple(value)
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f"{name} is {value!r:.80}; give a text, or a list of texts.")
     return texts

@@ -7,6 +7,8 @@ a block at a time, so that their size does not matter. An example, as a CSV file
     where is my parcel ?,it left our house on monday .
 
     {"context": ["hi", "hello , how can i help ?", "where is my parcel ?"], "label": "it left our house on monday ."}
+
+In valid and test, an example without candidates gets the labels of 19 other examples beside its own.
 """
 
 from typing import Any
@@ -15,7 +17,7 @@ __all__ = ["DefaultTeacher"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the teacher when ParlAI asks for it: reading the data needs no ParlAI."""
+    """Import the teacher when ParlAI asks for them: reading the data needs no ParlAI."""
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from . import agents

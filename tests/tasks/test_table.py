@@ -62,13 +62,22 @@ def seen(message):
 
 
 def expected(split):
-    """What the teacher is to say of a split of ROWS."""
+    """What the teacher is to say of a split of ROWS; None for candidates that it draws."""
     own = [row for row in ROWS if part_of(row["context"]) == split]
     return [(row["context"], row["label"], row["candidates"]) for row in own]
 
 
+def without_drawn(message):
+    """What a teacher says, without the candidates that it has drawn for an example that has none."""
+    context, right, candidates = seen(message)
+    has_own = next(row["candidates"] for row in ROWS if row["context"] == context)
+    return context, right, candidates if has_own else None
+
+
 def test_every_kind_of_file_has_the_same_examples(file):
-    found = {split: [seen(one) for one in told(TASK, split, table_path=str(file))] for split in ("valid", "test")}
+    found = {
+        split: [without_drawn(one) for one in told(TASK, split, table_path=str(file))] for split in ("valid", "test")
+    }
     table = open_split(str(file), "train")
     found["train"] = [
         (one["context"], one["labels"][0], one["candidates"] and list(one["candidates"])) for one in table
@@ -125,6 +134,12 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.jsonl", '{"context": "a", "label": 3}', "Row 1 of .*: label is 3; give a text"),
         ("a.jsonl", '{"context": "a", "label": "b", "candidates": [1]}', "Row 1 of .*: candidates is .1.; give a text"),
         ("a.jsonl", "{", "has a line that is not a JSON object"),
+        ("a.jsonl", '{"context": "a", "label": {"text": "b"}}', "Row 1 of .*: label is .'text': 'b'.; give a text"),
+        ("a.jsonl", '{"context": "a", "label": "b\\u0000"}', "Row 1 of .* has a NUL character"),
+        ("a.jsonl", '{"context": "a", "label": "\\ud83d"}', "Row 1 of .* has half of a character"),
+        ("a.jsonl", '{"context": "a", "label": "b", "candidates": ["b", " "]}', "Row 1 of .* has an empty candidate"),
+        ("a.csv", b"context,label\na,b\x00\n", "NUL"),
+        ("a.csv", "context,label\na,b\n".encode("utf-16"), "is not in UTF-8"),
         ("a.parquet", "no", "cannot be read as a parquet file"),
         ("a.txt", "a", "its name does not end in .csv"),
     ],
@@ -151,6 +166,39 @@ def test_nothing_is_there(tmp_path):
         teacher(TASK, "train")
     with pytest.raises(InputError, match="no such file or folder"):
         teacher(TASK, "train", table_path=str(tmp_path / "nothing"))
+
+
+def test_an_evaluation_without_candidates_asks_among_twenty(tmp_path):
+    rows = [
+        {"context": f"question {i}", "label": ["Same", "same."][i % 2] if i < 30 else f"answer {i}"} for i in range(90)
+    ]
+    rows += [{"context": "question 89", "label": "another right answer"}] * 60
+    written(tmp_path / "valid.jsonl", rows)
+    found = told(TASK, "valid", table_path=str(tmp_path))
+    lists = [list(message["label_candidates"]) for message in found]
+    assert {len(one) for one in lists} == {20}
+    for message, candidates in zip(found, lists, strict=True):
+        plain = [text.lower().rstrip(".") for text in candidates]
+        assert candidates[0] == label(message) and len(set(plain)) == len(plain)
+    assert any("another right answer" in one for one in lists[:89])  # but not where it is one, too
+    assert "another right answer" not in lists[89]
+    assert lists[60][1:] != lists[61][1:]  # drawn, not the first ones
+    assert lists == [list(m["label_candidates"]) for m in told(TASK, "valid", table_path=str(tmp_path))]
+    written(tmp_path / "train.jsonl", rows)
+    assert "label_candidates" not in told(TASK, "train", table_path=str(tmp_path))[0]
+
+
+def test_one_file_is_divided_and_a_sentence_says_so(tmp_path, said):
+    path = str(written(tmp_path / "a.csv", ROWS))
+    for split in ("train", "valid", "test"):
+        teacher(TASK, split, table_path=path)
+    assert len(said) == 1 and "eight in ten examples into train" in said[0] and path in said[0]
+
+
+def test_a_spreadsheets_line_ends_are_line_ends(tmp_path):
+    (tmp_path / "train.csv").write_bytes(b'context,label\r\n"hi\r\nhow are you ?",fine\r\n')
+    (message,) = told(TASK, "train", table_path=str(tmp_path))
+    assert (message["text"], label(message)) == ("hi\nhow are you ?", "fine")
 
 
 def test_a_model_learns_from_it(tmp_path):

@@ -1,0 +1,132 @@
+"""The worlds of chats about a task: a person with a model, and a model with itself.
+
+ParlAI has such worlds for a few of its own tasks. For all others it takes its most general world, which knows neither
+personas nor how a chat ends.
+"""
+
+import functools
+import itertools
+from typing import Any
+
+import parlai.core.params
+import parlai.core.worlds
+from parlai.agents.local_human.local_human import LocalHumanAgent
+from parlai.core.loader import load_world_module
+from parlai.core.opt import Opt
+from parlai.core.worlds import DialogPartnerWorld
+from parlai.tasks.interactive.worlds import InteractiveWorld
+from parlai.tasks.self_chat.worlds import SelfChatWorld
+
+from polyagents.parlai_agents.self_chat import Opening, all_openings
+
+DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a chat should not wait for a million
+
+
+class TaskInteractiveWorld(InteractiveWorld):
+    """A person talks to a model; both get the personas of a dialogue of the task, where it has any."""
+
+    def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
+        """InteractiveWorld: read the personas of the task."""
+        self.openings = shared["openings"] if shared else openings_of(self.opt)
+        self.chats = itertools.count()
+
+    def get_contexts(self) -> tuple[str, str]:
+        """InteractiveWorld: return the persona of the person, and that of the model; each is empty without any."""
+        return self.openings[next(self.chats) % len(self.openings)].personas
+
+    def share(self) -> dict[str, Any]:
+        """InteractiveWorld: share the personas, too."""
+        return {**super().share(), "openings": self.openings}
+
+
+class TaskSelfChatWorld(SelfChatWorld):
+    """A model talks to itself; every conversation begins as a dialogue of the task does."""
+
+    def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
+        """SelfChatWorld: read the openings of the task."""
+        self.openings = shared["openings"] if shared else openings_of(self.opt)
+
+    def init_openers(self) -> None:
+        """SelfChatWorld: read only the openers of a file, as those of the task are known."""
+        if self.opt.get("seed_messages_from_file"):
+            super().init_openers()
+
+    def get_contexts(self) -> list[str] | None:
+        """SelfChatWorld: return the persona of each agent; None where the task has none."""
+        personas = self._opening().personas
+        return list(personas) if any(personas) else None
+
+    def get_openers(self, episode_num: int) -> list[str] | None:
+        """SelfChatWorld: return what the first agent says."""
+        openers: list[str] | None = super().get_openers(episode_num)
+        return openers or [self._opening().text]
+
+    def share(self) -> dict[str, Any]:
+        """SelfChatWorld: share the openings, too."""
+        return {**super().share(), "openings": self.openings}
+
+    def _opening(self) -> Opening:
+        return self.openings[self.episode_cnt % len(self.openings)]
+
+
+def openings_of(opt: Opt) -> list[Opening]:
+    """Read the openings of the first dialogues of a task, in an order that `--seed` draws; each time another without.
+
+    Raises:
+        InputError: the task cannot be read, or has no dialogues.
+    """
+    return all_openings(opt, opt.get("seed"), DIALOGUES)
+
+
+def apply() -> None:
+    """Patch ParlAI (idempotent): our worlds take the place of its most general one in chats, and input may end."""
+    if getattr(parlai.core.worlds.load_world_module, "of_polyagents", False):
+        return
+    for module in (parlai.core.worlds, parlai.core.params):
+        module.load_world_module = with_our_worlds
+    LocalHumanAgent.act = until_input_ends(LocalHumanAgent.act)
+
+
+def with_our_worlds(
+    taskname: str,
+    interactive_task: bool = False,
+    selfchat_task: bool = False,
+    num_agents: int | None = None,
+    default_world: Any = None,
+) -> Any:
+    """Do as ParlAI's function, but find our worlds for chats about a task that has none of its own.
+
+    Args:
+        taskname: the task.
+        interactive_task: whether a person takes part.
+        selfchat_task: whether a model talks to itself.
+        num_agents: how many take part; None where that is not known.
+        default_world: the world of a task that has none; None for the most general one.
+
+    Returns:
+        The class of the world; None where it cannot be known.
+    """
+    found = load_world_module(taskname, interactive_task, selfchat_task, num_agents, default_world)
+    general = default_world is None and found in (None, DialogPartnerWorld)
+    if interactive_task and general:
+        return TaskInteractiveWorld
+    return TaskSelfChatWorld if selfchat_task and general else found
+
+
+with_our_worlds.of_polyagents = True  # type: ignore[attr-defined]
+
+
+def until_input_ends(act: Any) -> Any:
+    """Wrap the turn of a person at the keyboard: the end of input ends the chat as [EXIT] does.
+
+    ParlAI lets the model reply to a message without a text first.
+    """
+
+    @functools.wraps(act)
+    def patched(self: Any) -> Any:
+        reply = act(self)
+        if self.finished:
+            raise StopIteration
+        return reply
+
+    return patched
