@@ -143,7 +143,7 @@ class Session:
         self.shell = self.start(["bash", "--noprofile", "--norc"])
         self.python: tuple[subprocess.Popen[str], int] | None = None
         self.server: int | None = None
-        self.ask(self.shell, "set -m -o pipefail; echo 0 >&3\n")  # -m: a server can then be interrupted
+        self.ask(self.shell, "set -m; echo 0 >&3\n")  # -m: a server can then be interrupted
 
     def start(self, command: list[str]) -> tuple[subprocess.Popen[str], int]:
         """A process that reads its orders from standard input and answers on descriptor 3."""
