@@ -45,9 +45,10 @@ lint: $(stamp)
 	$(python) scripts/lint_prose.py
 	$(python) -m codespell_lib README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs polyagents tasks zoo benchmarks
 
-# A warning is an error, as is a dead link or anything that a page would load from another server.
+# A warning is an error, as is a dead link or anything that a page would load from another server. -a writes pages that
+# have not changed, too, since every page has the menu of all.
 docs: $(stamp)
-	$(python) -m sphinx -W --keep-going -q -d build/doctrees docs build/docs
+	$(python) -m sphinx -W --keep-going -q -a -d build/doctrees docs build/docs
 	$(python) scripts/check_site.py build/docs
 
 links: $(stamp)

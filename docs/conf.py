@@ -26,9 +26,6 @@ copyright = "the polyagents authors, MIT licence"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown", ".markdown": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_site"]
-suppress_warnings = [
-    "toc.not_readable",  # a tutorial page that is not there yet
-]
 
 # ---- Markdown and docstrings -----------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ OURS = " (polyagents)"  # ends the titles of our groups in ParlAI's parser
 INTRODUCTION = """\
 These are the flags that our agents and tasks add to ParlAI's commands: ``train_model``, ``eval_model``,
 ``interactive``, ``self_chat`` and others. A group is named as in ``polyagents train_model --help -m poly``. The
-sentence behind a flag says which agents have it: ``bi``, ``poly``, ``uni`` and ``cross``, and ``Pretrain``, which is
+sentence after a flag says which agents have it: ``bi``, ``poly``, ``uni`` and ``cross``, and ``Pretrain``, which is
 ``-m polyagents:Pretrain``. In Python, ``Ranker.train`` and ``Ranker.load`` take the same names with underscores.
 """
 
