@@ -144,7 +144,7 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedRequest:
     """One request of a client.
 
     Attributes:
@@ -175,7 +175,7 @@ class Phase:
     begin: float = field(default_factory=time.perf_counter)
 
 
-def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
+def rows_of(phases: Sequence[Phase], asked: Sequence[TimedRequest]) -> list[Row]:
     """Make a row for each phase but the last, which is the end; a request counts in the phase of its answer.
 
     Args:
@@ -183,7 +183,7 @@ def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
         asked: the requests.
     """
     begins = [phase.begin for phase in phases]
-    within: list[list[Asked]] = [[] for _ in phases[1:]]
+    within: list[list[TimedRequest]] = [[] for _ in phases[1:]]
     for one in asked:
         within[min(bisect.bisect_right(begins, one.ended), len(within)) - 1].append(one)
     return [
@@ -194,7 +194,7 @@ def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
     ]
 
 
-def figures(asked: Sequence[Asked], seconds: float) -> Row:
+def figures(asked: Sequence[TimedRequest], seconds: float) -> Row:
     """Compute the figures of one phase.
 
     Args:
@@ -217,7 +217,7 @@ class Load:
 
     def __init__(self, port: int, questions: Questions, clients: int, token: str):
         self.port, self.questions, self.headers = port, questions, headers(token)
-        self.asked: list[Asked] = []
+        self.asked: list[TimedRequest] = []
         self.over = threading.Event()
         self.threads = [threading.Thread(target=self.client, args=(number,)) for number in range(clients)]
 
@@ -242,7 +242,7 @@ class Load:
             begin = time.perf_counter()
             status, best = self.ask(connection, self.questions.bodies[place])
             ended = time.perf_counter()
-            self.asked.append(Asked(ended, (ended - begin) * 1e3, status, best == self.questions.best[place]))
+            self.asked.append(TimedRequest(ended, (ended - begin) * 1e3, status, best == self.questions.best[place]))
         connection.close()
 
     def ask(self, connection: http.client.HTTPConnection, body: bytes) -> tuple[int | str, int | None]:

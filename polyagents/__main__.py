@@ -73,9 +73,9 @@ def start(arguments: Sequence[str]) -> None:
         run_own(name, arguments[1:])
     elif name in BY_EVERY_NAME:
         parlai_command.check_model_file(arguments)
-        told = threads.choose()
-        if told and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
-            say(told)
+        chosen = threads.choose()
+        if chosen and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
+            say(chosen)
         parlai_command.run(arguments)
     else:
         raise InputError(no_such_command(name))
@@ -101,11 +101,11 @@ def run_own(name: str, arguments: Sequence[str]) -> Any:
         name: the command.
         arguments: its command line.
     """
-    command, told = OWN_COMMANDS[name], threads.choose()
+    command, chosen = OWN_COMMANDS[name], threads.choose()
     module = importlib.import_module(command.module(name))
     opt = module.parser().parse_args(list(arguments))
-    if told and command.computes:
-        say(told)
+    if chosen and command.computes:
+        say(chosen)
     return module.run(opt if isinstance(opt, Mapping) else vars(opt))
 
 

@@ -81,9 +81,7 @@ def learn_vocabulary(opt: Opt) -> None:
     """Build the dictionary as ParlAI does before a training, which it refuses in one of several processes."""
     opt = copy.deepcopy(opt)
     if not opt.get("dict_file") and not opt.get("model_file"):
-        raise InputError(
-            "Training in several processes needs --model-file, for the vocabulary that all of them use."
-        )
+        raise InputError("Training in several processes needs --model-file, for the vocabulary that all of them use.")
     opt["dict_file"] = opt.get("dict_file") or f"{opt['model_file']}.dict"
     build_dict(opt, skip_if_built=True)
 

@@ -536,7 +536,7 @@ def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
     assert "a:b gives 6 pairs (2 conversations of a, 3 of b), but 50 are needed" in line
     (line,) = ends_with_2(*call, "--matchups", "a:b,a:c")
     assert "'a:c' is not a pair of two different models; there are a, b" in line
-    assert "'a:a' is no pair" in ends_with_2(*call, "--matchups", "a:a")[0]
+    assert "'a:a' is not a pair" in ends_with_2(*call, "--matchups", "a:a")[0]
     path = write_lines(tmp_path / "none.jsonl", {"dialog": DIALOG})
     assert "has no onboarding pairs" in ends_with_2(*call, "--checks", path)[0]
     pair, both = check_pair()
