@@ -69,7 +69,7 @@ def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
     if len(found) < count:
         raise InputError(
             f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, but {count} are "
-            f"wanted; give a smaller --conversations, or another -dt."
+            f"needed; give a smaller --conversations, or another -dt."
         )
     return found[:count]
 
