@@ -204,9 +204,9 @@ def read_sums(path: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded anew.") from error
+        raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded again.") from error
     if not fits(sums, dict[str, str]):
-        raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded anew.")
+        raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded again.")
     known: dict[str, str] = sums
     return known
 

@@ -87,7 +87,7 @@ def check_address(url: str, sent_by: str | None = None) -> None:
     if there.scheme in ("https", "") or (there.scheme == "http" and there.hostname in LOOPBACK):
         return
     whence = f"{sent_by} sends us to {url}" if sent_by else url
-    raise InputError(f"{whence}, where anybody on the way could change what comes; only https is asked.")
+    raise InputError(f"{whence}, where anybody on the way could change the content; only https is used.")
 
 
 def check_redirection(answer: requests.Response, *given: object, **named: object) -> None:

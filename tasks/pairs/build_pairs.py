@@ -134,7 +134,7 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"{plan.source} holds no pair that can be used ({describe_counts(counts) or 'it is empty'}).")
     if counts["malformed_lines"]:
         first = next(portion.malformed for portion in portions if portion.malformed)
-        say(f"{counts['malformed_lines']:,} lines could not be read and are left out (the first: {first}).")
+        say(f"{counts['malformed_lines']:,} lines could not be read and are skipped (the first: {first}).")
     cut = held_out(runs, plan.valid_examples)
     examples, shards = write_splits(plan, runs, cut, counts["pairs"])
     sha256 = {name: digest for portion in portions for name, digest in portion.sha256.items()}
