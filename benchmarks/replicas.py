@@ -257,7 +257,7 @@ class Load:
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            connection.close()  # the next request opens it anew
+            connection.close()  # the next request opens it again
             return type(error).__name__, None
         return answer.status, best_of(content) if answer.status == 200 else None
 
@@ -294,7 +294,10 @@ class Replica:
         self.port, self.log, self.token = free_port(), os.path.join(opt.work, f"{name}.log"), token
         self.command = [sys.executable, "-m", "polyagents", "serve", "-mf", opt.model_file]
         self.command += ["--index-url", opt.index_url, "--port", str(self.port), "--requests-per-minute", UNLIMITED]
-        self.environment = {**os.environ, "POLYAGENTS_TOKEN": token}  # who lists processes reads command lines
+        self.environment = {
+            **os.environ,
+            "POLYAGENTS_TOKEN": token,
+        }  # a token on the command line would be visible in a list of processes
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -339,7 +342,7 @@ class Replica:
         """Send it a signal, and return the seconds until it had ended."""
         begin = time.perf_counter()
         if self.process is not None:
-            self.process.send_signal(how)  # nothing where it has ended already
+            self.process.send_signal(how)  # does nothing if it has already ended
             self.process.wait()
         return time.perf_counter() - begin
 

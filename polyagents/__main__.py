@@ -17,7 +17,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 
-STOPPED, PIPE_CLOSED = 130, 141  # as shells count the signals SIGINT and SIGPIPE
+STOPPED, PIPE_CLOSED = 130, 141  # the exit codes of shells for SIGINT and SIGPIPE
 
 
 def main() -> None:
@@ -30,8 +30,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write(f"\npolyagents {name}: stopped by Ctrl-C.\n")
         sys.exit(STOPPED)
-    except BrokenPipeError:  # `polyagents rank ... | head -1` has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python complain when it flushes
+    except BrokenPipeError:  # `polyagents rank ... | head -1` has read enough
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # so that Python does not report an error when it flushes
         sys.exit(PIPE_CLOSED)
     except Exception as error:
         extra = OWN_COMMANDS[name].extra if name in OWN_COMMANDS else "parlai"
