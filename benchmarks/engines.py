@@ -69,7 +69,7 @@ def measured(opt: argparse.Namespace) -> list[Row]:
 
         rows.append(timed(f"own {type(shortlist.index).__name__}", asked, ours, exact))
     for row in rows:
-        say(str(row))  # the table comes at the end, which may be an hour away
+        say(str(row))  # progress, since the table comes at the end, perhaps after an hour
     places = {int(one): place for place, one in enumerate(candidate_ids(list(store.texts())))}
     for way, index_type in WAYS.items():
         if way in opt.without:
@@ -108,7 +108,7 @@ def in_engine(
     model = ranker.model.fingerprint()  # type: ignore[attr-defined]  # a model that has an index has a fingerprint
     collection = engine.create(model, store.width)
     begin = time.perf_counter()
-    is_there = collection.count() == len(store)  # of an earlier call, whose times are not told again
+    is_there = collection.count() == len(store)  # left by an earlier call: its times are not reported again
     for start in tqdm(range(0, 0 if is_there else store.slots, INSERTED_AT_ONCE), desc=way):
         rows = np.arange(start, min(start + INSERTED_AT_ONCE, store.slots))
         texts = store.texts_of(rows)
@@ -198,7 +198,7 @@ def milvus(folder: str) -> Iterator[tuple[str, Callable[[], list[int]]]]:
             while process.poll() is None and not answers(port):
                 time.sleep(0.1)
             url = f"milvus://127.0.0.1:{port}/replies"
-            while process.poll() is None and not is_ready(url):  # it reads a million candidates first
+            while process.poll() is None and not is_ready(url):  # the server reads a million candidates first
                 time.sleep(1)
             yield url, lambda: [process.pid]
         finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from polyagents.arithmetic import machine as machine  # what every benchmark prints with its figures
+from polyagents.arithmetic import machine as machine  # printed by every benchmark with its figures
 
 
 def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
@@ -57,7 +57,7 @@ def peak_memory() -> Iterator[list[float]]:
     peak: list[float] = []
     gc.collect()
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the high-water mark begins anew
+        file.write("5")  # resets the peak
     before = resident()["VmRSS"]
     yield peak
     peak.append(resident()["VmHWM"] - before)

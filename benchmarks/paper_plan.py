@@ -31,7 +31,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.models.query import Query
 
 Row = dict[str, Any]
-# FAISS's names of the compressed forms; RaBitQ keeps a bit a number, and RaBitQ4 four (arXiv 2405.12497).
+# FAISS's names of the compressed forms; RaBitQ stores one bit per number, and RaBitQ4 four (arXiv 2405.12497).
 FORMS = {"fp16": "SQfp16", "int8": "SQ8", "4 bits": "RaBitQ4", "1 bit": "RaBitQ"}
 LISTS = (64, 512, 2_048)  # candidates that each context vector finds
 SHARDS = (1, 8, 64, 512, 4_096)
@@ -124,7 +124,7 @@ def times_of(store: CandidateStore, asked: Sequence[Query], rounds: int) -> np.n
 
     times = []
     for _ in tqdm(range(rounds), desc="Rounds"):
-        search(asked[0], store, 10)  # reads all vectors: a system takes those from memory that nobody asks for
+        search(asked[0], store, 10)  # reads all vectors, which the system may have dropped from memory
         times.append([one(query) for query in asked])
     return np.array(times).T
 

@@ -91,12 +91,12 @@ def parlai_agent(
         dict_file: `M.dict` of one of our models, whose tokens are used.
         flags: others of ParlAI's own.
     """
-    patches.apply()  # ParlAI's training does not run on today's torch without
+    patches.apply()  # without this, ParlAI's training does not run on today's torch
     cls, model = PARLAI[kind]
     poly = {"poly_n_codes": m, "polyencoder_type": polyencoder_type, "poly_attention_type": "basic"}
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        # What is not about sizes are the flags of ParlAI's own ConvAI2 recipe (projects/polyencoder/README.md there),
+        # All flags that are not sizes are those of ParlAI's own ConvAI2 recipe (projects/polyencoder/README.md there),
         # which make its transformer BERT's: learnt positions and segments, norm after each block, gelu.
         opt = ParlaiParser(True, True).parse_kwargs(
             model=model,
@@ -113,13 +113,13 @@ def parlai_agent(
             embeddings_scale=False,
             output_scaling=0.06,
             reduction_type="first",  # ours; the recipe has the mean for bi and poly
-            share_encoders=False,  # two encoders, as ours
+            share_encoders=False,  # two encoders, like ours
             share_word_embeddings=False,
-            # ParlAI cuts a context and then adds both [S]; a candidate gets them before it is cut.
+            # ParlAI truncates a context and then adds both [S]; a candidate gets them before it is truncated.
             text_truncate=TEXT_TRUNCATE - 2,
             label_truncate=LABEL_TRUNCATE,
             **(poly if kind == "poly" else {}),
-            **{"datatype": "valid"} | flags,  # which makes no optimiser
+            **{"datatype": "valid"} | flags,  # so that no optimiser is made
         )
         opt["dict_file"], opt["backbone"] = dict_file, ""  # our dictionary's flags
         agent: Any = cls(opt)
@@ -139,11 +139,11 @@ def set_fixed_candidates(agent: TorchRankerAgent, texts: Sequence[str], vectors:
     """
     agent.fixed_candidates = list(texts)
     agent.num_fixed_candidates = len(agent.fixed_candidates)
-    # With encodings at hand eval_step asks the ids only for their number of dimensions (2: all examples share them).
+    # With given encodings, eval_step uses only the number of dimensions of the ids (2: all examples share them).
     agent.fixed_candidate_vecs = torch.full((len(texts), 1), agent.NULL_IDX)
     agent.fixed_candidate_encs = as_encodings(agent, vectors.float().contiguous())
     agent.eval_candidates = agent.opt["eval_candidates"] = "fixed"
-    agent.ignore_bad_candidates = True  # as set_interactive_mode has it
+    agent.ignore_bad_candidates = True  # as in set_interactive_mode
 
 
 def as_encodings(agent: TorchRankerAgent, vectors: Tensor) -> Tensor:
@@ -289,7 +289,9 @@ def st_cross_encoder(ranker: Ranker) -> Any:
     Args:
         ranker: one of our cross-encoders. Its backbone is a BERT (MiniLM is), its reduction `first`.
     """
-    from sentence_transformers import CrossEncoder as SentenceCrossEncoder  # seconds to import, and only needed here
+    from sentence_transformers import (
+        CrossEncoder as SentenceCrossEncoder,
+    )  # takes seconds to import, and is only needed here
 
     module = ranker.model.module
     if not isinstance(module, CrossEncoder):
@@ -347,7 +349,7 @@ def st_bi_encoder(folder: str, precision: str) -> Any:
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()  # it reports that the pooler, which nothing reads, is random
+    transformers_logging.set_verbosity_error()  # it would report that the unused pooler is random
     transformers_logging.disable_progress_bar()
     encoder = Transformer(folder, max_seq_length=TEXT_TRUNCATE)
     transformers_logging.set_verbosity(level)
@@ -415,5 +417,5 @@ def pair_tokenizer(tokenizer: RankingTokenizer) -> PreTrainedTokenizerFast:
         sep_token=special.end,
         unk_token="[UNK]",
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],  # without the second a pair is one segment
-        truncation_side="left",  # what is nearest to the reply stays
+        truncation_side="left",  # keeps the part nearest to the reply
     )

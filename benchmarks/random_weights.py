@@ -26,7 +26,7 @@ from polyagents.parlai_agents import patches
 from polyagents.parlai_agents.quiet import quiet
 
 UPDATES, PART, RATE, SEEDS = 100, 25, 1e-3, (1, 2, 3)
-BERT = 0.55  # the deviation of BERT's outputs, which --output-scaling auto brings others to
+BERT = 0.55  # the deviation of BERT's outputs, to which --output-scaling auto scales others
 ROOT = 0.2973  # 128^-.25: divides the dot products of a width of 128 by its root
 SCALINGS = {"bi": (1.0, BERT, ROOT), "poly": (1.0, BERT, ROOT), "cross": (1.0,)}
 

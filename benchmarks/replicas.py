@@ -144,7 +144,7 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedRequest:
     """One request of a client.
 
     Attributes:
@@ -175,7 +175,7 @@ class Phase:
     begin: float = field(default_factory=time.perf_counter)
 
 
-def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
+def rows_of(phases: Sequence[Phase], asked: Sequence[TimedRequest]) -> list[Row]:
     """Make a row for each phase but the last, which is the end; a request counts in the phase of its answer.
 
     Args:
@@ -183,7 +183,7 @@ def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
         asked: the requests.
     """
     begins = [phase.begin for phase in phases]
-    within: list[list[Asked]] = [[] for _ in phases[1:]]
+    within: list[list[TimedRequest]] = [[] for _ in phases[1:]]
     for one in asked:
         within[min(bisect.bisect_right(begins, one.ended), len(within)) - 1].append(one)
     return [
@@ -194,7 +194,7 @@ def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
     ]
 
 
-def figures(asked: Sequence[Asked], seconds: float) -> Row:
+def figures(asked: Sequence[TimedRequest], seconds: float) -> Row:
     """Compute the figures of one phase.
 
     Args:
@@ -217,7 +217,7 @@ class Load:
 
     def __init__(self, port: int, questions: Questions, clients: int, token: str):
         self.port, self.questions, self.headers = port, questions, headers(token)
-        self.asked: list[Asked] = []
+        self.asked: list[TimedRequest] = []
         self.over = threading.Event()
         self.threads = [threading.Thread(target=self.client, args=(number,)) for number in range(clients)]
 
@@ -242,7 +242,7 @@ class Load:
             begin = time.perf_counter()
             status, best = self.ask(connection, self.questions.bodies[place])
             ended = time.perf_counter()
-            self.asked.append(Asked(ended, (ended - begin) * 1e3, status, best == self.questions.best[place]))
+            self.asked.append(TimedRequest(ended, (ended - begin) * 1e3, status, best == self.questions.best[place]))
         connection.close()
 
     def ask(self, connection: http.client.HTTPConnection, body: bytes) -> tuple[int | str, int | None]:
@@ -257,7 +257,7 @@ class Load:
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            connection.close()  # the next request opens it anew
+            connection.close()  # the next request opens it again
             return type(error).__name__, None
         return answer.status, best_of(content) if answer.status == 200 else None
 
@@ -294,7 +294,10 @@ class Replica:
         self.port, self.log, self.token = free_port(), os.path.join(opt.work, f"{name}.log"), token
         self.command = [sys.executable, "-m", "polyagents", "serve", "-mf", opt.model_file]
         self.command += ["--index-url", opt.index_url, "--port", str(self.port), "--requests-per-minute", UNLIMITED]
-        self.environment = {**os.environ, "POLYAGENTS_TOKEN": token}  # who lists processes reads command lines
+        self.environment = {
+            **os.environ,
+            "POLYAGENTS_TOKEN": token,
+        }  # a token on the command line would be visible in a list of processes
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -339,7 +342,7 @@ class Replica:
         """Send it a signal, and return the seconds until it had ended."""
         begin = time.perf_counter()
         if self.process is not None:
-            self.process.send_signal(how)  # nothing where it has ended already
+            self.process.send_signal(how)  # does nothing if it has already ended
             self.process.wait()
         return time.perf_counter() - begin
 

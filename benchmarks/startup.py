@@ -86,12 +86,12 @@ def ways(model_file: str, replies: str) -> dict[str, Way]:
 
 def seconds(way: Way) -> float:
     """Time one process."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # no network in the figures
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # the figures must not depend on the network
     begin = time.perf_counter()
     command = [sys.executable, *way.command]
     done = subprocess.run(command, input=way.stdin, capture_output=True, text=True, env=environment)
     taken = time.perf_counter() - begin
-    if way.command[0] == "-c" and done.returncode:  # commands without their flags refuse, as they should
+    if way.command[0] == "-c" and done.returncode:  # commands without their flags end with an error, as they should
         raise RuntimeError(done.stderr)
     return taken
 

@@ -44,7 +44,7 @@ CODES = 64
 CHECKED = 8  # examples whose loss is compared
 # How a batch goes through the encoder: as one, or in parts whose activations are not all kept.
 WHOLE, TOKENS, TEXTS = "whole", "{:,} tokens", "32 texts"
-# What a process says whose memory ran out, by where it happened.
+# The messages of a process whose memory ran out, by where it happened.
 OUT_OF_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "MemoryError")
 Row = dict[str, Any]
 Pairs = tuple[Sequence[str], Sequence[str]]
@@ -174,7 +174,7 @@ def run(content: dict[str, Any]) -> Row:
     if done.returncode == 0:
         row: Row = json.loads(done.stdout)
         return row
-    if done.returncode == -9 or any(sign in done.stderr for sign in OUT_OF_MEMORY):  # the kernel kills with 9
+    if done.returncode == -9 or any(sign in done.stderr for sign in OUT_OF_MEMORY):  # the kernel kills by signal 9
         return {"examples/s": "out of memory"}
     raise RuntimeError(f"A measuring process failed ({done.returncode}):\n{done.stderr[-4000:]}")
 
@@ -192,7 +192,7 @@ def draw(opt: Opt, count: int) -> list[tuple[str, str]]:
     Returns:
         (text, label) pairs.
     """
-    random.seed(0)  # ParlAI's flatten chooses between labels
+    random.seed(0)  # ParlAI's flatten mutator draws one of several labels
     with quiet():
         teacher = create_task_agent_from_taskname(
             Opt(opt) | {"datatype": "train:ordered", "mutators": "flatten", "batchsize": 1}
@@ -267,7 +267,7 @@ def our_options(kind: str, **flags: Any) -> Opt:
         candidates="batch",
         train_layers="all",
         poly_n_codes=CODES,
-        share_encoders=kind == "bi",  # as sentence-transformers; a poly-encoder has two, as ParlAI's
+        share_encoders=kind == "bi",  # like sentence-transformers; a poly-encoder has two, like ParlAI's
         text_truncate=peers.TEXT_TRUNCATE,
         label_truncate=peers.LABEL_TRUNCATE,
         **flags,

@@ -18,7 +18,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 
-STOPPED, PIPE_CLOSED = 130, 141  # as shells count the signals SIGINT and SIGPIPE
+STOPPED, PIPE_CLOSED = 130, 141  # the exit codes of shells for SIGINT and SIGPIPE
 
 
 def main() -> None:
@@ -33,8 +33,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write(f"\npolyagents {name}: stopped by Ctrl-C.\n")
         sys.exit(STOPPED)
-    except BrokenPipeError:  # `polyagents rank ... | head -1` has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python complain when it flushes
+    except BrokenPipeError:  # `polyagents rank ... | head -1` has read enough
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # so that Python does not report an error when it flushes
         sys.exit(PIPE_CLOSED)
     except Exception as error:
         extra = OWN_COMMANDS[name].extra if name in OWN_COMMANDS else "parlai"
@@ -76,9 +78,9 @@ def start(arguments: Sequence[str]) -> None:
         run_own(name, arguments[1:])
     elif name in BY_EVERY_NAME:
         parlai_command.check_model_file(arguments)
-        told = threads.choose()
-        if told and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
-            say(told)
+        chosen = threads.choose()
+        if chosen and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
+            say(chosen)
         parlai_command.run(arguments)
     else:
         raise InputError(no_such_command(name))
@@ -104,11 +106,11 @@ def run_own(name: str, arguments: Sequence[str]) -> Any:
         name: the command.
         arguments: its command line.
     """
-    command, told = OWN_COMMANDS[name], threads.choose()
+    command, chosen = OWN_COMMANDS[name], threads.choose()
     module = importlib.import_module(command.module(name))
     opt = module.parser().parse_args(list(arguments))
-    if told and command.computes:
-        say(told)
+    if chosen and command.computes:
+        say(chosen)
     return module.run(opt if isinstance(opt, Mapping) else vars(opt))
 
 

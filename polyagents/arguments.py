@@ -104,7 +104,7 @@ def positive_int(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    if value > sys.maxsize:  # which deque, numpy and Rust's libraries do not take
+    if value > sys.maxsize:  # the limit of deque, numpy and Rust's libraries
         raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large: at most {sys.maxsize}")
     return value
 

@@ -28,9 +28,9 @@ from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.zoo.resolve import zoo_file
 
 Work = Callable[[TwoTowerModel, Texts, Part], None]
-# Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only from two on.
+# Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only with at least two.
 IN_FLIGHT = 2
-RETRIES = 3  # of a part whose actor died; Ray's own default is to try for ever
+RETRIES = 3  # retries of a part whose actor died; Ray's own default is to retry forever
 CONNECTING, WAITING = 10.0, 60.0  # seconds
 TOKEN = Path.home() / ".ray" / "auth_token"
 
@@ -69,7 +69,7 @@ class RayCluster:
             ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
         except (OSError, RuntimeError, ValueError) as error:  # a ConnectionError is an OSError
             raise InputError(f"--ray {address} cannot be used: {' '.join(str(error).split())[:300]}") from error
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what goes wrong we say ourselves
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # we report errors ourselves
         ray.data.DataContext.get_current().enable_progress_bars = False
 
     def __enter__(self) -> "RayCluster":
@@ -211,7 +211,7 @@ def require_head(address: str) -> None:
         )
     host, colon, port = address.rpartition(":")
     if not colon:
-        return  # a word, which Ray knows or not
+        return  # a word that Ray may know or not
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECTING).close()
     except (OSError, ValueError, OverflowError) as error:

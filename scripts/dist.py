@@ -20,7 +20,7 @@ DIST = ROOT / "dist"
 INSIDE = ("benchmarks", "tasks", "zoo")  # installed in polyagents, as setup.py says
 NOT_INSTALLED = "polyagents/benchmarks/studies/"  # tables and results, which are for readers of a checkout
 
-# What is tried: the command starts, training reads a task and its data out of the package, and Python ranks.
+# Tests: the command starts, training reads a task and its data from the package, and Python ranks.
 TRAIN = "train_model -m bi -t polyagents.tasks.convai2:sample -mf M --backbone scratch:tiny --max-train-steps 2"
 TRAIN += " --batchsize 4 --validation-every-n-epochs -1 --validation-max-exs 4 --short-final-eval true --loglevel error"
 COMMANDS = ("--help", "demo --help", "serve --help", "zoo list", "recipe list", TRAIN)
@@ -79,7 +79,7 @@ def try_out(built: Path, folder: Path, expected: set[str], version: str) -> None
     python = environment / "bin" / "python"
     packages = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    # --ignore-installed: the polyagents that may lie among these libraries is not for pip to touch.
+    # --ignore-installed: pip must not change a polyagents among these libraries.
     alone = ("--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed")
     pip("--python", str(python), "install", *alone, str(built))
 

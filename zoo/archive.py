@@ -59,7 +59,7 @@ def fetch(archive: Archive, datapath: str) -> str:
     folder = os.path.join(models_folder(datapath), archive.folder)
     if not is_built(folder, archive.version):
         try:
-            with alone(folder):
+            with folder_lock(folder):
                 if not is_built(folder, archive.version):
                     obtain(archive, folder)
         except OSError as error:
@@ -72,7 +72,7 @@ def fetch(archive: Archive, datapath: str) -> str:
 
 
 @contextlib.contextmanager
-def alone(folder: str) -> Iterator[None]:
+def folder_lock(folder: str) -> Iterator[None]:
     """Hold the lock on a folder, waiting for its present holder. The system releases the lock of a killed process."""
     models, name = os.path.split(folder)
     os.makedirs(models, exist_ok=True)
@@ -204,9 +204,9 @@ def read_sums(path: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded anew.") from error
+        raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded again.") from error
     if not fits(sums, dict[str, str]):
-        raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded anew.")
+        raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded again.")
     known: dict[str, str] = sums
     return known
 

@@ -28,7 +28,7 @@ CHUNK = 65_536  # bytes; the most that a broken connection loses
 
 
 @dataclass(frozen=True)
-class Begun:
+class PartialDownload:
     """Metadata of a partial download.
 
     Attributes:
@@ -87,7 +87,7 @@ def check_address(url: str, sent_by: str | None = None) -> None:
     if there.scheme in ("https", "") or (there.scheme == "http" and there.hostname in LOOPBACK):
         return
     whence = f"{sent_by} sends us to {url}" if sent_by else url
-    raise InputError(f"{whence}, where anybody on the way could change what comes; only https is asked.")
+    raise InputError(f"{whence}, where anybody on the way could change the content; only https is used.")
 
 
 def check_redirection(answer: requests.Response, *given: object, **named: object) -> None:
@@ -115,23 +115,25 @@ def receive(url: str, part: str) -> None:
     Raises:
         requests.RequestException, urllib3.exceptions.HTTPError: it was not answered, or not to the end.
     """
-    begun = read_begun(part, url)
-    start = size_of(part) if begun and begun.validator else 0
+    partial = read_partial(part, url)
+    start = size_of(part) if partial and partial.validator else 0
     asked = {"Accept-Encoding": "identity"}  # the archive's own bytes, which its length counts
-    if start and begun and begun.validator:
-        asked |= {"Range": f"bytes={start}-", "If-Range": begun.validator}
+    if start and partial and partial.validator:
+        asked |= {"Range": f"bytes={start}-", "If-Range": partial.validator}
     with requests.get(url, headers=asked, stream=True, timeout=TIMEOUT, hooks=HOOKS) as answer:
-        if start and answer.status_code in (206, 416) and not goes_on(answer, start, begun):  # 416: no such part
+        if (
+            start and answer.status_code in (206, 416) and not is_continuation(answer, start, partial)
+        ):  # 416: no such part
             forget(part)
             raise requests.ConnectionError("what the server has is not what was begun")
         answer.raise_for_status()
-        if begun is None or not start or answer.status_code != 206:
-            start, begun = 0, Begun(url, validator(answer), length(answer.headers.get("Content-Length")))
+        if partial is None or not start or answer.status_code != 206:
+            start, partial = 0, PartialDownload(url, validator(answer), length(answer.headers.get("Content-Length")))
             forget(part)  # removed first: an old part must never have a new description
-            write_json(sidecar(part), dataclasses.asdict(begun))
-        save(answer, part, start, begun.length)
-    if begun.length not in (None, size_of(part)):
-        raise requests.ConnectionError(f"{size_of(part)} bytes of {begun.length} came")
+            write_json(sidecar(part), dataclasses.asdict(partial))
+        save(answer, part, start, partial.length)
+    if partial.length not in (None, size_of(part)):
+        raise requests.ConnectionError(f"{size_of(part)} bytes of {partial.length} came")
 
 
 def save(answer: requests.Response, part: str, start: int, total: int | None) -> None:
@@ -151,18 +153,18 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
             bar.update(len(chunk))
 
 
-def goes_on(answer: requests.Response, start: int, begun: Begun | None) -> bool:
+def is_continuation(answer: requests.Response, start: int, partial: PartialDownload | None) -> bool:
     """Return whether a partial response is the rest of a partial download. Some servers ignore If-Range.
 
     Args:
         answer: the response.
         start: the size of the partial download.
-        begun: its metadata.
+        partial: its metadata.
     """
     place, _, total = answer.headers.get("Content-Range", "").partition("/")
-    if begun is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
+    if partial is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
         return False
-    return validator(answer) == begun.validator and length(total) == begun.length
+    return validator(answer) == partial.validator and length(total) == partial.length
 
 
 def validator(answer: requests.Response) -> str | None:
@@ -200,8 +202,8 @@ def is_whole(part: str, url: str) -> bool:
         part: the partial download.
         url: the address of the file.
     """
-    begun = read_begun(part, url)
-    return begun is not None and begun.length is not None and begun.length == size_of(part)
+    partial = read_partial(part, url)
+    return partial is not None and partial.length is not None and partial.length == size_of(part)
 
 
 def sidecar(part: str) -> str:
@@ -216,7 +218,7 @@ def forget(part: str) -> None:
             os.remove(path)
 
 
-def read_begun(part: str, url: str) -> Begun | None:
+def read_partial(part: str, url: str) -> PartialDownload | None:
     """Return the metadata of a partial download; None if it is missing or belongs to another URL.
 
     Args:
@@ -224,10 +226,10 @@ def read_begun(part: str, url: str) -> Begun | None:
         url: the address of the file.
     """
     try:
-        begun = read_fields(sidecar(part), Begun)
+        partial = read_fields(sidecar(part), PartialDownload)
     except (OSError, ValueError):
         return None
-    return begun if begun.url == url else None
+    return partial if partial.url == url else None
 
 
 def size_of(path: str) -> int:

@@ -14,7 +14,7 @@ from polyagents.benchmarks.study import tables
 from polyagents.benchmarks.study.plan import Study
 from polyagents.benchmarks.study.tables import Reached, Runs
 
-# Okabe and Ito's, which people with any kind of colour vision tell apart; yellow is left out, on white it is not seen.
+# Okabe and Ito's colours, distinguishable with any colour vision; without yellow, which is invisible on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKERS = "osD^vPX*"
 SIZE = (13, 5)

@@ -21,9 +21,9 @@ REFERENCE = re.compile(r"(?<!\$)\{([^{}]+)\}")
 
 RERANK = "rerank"  # the `model` of a row that trains nothing
 PIPELINE_KEYS = {"model": str, "first": str, "then": str, "top": int}
-ROW_KEYS = ("examples", "seconds")  # that a row may have beside its flags
+ROW_KEYS = ("examples", "seconds")  # keys of a row besides its flags
 
-# What decides when a run ends, where its model lies and what it sees: the study's own to say.
+# Flags that decide when a run ends, where its model is and what it reads: the study sets them.
 OWN_FLAGS = (
     *("evaltask", "model-file", "seed", "datatype", "eval-batchsize", "dynamic-batching"),
     *("num-epochs", "max-train-steps", "max-train-time", "init-opt"),
@@ -360,9 +360,9 @@ def end_of_schedule(flags: Flags, examples: Sequence[int], seconds: float | None
             f"seconds: null."
         )
     sizes = [flags.get(name, 1) for name in ("batchsize", "update-freq")]
-    if not all(fits(size, int) and size > 0 for size in sizes):  # train_model says what is wrong with it
+    if not all(fits(size, int) and size > 0 for size in sizes):  # train_model reports the error
         return {}
-    # One more, since ParlAI ends a training within the update that brings the rate to zero, before it is measured.
+    # One more, since ParlAI ends a training in the update that reduces the rate to zero, before it is measured.
     return {"max-train-steps": math.ceil(examples[-1] / math.prod(sizes)) + 1}
 
 
@@ -430,7 +430,7 @@ def values_of(given: Sequence[str]) -> dict[str, str]:
 
 def agent_of(model: str) -> str:
     """Return the agent of a short name (`poly` -> `polyagents:PolyEncoder`); any other name stays."""
-    from polyagents.models.architecture import ARCHITECTURES  # imports torch, which --report does without
+    from polyagents.models.architecture import ARCHITECTURES  # imports torch, which --report does not need
 
     full = {kind.short_name: f"polyagents:{name}" for name, kind in ARCHITECTURES.items()}
     return full.get(model, model)

@@ -132,7 +132,7 @@ class MeasuredTraining:
         """
         with measuring.undisturbed():
             if self.valid_world is None:
-                # A clone's: where both batches are 1, an evaluation would end the dialogue that is trained on.
+                # Of a clone: if both batch sizes are 1, an evaluation would end the dialogue that is trained on.
                 opt = Opt(self.loop.opt | {"validation_share_agent": True})
                 (self.valid_world,) = load_eval_worlds(self.loop.agent, opt, "valid")
             found = measuring.evaluate(self.valid_world, self.job.num_examples)

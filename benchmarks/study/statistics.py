@@ -52,9 +52,9 @@ def spread_of_mean(values: Floats) -> Spread:
     rest = values - mean - of_seed - of_example
     between_examples = seeds * (of_example**2).sum() / (examples - 1)
     left = (rest**2).sum() / ((seeds - 1) * (examples - 1))
-    between_seeds = max(examples * (of_seed**2).sum() / (seeds - 1), left)  # less is by chance, and few seeds have some
+    between_seeds = max(examples * (of_seed**2).sum() / (seeds - 1), left)  # a negative estimate is chance
     together = between_seeds + max(between_examples - left, 0.0)
-    # Without a difference between seeds there is no end of degrees of freedom.
+    # Without a difference between seeds, the degrees of freedom are infinite.
     freedom = (together / between_seeds) ** 2 * (seeds - 1) if between_seeds > 1e-12 * together else np.inf
     return Spread(float((together / (seeds * examples)) ** 0.5), float(freedom))
 

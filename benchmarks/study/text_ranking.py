@@ -54,7 +54,7 @@ class Pipeline:
         rank = rank_of(scores, right)
         if self.then is None or rank > self.top:
             return rank
-        best = np.lexsort((right, -scores))[: self.top]  # among equals what is right comes last
+        best = np.lexsort((right, -scores))[: self.top]  # of equal scores, the right candidates come last
         return rank_of(self.then.score(example.context, [candidates[i] for i in best]), right[best])
 
 

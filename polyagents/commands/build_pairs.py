@@ -44,12 +44,13 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.tasks.pairs.build_pairs import (  # imports numpy: errors in flags are reported before
         PairsPlan,
         build,
-        told,
+        describe_counts,
     )
 
     made = build(PairsPlan(opt["source"], opt["outdir"], opt["context_lines"], opt["valid_examples"]))
+    counts = describe_counts(made["counts"])
     say(
         f"{opt['outdir']}: {made['examples']['train']:,} pairs to train on, {made['examples']['valid']:,} to "
-        f"validate with ({told(made['counts'])}). Train: -t polyagents.tasks.pairs --pairs-path {opt['outdir']}"
+        f"validate with ({counts}). Train: -t polyagents.tasks.pairs --pairs-path {opt['outdir']}"
     )
     print(json.dumps(made["examples"] | {"counts": made["counts"]}))

@@ -69,8 +69,8 @@ def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
     found = all_openings(opt, seed)
     if len(found) < count:
         raise InputError(
-            f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, and {count} are "
-            f"wanted; give a smaller --conversations, or another -dt."
+            f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, but {count} are "
+            f"needed; give a smaller --conversations, or another -dt."
         )
     return found[:count]
 

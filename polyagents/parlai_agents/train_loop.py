@@ -48,7 +48,7 @@ def patch() -> None:
     TrainLoop.train_steps = after_resuming(TrainLoop.train_steps)
     progress = functools.partial(progress_of, TrainLoop._save_train_stats)
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
-    TrainLoop._save_train_stats = whole_or_not_at_all(progress)
+    TrainLoop._save_train_stats = with_atomic_progress(progress)
     TrainLoop._get_time = moving_the_bar(TrainLoop._get_time)
 
 
@@ -59,8 +59,8 @@ def patch_for_all_agents() -> None:
     """
     if getattr(train_model.load_eval_worlds, "of_polyagents", False):
         return
-    train_model.load_eval_worlds = where_there_is_one(train_model.load_eval_worlds)
-    TrainLoop._run_eval = of_these_worlds(TrainLoop._run_eval)
+    train_model.load_eval_worlds = without_missing_test_sets(train_model.load_eval_worlds)
+    TrainLoop._run_eval = over_test_worlds(TrainLoop._run_eval)
     build_dict.create_task = in_this_process(build_dict.create_task)
 
 
@@ -76,7 +76,7 @@ def in_this_process(create_task: Any) -> Any:
     return patched
 
 
-def where_there_is_one(load_eval_worlds: Any) -> Any:
+def without_missing_test_sets(load_eval_worlds: Any) -> Any:
     """Wrap ParlAI's loading of test worlds, which fails for a task without a test set: such a task gets none."""
 
     def patched(agent: Any, opt: Opt, datatype: str) -> list[Any]:
@@ -94,7 +94,7 @@ def where_there_is_one(load_eval_worlds: Any) -> Any:
     return patched
 
 
-def of_these_worlds(run_eval: Any) -> Any:
+def over_test_worlds(run_eval: Any) -> Any:
     """Wrap ParlAI's evaluation: an empty report, and no file, if no task has a test set.
 
     ParlAI divides by the number of worlds, and identifies them by the index of their task among all.
@@ -182,7 +182,7 @@ def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
     return json.dumps(parse_json(written.getvalue()) | {"machine": training_machine()}, indent=4)
 
 
-def whole_or_not_at_all(progress: Progress) -> Any:
+def with_atomic_progress(progress: Progress) -> Any:
     """Write .trainstats atomically: a resumed run needs this JSON, and ParlAI overwrites the last one in place."""
 
     def patched(self: Any, suffix: str | None = None) -> None:

@@ -63,7 +63,7 @@ class PretrainModel(nn.Module):
         return scores
 
 
-class Given(nn.Module):
+class PassThrough(nn.Module):
     """A backbone that returns its input."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> BaseModelOutput:
@@ -72,7 +72,7 @@ class Given(nn.Module):
 
 
 def head_of(lm: PreTrainedModel) -> PreTrainedModel:
-    """Return the model's own head for words: the model around a `Given`, with which it shares all parts."""
+    """Return the model's own head for words: the model around a `PassThrough`, with which it shares all parts."""
     head = copy.copy(lm)
-    head._modules = dict(lm._modules) | {lm.base_model_prefix: Given()}
+    head._modules = dict(lm._modules) | {lm.base_model_prefix: PassThrough()}
     return head

@@ -28,7 +28,7 @@ from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankReq
 from polyagents.serving.limits import TURNS
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
-from polyagents.serving.sentences import given
+from polyagents.serving.sentences import shortened
 from polyagents.serving.served import Served
 
 CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that chats can be ranked together
@@ -108,7 +108,7 @@ class Answering:
         encoding: Encoding = await wanted_still(self.ask(job).result, http)
         width = encoding.vectors.shape[1]
         if request.dimensions not in (None, width):
-            wanted = given(request.dimensions)
+            wanted = shortened(request.dimensions)
             raise InputError(f"dimensions is {wanted}, and this model's vectors have {width}; omit it.")
         return EmbeddingsResponse.of(encoding, self.model, request.encoding_format)
 
@@ -172,7 +172,7 @@ async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
     Raises:
         HTTPException: 499, which nobody reads, since the client has gone.
     """
-    gone = asyncio.ensure_future(left(http))
+    gone = asyncio.ensure_future(wait_until_gone(http))
     try:
         either: set[asyncio.Future[Any]] = {result, gone}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -184,7 +184,7 @@ async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
         result.cancel()
 
 
-async def left(http: HttpRequest) -> None:
+async def wait_until_gone(http: HttpRequest) -> None:
     """Wait until a client has gone."""
     while (await http.receive())["type"] != "http.disconnect":
         pass

@@ -123,7 +123,7 @@ def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterat
         raise InputError(f"{path} cannot be read ({error.strerror}); delete its folder and run again.") from error
     except (ijson.JSONError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path} is damaged after its example {done} (no JSON there); delete its folder and run again."
+            f"{path} is damaged after its example {done} (not JSON there); delete its folder and run again."
         ) from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(

@@ -76,7 +76,7 @@ class Columns:
         (context, *more), labels = self.texts(row, self.context, where) or [""], self.texts(row, self.label, where)
         if more or not context or not labels:
             column = self.label if context and not more else self.context
-            raise InputError(f"{where} has no text in the column {column}; leave such rows out.")
+            raise InputError(f"{where} has no text in the column {column}; remove such rows.")
         negatives = [text for name in self.negatives for text in self.texts(row, name, where)]
         return {"text": context, "labels": labels, "negatives": [text for text in negatives if text not in labels]}
 

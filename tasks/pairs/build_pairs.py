@@ -131,10 +131,10 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
     runs = [os.path.join(plan.parts, name) for portion in portions for name in portion.pairs]
     runs += pair_comments(plan, portions, counts)
     if not counts["pairs"]:
-        raise InputError(f"{plan.source} holds no pair that can be used ({told(counts) or 'it is empty'}).")
+        raise InputError(f"{plan.source} holds no pair that can be used ({describe_counts(counts) or 'it is empty'}).")
     if counts["malformed_lines"]:
         first = next(portion.malformed for portion in portions if portion.malformed)
-        say(f"{counts['malformed_lines']:,} lines could not be read and are left out (the first: {first}).")
+        say(f"{counts['malformed_lines']:,} lines could not be read and are skipped (the first: {first}).")
     cut = held_out(runs, plan.valid_examples)
     examples, shards = write_splits(plan, runs, cut, counts["pairs"])
     sha256 = {name: digest for portion in portions for name, digest in portion.sha256.items()}
@@ -147,7 +147,7 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def told(counts: dict[str, int]) -> str:
+def describe_counts(counts: dict[str, int]) -> str:
     """Describe counts: 5 bots, 3 malformed lines."""
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counts.items()) if count)
 

@@ -54,14 +54,14 @@ def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
         yield found
 
 
-def read_portion(files: list[File], folder: str, context_lines: int, told: Callable[[int], None]) -> Portion:
+def read_portion(files: list[File], folder: str, context_lines: int, on_read: Callable[[int], None]) -> Portion:
     """Read files, or find what an earlier build has read of them.
 
     Args:
         files: the files of the portion.
         folder: the folder of the runs.
         context_lines: the largest number of lines in a context of plain text.
-        told: a callback with the number of bytes that were read since its last call.
+        on_read: a callback with the number of bytes that were read since its last call.
 
     Raises:
         InputError: a file cannot be used, or is damaged.
@@ -70,10 +70,10 @@ def read_portion(files: list[File], folder: str, context_lines: int, told: Calla
     marker = os.path.join(folder, f"{name}.json")
     finished = read_marker(marker)
     if finished is None:
-        finished = _read(files, os.path.join(folder, name), context_lines, told)
+        finished = _read(files, os.path.join(folder, name), context_lines, on_read)
         write_text(marker, json.dumps(asdict(finished)))
     else:
-        told(sum(os.path.getsize(file.path) for file in files))
+        on_read(sum(os.path.getsize(file.path) for file in files))
     return finished
 
 
@@ -87,7 +87,7 @@ def read_marker(path: str) -> Portion | None:
         raise InputError(f"{path} is damaged; delete the folder {os.path.dirname(path)} and build again.") from error
 
 
-def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[int], None]) -> Portion:
+def _read(files: list[File], prefix: str, context_lines: int, on_read: Callable[[int], None]) -> Portion:
     counts, sha256, malformed = Counter[str](), dict[str, str](), ""
     comments, pairs = Runs(f"{prefix}-comments"), Runs(f"{prefix}-pairs")
     for file in files:
@@ -101,9 +101,9 @@ def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[in
                 malformed = f"{file.path}, line {number:,}"
             counts[name_of(record)] += 1
             if source.hashed != read:
-                told(source.hashed - read)
+                on_read(source.hashed - read)
                 read = source.hashed
-        told(source.hashed - read)
+        on_read(source.hashed - read)
         sha256[file.name] = source.sha256
     comments.write()
     pairs.write()

@@ -96,7 +96,7 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
     if sizes.all >= articles:
         raise InputError(
             f"--source {plan.source} has {articles:,} articles that can be used, and --valid-examples, --test-examples "
-            f"and --eval-pool are {sizes.all:,} together; ask for fewer, so that some are left to train on."
+            f"and --eval-pool are {sizes.all:,} together; give smaller numbers, so that some are left to train on."
         )
     if sizes != plan.sizes:
         say(

@@ -609,7 +609,7 @@ def test_another_persons_chat_is_refused(shop):
         ("finish", {}),
     ):
         answer = client.post(f"{ada}/{action}", data={"chat": "1", "rating": "1"} | more)
-        assert answer.status_code == 422 and "none of yours" in sentence(answer)
+        assert answer.status_code == 422 and "is not yours" in sentence(answer)
     (kept,) = rated_chats(chats.store)
     assert kept.rating == 4 and all(message.good is None for message in kept.messages)
 

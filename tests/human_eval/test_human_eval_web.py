@@ -287,7 +287,7 @@ def test_another_annotators_number_is_refused(shop):
     store, client, (ada, bob) = shop
     form = fields(shown(client, bob).text) | {"choice": "left", "reason": ""}
     answer = client.post(ada, data=form)
-    assert answer.status_code == 422 and "none of yours" in sentence(answer)
+    assert answer.status_code == 422 and "is not yours" in sentence(answer)
     assert not stored(store)
 
 

@@ -221,7 +221,7 @@ def cut(text):
 @pytest.mark.parametrize(
     ("name", "split", "change", "sentence"),
     [
-        ("train_subtask_1.json", "train", cut, r"is damaged after its example [45] \(no JSON there\)"),
+        ("train_subtask_1.json", "train", cut, r"is damaged after its example [45] \(not JSON there\)"),
         ("train_subtask_1.json", "train", lambda text: "", "is damaged after its example 0"),
         ("train_subtask_1.json", "train", lambda text: "[]", "has no examples"),
         ("dev_subtask_1.json", "valid", lambda text: '[{"text": "hi"}]', "example 1: .*'example-id'"),

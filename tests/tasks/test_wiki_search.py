@@ -197,7 +197,7 @@ def test_sizes_that_are_given_may_be_most_of_the_source(dump, tmp_path):
 
 def test_sizes_that_leave_nothing_to_train_on(dump, tmp_path):
     every = PLAIN + wiki_dump.USABLE
-    with pytest.raises(InputError, match=f"has {every} articles .* are {every} together; ask for fewer"):
+    with pytest.raises(InputError, match=f"has {every} articles .* are {every} together; give smaller numbers"):
         build(dump, tmp_path / "1", "--eval-pool", str(every - 3), "--valid-examples", "2", "--test-examples", "1")
     assert not (tmp_path / "1" / "manifest.json").exists()
 

@@ -68,7 +68,7 @@ def read_dialogue(dialogue: Mapping[str, Any], judged: str, source: str) -> tupl
     turns = [(str(act.get("id")), text) for act, text in ((act, text_of(act)) for act in acts)]
     speakers = list(dict.fromkeys(speaker for speaker, _ in turns))
     if judged not in speakers:
-        raise Malformed(f"{judged} is to be judged and does not speak")
+        raise Malformed(f"{judged} is to be judged but does not speak")
     models = {speaker: HUMAN for speaker in speakers if "human" in speaker.lower()}
     models |= {str(speaker): str(model) for speaker, model in object_in(dialogue.get("models"), "models").items()}
     models[judged] = judged

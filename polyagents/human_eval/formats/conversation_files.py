@@ -96,7 +96,7 @@ def renamed(conversation: Conversation, model: str | None) -> Conversation:
         return conversation
     old = set(conversation.models.values()) - {HUMAN}
     if len(old) != 1:
-        raise Malformed(f"it is of {len(old)} models, and --model-name can name one")
+        raise Malformed(f"it has {len(old)} models, and --model-name can name only one")
     models = {speaker: HUMAN if who == HUMAN else model for speaker, who in conversation.models.items()}
     turns = [(turn.speaker, turn.text) for turn in conversation.turns]
     return make_conversation(turns, models, conversation.context, conversation.source)

@@ -150,7 +150,7 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
     whose taste varies by .6: the interval covers the truth .94 of the time; with single judgements drawn .83.)
 
     Fewer than ENOUGH_ANNOTATORS cannot tell how far people differ: of three, this would cover .88. There, single
-    judgements are drawn, and the interval speaks of these people alone.
+    judgements are drawn, and the interval describes only these people.
 
     The imaginary judgements of the prior are among what is drawn. Otherwise a model that always won would win in every
     resample just as often, and its interval would have no width.
@@ -202,7 +202,7 @@ def note(models: int, annotators: int) -> str:
     """
     if annotators < ENOUGH_ANNOTATORS:
         text = (
-            f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals speak of these people alone, "
+            f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals describe only these people, "
             f"not of others like them."
         )
     else:

@@ -53,7 +53,7 @@ def check_winner(judgement: Judgement) -> None:
         first, second = judgement.models
         raise InputError(
             f"The judgement of pair {judgement.pair!r} by {judgement.annotator!r} has the winner {judgement.winner!r}, "
-            f"which is neither {first!r} nor {second!r}; correct the winner, or take this judgement out."
+            f"which is neither {first!r} nor {second!r}; correct the winner, or remove this judgement."
         )
 
 

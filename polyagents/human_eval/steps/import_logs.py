@@ -59,7 +59,7 @@ def say_malformed(file: str, contents: FileContents) -> None:
         contents: what was read of it.
     """
     for where, reason in contents.malformed[:SHOWN]:
-        say(f"{file}, {where}, is left out: {reason}.")
+        say(f"{file}, {where}, is skipped: {reason}.")
     more = len(contents.malformed) - SHOWN
     if more > 0:
-        say(f"{file}: {more:,} more are left out, {len(contents.malformed):,} in all.")
+        say(f"{file}: {more:,} more are skipped, {len(contents.malformed):,} in all.")

@@ -141,7 +141,7 @@ def assignment_row(session: Session, who: AnnotatorRow, number: int) -> Assignme
     """
     row = session.get(AssignmentRow, number) if 0 < number <= LARGEST else None
     if row is None or row.annotator != who.number:
-        raise InputError(f"Assignment {number} is none of yours; open your link again.")
+        raise InputError(f"Assignment {number} is not yours; open your link again.")
     return row
 
 

@@ -193,7 +193,7 @@ def own_chat(session: Session, token: str, number: int) -> ChatRow:
     who = queries.annotator_row(session, token)
     row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
     if row is None or row.annotator != who.number:
-        raise InputError(f"Conversation {number} is none of yours; open your link again.")
+        raise InputError(f"Conversation {number} is not yours; open your link again.")
     return row
 
 

@@ -48,14 +48,14 @@ class Half:
         side: left or right.
         name: the name of the judged speaker.
         choice: the text of the button that prefers it.
-        told: the lines above the conversation.
+        contexts: the lines above the conversation.
         lines: the conversation.
     """
 
     side: str
     name: str
     choice: str
-    told: Sequence[SpeakerContext]
+    contexts: Sequence[SpeakerContext]
     lines: Sequence[ShownMessage]
 
 
@@ -82,7 +82,9 @@ def half(side: str, shown: ShownSide, choice: str) -> Half:
     lines = [
         ShownMessage(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in shown.conversation.turns
     ]
-    return Half(side, judged, choice.replace("{}", judged), told(shown.conversation.context, names, judged), lines)
+    return Half(
+        side, judged, choice.replace("{}", judged), speaker_contexts(shown.conversation.context, names, judged), lines
+    )
 
 
 def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
@@ -97,7 +99,7 @@ def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
     return names | {shown.speaker: judged}
 
 
-def told(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[SpeakerContext]:
+def speaker_contexts(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[SpeakerContext]:
     """Return the lines that each speaker was given, the judged one first, if the context says whose a line is.
 
     Args:
