@@ -30,7 +30,7 @@ from polyagents.zoo.resolve import zoo_file
 Work = Callable[[TwoTowerModel, Texts, Part], None]
 # Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only from two on.
 IN_FLIGHT = 2
-RETRIES = 3  # of a part whose actor died; Ray's own default is to try for ever
+RETRIES = 3  # of a part whose actor died; by default Ray tries without end
 CONNECTING, WAITING = 10.0, 60.0  # seconds
 TOKEN = Path.home() / ".ray" / "auth_token"
 
@@ -55,10 +55,10 @@ class RayCluster:
             InputError: there is no cluster, or it refuses the connection.
         """
         require_head(address)
-        # Read when ray is imported. The second one hides what Ray says of each actor that may be started again.
+        # Read when ray is imported. The second one hides Ray's messages about actors that are restarted.
         for name, value in (("RAY_USAGE_STATS_ENABLED", "0"), ("RAY_BACKEND_LOG_LEVEL", "fatal")):
             os.environ.setdefault(name, value)
-        if ":" in address and TOKEN.exists():  # as Ray itself does for "auto": heads that find this file want it
+        if ":" in address and TOKEN.exists():  # as Ray itself does for "auto": a head with this file requires it
             os.environ.setdefault("RAY_AUTH_MODE", "token")
         import ray
         import ray.data
@@ -69,7 +69,7 @@ class RayCluster:
             ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
         except (OSError, RuntimeError, ValueError) as error:  # a ConnectionError is an OSError
             raise InputError(f"--ray {address} cannot be used: {' '.join(str(error).split())[:300]}") from error
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what goes wrong we say ourselves
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # we report errors ourselves
         ray.data.DataContext.get_current().enable_progress_bars = False
 
     def __enter__(self) -> "RayCluster":
@@ -103,7 +103,7 @@ class RayCluster:
 
         if not parts:
             return
-        everything = ray.put((work, texts))  # kept here for actors that are started later
+        everything = ray.put((work, texts))  # stored once, also for actors that are started later
         rows = ray.data.from_items([{"place": place} for place in range(len(parts))], override_num_blocks=len(parts))
         kind = "GPU" if ray.cluster_resources().get("GPU") else "CPU"
         pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(parts), max_tasks_in_flight_per_actor=IN_FLIGHT)
@@ -150,7 +150,7 @@ def told_of_waiting(kind: str) -> Iterator[None]:
 
     def tell() -> None:
         if ray.available_resources().get(kind, 0.0) < 1.0:
-            say(f"Waiting for a free {kind} of the Ray cluster, or for what those that it has are loading.")
+            say(f"Waiting for a free {kind} of the Ray cluster, or for its actors to load the model.")
 
     timer = threading.Timer(WAITING, tell)
     timer.daemon = True
@@ -211,7 +211,7 @@ def require_head(address: str) -> None:
         )
     host, colon, port = address.rpartition(":")
     if not colon:
-        return  # a word, which Ray knows or not
+        return  # a word such as "auto", which Ray interprets
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECTING).close()
     except (OSError, ValueError, OverflowError) as error:

@@ -24,7 +24,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.ranking.ranking_model import RankingModel
 
 # The largest difference of an output from torch's, as a part of the largest output. fp32 differs in the order of sums:
-# MiniLM and the tiny models of the tests by 1e-6. What differs by more computes something else.
+# MiniLM and the tiny models of the tests by 1e-6. A larger difference is an error.
 SAME = 1e-3
 
 
@@ -116,8 +116,8 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
         ) from error
     if not off <= (1.0 if int8 else SAME):
         raise InputError(
-            f"This backbone ({kind}), exported to {runtime.label}, computes other numbers than torch does: off by "
-            f"{off:.2g} of the largest; use --backend torch, or another --to."
+            f"This backbone ({kind}), exported to {runtime.label}, does not compute what torch does: the difference "
+            f"is {off:.2g} of the largest output; use --backend torch, or another --to."
         )
     return off
 

@@ -11,7 +11,9 @@ from polyagents.console import say
 from polyagents.errors import InputError
 
 PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
-HELD: "weakref.WeakValueDictionary[str, HeldModel]" = weakref.WeakValueDictionary()  # of this process, by absolute path
+HELD: "weakref.WeakValueDictionary[str, HeldModel]" = (
+    weakref.WeakValueDictionary()
+)  # the locks of this process, by absolute path
 
 
 @contextlib.contextmanager
@@ -85,11 +87,11 @@ def held_model(file: str) -> HeldModel | None:
         InputError: another process trains it.
     """
     file = os.path.abspath(file)
-    if not os.path.isdir(os.path.dirname(file)):  # the lock would make it
+    if not os.path.isdir(os.path.dirname(file)):  # the lock would create it
         return None
     try:
         return HELD.get(file) or HELD.setdefault(file, HeldModel(file))
-    except (OSError, NotImplementedError):  # the second of disks that have no locks
+    except (OSError, NotImplementedError):  # NotImplementedError: the disk supports no locks
         return None
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError
 
-BACKBONE, ADAPTER, DIGEST = "backbone.", ".lora_", "backbone_digest"  # of the names of weights
+BACKBONE, ADAPTER, DIGEST = "backbone.", ".lora_", "backbone_digest"  # parts of the names of weights
 
 
 def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
@@ -30,7 +30,7 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
     Raises:
         InputError: peft is not installed.
     """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it tells of kernels that it lacks
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it warns of missing kernels
     try:
         import peft
     except ImportError as error:
@@ -40,7 +40,7 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
     for name in sorted(weights):
         digest.update(name.encode())
         digest.update(weights[name].detach().cpu().reshape(-1).view(torch.uint8).numpy())
-    # The outputs of the adapters count twice, as in the library's examples and most of what is published.
+    # The outputs of the adapters are doubled, as in the library's examples and in most publications.
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     peft.inject_adapter_in_model(config, backbone)
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
@@ -83,7 +83,7 @@ def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backb
     for name, digest in own.items():
         if name.endswith(DIGEST) and name in weights and not torch.equal(digest.cpu(), weights[name]):
             raise InputError(
-                f"{file} holds adapters that were learnt beside other weights than {backbone} has now; give the "
+                f"{file} contains adapters that were trained with other weights than {backbone} has now; give the "
                 f"--backbone that they were trained with."
             )
     base = own.keys() - without_base(own).keys()

@@ -67,7 +67,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     try:
-        # Adapters stand beside the weights of the backbone itself.
+        # Adapters are added to the weights of the backbone itself.
         config = None if settings.ranking.lora_rank else parts.config
         encoder = build_encoder(settings, parts.tokenizer, training=False, config=config)
         model = build_model(encoder, parts.tokenizer, settings)
@@ -163,7 +163,7 @@ def folder_parts(folder: str) -> Parts:
         InputError: a file is missing or damaged.
     """
     config = model_folder.read_config(folder)
-    if config.options.get("lora_rank") is not None:  # nobody writes such folders, and a backbone would be asked for
+    if config.options.get("lora_rank") is not None:  # we write no such folders, and a backbone would be needed
         raise InputError(f"{folder} names adapters (lora_rank), which model folders have merged into their weights.")
     tokenizer = model_folder.read_tokenizer(folder, config)
     weights = read_weights(os.path.join(folder, model_folder.WEIGHTS))["model"]

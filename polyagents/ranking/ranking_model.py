@@ -131,8 +131,8 @@ class RankingModel(abc.ABC):
             return self
         if bits := self.settings.ranking.backbone_bits:
             raise InputError(
-                f"The adapters stand beside weights in {bits} bits (--backbone-bits), with which they cannot be "
-                f"merged; the model file and --backbone together are the model."
+                f"The adapters belong to weights in {bits} bits (--backbone-bits), into which they cannot be merged; "
+                f"the model file and --backbone together are the model."
             )
         model = copy.deepcopy(self)
         merge(model.module)

@@ -24,7 +24,7 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 CLASSES = "sentence_transformers.models."  # names that its versions 2 to 6 know
 IDENTITY = "torch.nn.modules.linear.Identity"
-# Texts that tokenizers are likely to treat in different ways: line ends, spaces, marks, no text, a special token.
+# Texts that tokenizers are likely to treat differently: line ends, spaces, marks, no text, a special token.
 PROBES = (
     "hello",
     "",

@@ -101,7 +101,7 @@ class Trainer:
         self.progress = Progress()
         self.last: Report = {}
         self.is_best = self.stop = False
-        self._pending = self._failures = 0  # batches of the update to come; updates in a row that failed
+        self._pending = self._failures = 0  # batches of the next update; consecutive updates that failed
         self._sums: defaultdict[str, float] = defaultdict(float)  # since the last report
         self._saved_at = time.monotonic()
         torch.manual_seed(options.seed)
@@ -188,7 +188,7 @@ class Trainer:
     def _train_on(self, batch: Sequence[TextExample]) -> None:
         """Add a batch's gradients to those of the next update."""
         self.model.module.train()
-        self.model.weights_changed()  # they are about to
+        self.model.weights_changed()  # they are about to change
         if not self._pending:
             self.optimizer.zero_grad()
         examples = token_ids_of(self.model, batch, self.candidates.random)
