@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers
-from polyagents.files.locks import held_model
+from polyagents.files.locks import lock_model
 from polyagents.ranking.loading import checked_weights, read_weights
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.saving import save_model
@@ -44,7 +44,7 @@ class TrainingFiles:
         if file is None:
             return
         os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-        self._held = held_model(file)
+        self._lock = lock_model(file)
         clear_leftovers(file)
         checkpoint = f"{file}{CHECKPOINT}"
         if not resume:
