@@ -51,18 +51,20 @@ def is_adapted(module: nn.Module) -> bool:
     return any(name.endswith(DIGEST) for name, _ in module.named_buffers())
 
 
-def learnt(module: nn.Module) -> dict[str, Any]:
+def trained_weights(module: nn.Module) -> dict[str, Any]:
     """Return the weights that a model's file holds: all of them, or those that learn where there are adapters."""
     weights = module.state_dict()
-    return without_base(weights) if is_adapted(module) else weights
+    return without_frozen_weights(weights) if is_adapted(module) else weights
 
 
-def without_base(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def without_frozen_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Drop the frozen weights of backbones that have adapters."""
     return {name: weight for name, weight in weights.items() if BACKBONE not in name or ADAPTER in name}
 
 
-def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backbone: str) -> Mapping[str, Tensor]:
+def with_frozen_weights(
+    module: nn.Module, weights: Mapping[str, Tensor], file: str, backbone: str
+) -> Mapping[str, Tensor]:
     """Complete the weights of a file by those that it does not hold: the backbone's, which the model has already.
 
     Args:
@@ -86,11 +88,11 @@ def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backb
                 f"{file} contains adapters that were trained with other weights than {backbone} has now; give the "
                 f"--backbone that they were trained with."
             )
-    base = own.keys() - without_base(own).keys()
+    base = own.keys() - without_frozen_weights(own).keys()
     return dict(weights) | {name: own[name] for name in base}
 
 
-def take_over(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) -> None:
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) -> None:
     """Load a model's weights; those of a backbone with adapters are there already, and may be quantised.
 
     Args:
@@ -102,7 +104,7 @@ def take_over(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) ->
         RuntimeError: some weights are missing, unknown or of another shape.
     """
     adapted = is_adapted(module)
-    module.load_state_dict(without_base(weights) if adapted else weights, strict=not adapted, assign=assign)
+    module.load_state_dict(without_frozen_weights(weights) if adapted else weights, strict=not adapted, assign=assign)
 
 
 def merge(module: nn.Module) -> None:

@@ -78,7 +78,7 @@ def trained_as(file: str) -> str | None:
     return parlai_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
 
 
-def carried_over(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Select the weights that a model of another architecture can start from.
 
     An encoder that reads both texts together takes the weights of the context encoder; in the other direction both

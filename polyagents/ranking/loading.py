@@ -14,7 +14,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
 from polyagents.files.tensors import wrong_tensors
-from polyagents.models.adapters import completed
+from polyagents.models.adapters import with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import config_of, scratch_config
 from polyagents.parlai_files import bpe_dictionary, parlai_options
@@ -97,7 +97,7 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
     own = model.module.state_dict()
     if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
-    weights = completed(model.module, weights, file, model.settings.encoder.backbone)
+    weights = with_frozen_weights(model.module, weights, file, model.settings.encoder.backbone)
     refuse_wrong_weights(own, weights, file, model.architecture, model.settings.encoder.backbone)
     return weights
 

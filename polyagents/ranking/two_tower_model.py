@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polyagents.arithmetic import has_bf16
-from polyagents.models.adapters import without_base
+from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
@@ -109,7 +109,7 @@ class TwoTowerModel(RankingModel):
         weights = self.module.candidate_weights()
         # With adapters, a digest represents the frozen weights, which bitsandbytes re-orders when it first computes.
         if self.module.candidate_encoder.backbone_digest is not None:
-            weights = without_base(weights)
+            weights = without_frozen_weights(weights)
         return self.fingerprint_of(
             {name.removeprefix("candidate_encoder."): weight for name, weight in weights.items()}, json.dumps(settings)
         )
