@@ -119,7 +119,7 @@ class RayCluster:
             )
         answers = iter(done.iter_rows())
         try:
-            with told_of_waiting(kind):
+            with reporting_waits(kind):
                 row = next_of(answers)
             while row is not None:
                 if row["fault"]:
@@ -140,7 +140,7 @@ def next_of(rows: Iterator[dict[str, Any]]) -> Any:
 
 
 @contextlib.contextmanager
-def told_of_waiting(kind: str) -> Iterator[None]:
+def reporting_waits(kind: str) -> Iterator[None]:
     """Say that a cluster has nothing free where that takes long; Ray itself waits without a word.
 
     Args:

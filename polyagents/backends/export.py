@@ -13,9 +13,9 @@ from polyagents.backends.export_folder import (
     Manifest,
     backbone_fingerprint,
     folder_of,
-    moved_in,
     publish,
-    workshop,
+    store_graph,
+    temporary_folder,
 )
 from polyagents.backends.runtimes import Graph, Runtime, find_runtime
 from polyagents.backends.tracing import Call, Traced, encoders_of, recorded_calls
@@ -60,13 +60,13 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
     runtime.require(runtime.exports_with)
     folder, calls = folder_of(model_file, runtime), recorded_calls(model)
     graphs, differences = [], [0.0]
-    with workshop(folder) as temporary:
+    with temporary_folder(folder) as temporary:
         for name, encoder in encoders_of(model.module).items():
             for number, same_way in enumerate(calls[name].values()):
                 path = os.path.join(temporary, f"{name}{number}{runtime.endings[0]}")
                 differences.append(write(encoder, same_way, path, runtime, int8))
                 axes = {given: value.ndim for given, value in same_way[0].items()}
-                graphs.append(moved_in(folder, path, name, axes, runtime))
+                graphs.append(store_graph(folder, path, name, axes, runtime))
         publish(folder, manifest_of(model, graphs, int8), runtime)
     return Exported(folder, max(differences))
 

@@ -104,7 +104,7 @@ def backbone_fingerprint(encoder: Encoder) -> str:
 
 
 @contextmanager
-def workshop(folder: str) -> Iterator[str]:
+def temporary_folder(folder: str) -> Iterator[str]:
     """Give a temporary folder within an export's, which is created where it is missing.
 
     Raises:
@@ -121,7 +121,7 @@ def workshop(folder: str) -> Iterator[str]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def moved_in(folder: str, written: str, encoder: str, inputs: dict[str, int], runtime: Runtime) -> GraphFiles:
+def store_graph(folder: str, written: str, encoder: str, inputs: dict[str, int], runtime: Runtime) -> GraphFiles:
     """Move the files of a graph to the folder, under their final names.
 
     Args:

@@ -107,9 +107,9 @@ class Encoder(nn.Module):
         return FastDropout() if fast else nullcontext()
 
     @functools.cached_property
-    def keeps_apart(self) -> bool:
+    def separates_texts(self) -> bool:
         """Whether tokens that are masked from each other do not influence each other's outputs in this backbone."""
-        return keeps_apart(self)
+        return separates_texts(self)
 
     def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """Encode texts.
@@ -320,7 +320,7 @@ def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @torch.no_grad()
-def keeps_apart(encoder: Encoder) -> bool:
+def separates_texts(encoder: Encoder) -> bool:
     """Measure whether a candidate's states are independent of other candidates in its row that are masked from it.
 
     A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens

@@ -180,7 +180,7 @@ class Trainer:
         if not self.valid:
             self.files.keep_best(self.model)
         self._save()
-        self.files.best_into(self.model)
+        self.files.load_best(self.model)
         self.model.module.eval()
 
     # ---- a step ----------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class TrainingFiles:
         if self.file is not None:
             save_model(model, f"{self.file}{CHECKPOINT}", state)
 
-    def best_into(self, model: RankingModel) -> None:
+    def load_best(self, model: RankingModel) -> None:
         """Load the best weights into the model, if any were kept."""
         if self.file is not None and os.path.exists(self.file):
             model.load_weights(checked_weights(model, read_weights(self.file)["model"], self.file))
