@@ -26,7 +26,7 @@ ENTRY_POINTS = "polyagents.architectures"  # the group under which installed pac
 
 
 class Architecture(Protocol):
-    """What both kinds of architectures have in common.
+    """The interface that both kinds of architectures share.
 
     Attributes:
         short_name: the name that `polyagents train_model -m` takes.

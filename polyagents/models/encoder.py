@@ -328,11 +328,11 @@ def separates_texts(encoder: Encoder) -> bool:
     """
     context, text = list(range(1, 8)), list(range(2, 6))
     length = min(64, (encoder.max_tokens or 512) - len(context))
-    beside = [[1 + i % 5 for i in range(length)]] * 8  # as long as a row may be, and longer than a small window
+    others = [[1 + i % 5 for i in range(length)]] * 8  # as long as a row may be, and longer than a small window
     device = next(encoder.parameters()).device
 
     def read(candidates: list[list[int]]) -> Tensor:
-        """The states of the last candidate."""
+        """Return the states of the last candidate."""
         tokens = pad_joint([(context, candidates)], 0).to(device)
         inputs = encoder.inputs(tokens, tokens.together(encoder.causal), tokens.positions, torch.float32)
         states: Tensor = encoder.backbone(**inputs).last_hidden_state
@@ -340,7 +340,7 @@ def separates_texts(encoder: Encoder) -> bool:
 
     try:
         with in_evaluation(encoder), torch.autocast(device.type, enabled=False):
-            alone, together = read([text]), read([*beside, text])
+            alone, together = read([text]), read([*others, text])
     except torch.OutOfMemoryError:
         raise
     except (TypeError, ValueError, RuntimeError, IndexError):  # the backbone does not support such a mask, or positions

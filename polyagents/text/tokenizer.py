@@ -21,7 +21,7 @@ LINE_BYTES = 250  # that an empty line takes in a dict
 
 @dataclass(frozen=True)
 class ParlaiVocabulary:
-    """What a tokenizer keeps in addition if it was built from ParlAI's own dictionary.
+    """The additional data of a tokenizer that was built from ParlAI's own dictionary.
 
     Attributes:
         tokens: the size of ParlAI's dictionary; the tokenizer numbers further pieces from there on, which are the

@@ -108,7 +108,7 @@ class Trainer:
 
     @property
     def updates(self) -> int:
-        """How many updates were made."""
+        """The number of updates so far."""
         return self.progress.updates
 
     @property
@@ -119,7 +119,7 @@ class Trainer:
 
     @property
     def last_update(self) -> int | None:
-        """How many updates there will be at most, as far as that is known."""
+        """The maximal number of updates, as far as that is known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
         if self.options.num_epochs and self.data.size:
             rest, whole = math.modf(self.options.num_epochs)
