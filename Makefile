@@ -6,10 +6,10 @@
 #   make lint       ruff, mypy, which room imports which, docstrings and English
 #   make dist       wheel and sdist in dist/, each installed and tried in a clean environment
 #   make install    only the set-up, in .venv; another Python with  make install PYTHON=python3.12
-#   make clean      remove what tests, builds and the demo left behind; .venv stays
+#   make clean      remove the files of tests, builds and the demo; .venv stays
 
 python  := .venv/bin/python
-# Made last, so it stands for a complete set-up, and redone when one of these files changes.
+# Written last, so that it marks a complete set-up; the set-up is repeated when one of these files changes.
 stamp   := .venv/.installed
 sources := setup.py constraints.txt pyproject.toml Makefile scripts/install.sh
 
@@ -26,7 +26,7 @@ demo: $(stamp)
 	@$(python) -m polyagents demo $(ARGS)
 
 test: $(stamp)
-	@$(python) -m pytest -n 2 --dist worksteal $(ARGS)  # the last one counts: ARGS="-n 0" stays in one process
+	@$(python) -m pytest -n 2 --dist worksteal $(ARGS)  # the last -n has priority: ARGS="-n 0" stays in one process
 
 # Mutation testing of what pyproject.toml lists under [tool.mutmut]; about an hour on two cores, and later only for functions
 # that changed. Results stay in mutants/. One module again:  make mutants ARGS="'polyagents.index.scan*'"

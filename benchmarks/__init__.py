@@ -1,1 +1,1 @@
-"""What measures polyagents, side by side with what people would use instead; only commands that measure import it."""
+"""Measurements of polyagents, side by side with its alternatives; only commands that measure import this package."""

@@ -1,10 +1,10 @@
-"""What computes a model's encoders best on this CPU: torch, ONNX Runtime or OpenVINO, and what int8 costs in quality.
+"""The fastest runtime for a model's encoders on this CPU (torch, ONNX Runtime or OpenVINO), and the quality of int8.
 
     python -m polyagents.benchmarks.backends -mf M --candidates-file replies.txt -t convai2 -dp DATAPATH --work-dir W
 
 Every way has a copy of the model in W, exported there. All search the same indexes, which are there too: what a
 search costs does not depend on which of them has made the vectors. Contexts are real examples, one at a time.
-sentence-transformers computes the same encoder with its own backends, where the packages that they need are installed.
+sentence-transformers computes the same encoder with its own backends, if the packages that they need are installed.
 """
 
 import functools
@@ -36,7 +36,7 @@ from polyagents.ranker import Ranker
 from polyagents.ranking.hugging_face import write_folder
 from polyagents.ranking.saving import save_model
 
-LENGTHS = (16, 32, 64, 128)  # tokens, with [S]: contexts of about so many are timed apart
+LENGTHS = (16, 32, 64, 128)  # tokens, with [S]: contexts of about these lengths are timed separately
 NEAR = 0.15  # how far a length may be off
 ENCODED = 2_048  # candidates whose encoding is timed
 INDEXES = {"exact": ("bf16", None), "exact, int8": ("int8", None), "hnsw": ("bf16", "hnsw")}
@@ -46,12 +46,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Way:
-    """A way to compute.
+    """A way to compute the encoders.
 
     Attributes:
-        name: what the tables call it.
+        name: its name in the tables.
         backend: torch, onnx or openvino.
-        precision: of `Ranker.load`.
+        precision: the precision for `Ranker.load`.
         int8: whether the export has 8 bits.
     """
 
@@ -62,7 +62,7 @@ class Way:
 
     @property
     def copy(self) -> str:
-        """The name of the model's copy that it computes with."""
+        """The name of the model's copy for this way."""
         return f"{self.backend}{'-int8' if self.int8 else ''}"
 
 
@@ -79,7 +79,13 @@ WAYS = (
 
 
 def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Ranker]:
-    """The model, computed in each way; exported where it is not yet."""
+    """Load the model once for each way; it is exported first if necessary.
+
+    Args:
+        model_file: the model.
+        folder: the folder of the copies.
+        ways: the ways.
+    """
     original = Ranker.load(model_file, no_cuda=True)
     made = {}
     for way in ways:
@@ -93,7 +99,12 @@ def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Rank
 
 
 def turns(run: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], Any]:
-    """Do something with the next of some items at each call."""
+    """Return a function that handles the next of some items at each call.
+
+    Args:
+        run: what is done.
+        items: the items, from which it starts again at the end.
+    """
     turn: Iterator[Any] = itertools.cycle(items)
     return lambda: run(next(turn))
 
@@ -102,7 +113,14 @@ def turns(run: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], Any]:
 
 
 def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Sequence[str], rounds: int) -> list[Row]:
-    """Milliseconds from a context's text to its vectors, one at a time, by its length in tokens."""
+    """Measure milliseconds from a context's text to its vectors, one at a time, by its length in tokens.
+
+    Args:
+        rankers: the rankers by way.
+        peers: the encoders of sentence-transformers.
+        contexts: the texts.
+        rounds: how often each is measured.
+    """
     first = next(iter(rankers.values())).model
     lengths = np.array([len(first.context_ids(context)) for context in contexts])
     rows: dict[str, Row] = {}
@@ -120,7 +138,14 @@ def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Se
 
 
 def candidate_rows(rankers: dict[str, Ranker], peers: dict[str, Any], texts: Sequence[str], rounds: int) -> list[Row]:
-    """Candidates a second, from texts to vectors."""
+    """Measure candidates per second, from texts to vectors.
+
+    Args:
+        rankers: the rankers by way.
+        peers: the encoders of sentence-transformers.
+        texts: the candidates.
+        rounds: how often each is measured.
+    """
     ways: dict[str, Callable[[], Any]] = {
         name: functools.partial(two_towers(ranker).encode_texts, texts) for name, ranker in rankers.items()
     }
@@ -131,7 +156,13 @@ def candidate_rows(rankers: dict[str, Ranker], peers: dict[str, Any], texts: Seq
 
 
 def stores(ranker: Ranker, candidates_file: str, folder: str) -> dict[str, CandidateStore]:
-    """The candidates in each kind of index, by what the tables call it; built where it is not there yet."""
+    """Return the candidates in each kind of index, by its name in the tables; missing ones are built.
+
+    Args:
+        ranker: the model that encodes them.
+        candidates_file: one candidate per line.
+        folder: the folder of the indexes.
+    """
     found = {}
     for name, (stored_as, index_type) in INDEXES.items():
         place = os.path.join(folder, f"index-{index_type or stored_as}")
@@ -146,7 +177,14 @@ def stores(ranker: Ranker, candidates_file: str, folder: str) -> dict[str, Candi
 def reply_rows(
     rankers: dict[str, Ranker], stores: dict[str, CandidateStore], contexts: Sequence[str], rounds: int
 ) -> list[Row]:
-    """Milliseconds of a whole reply, text in and the best 10 texts out, over each index; and of its search alone."""
+    """Measure milliseconds of a whole reply, text in and the best 10 texts out, over each index; and of its search.
+
+    Args:
+        rankers: the rankers by way.
+        stores: the indexes.
+        contexts: the texts.
+        rounds: how often each is measured.
+    """
     rows: dict[str, Row] = {name: {"way": name} for name in ("search alone", *rankers)}
     asked = [next(iter(rankers.values())).query([text]) for text in contexts]
     for kind, store in stores.items():
@@ -160,17 +198,17 @@ def reply_rows(
 
 
 def context_vectors(ranker: Ranker, text: str) -> Query:
-    """A context, encoded."""
+    """Encode a context."""
     return ranker.query([text])
 
 
 def replied(ranker: Ranker, store: CandidateStore, text: str) -> Any:
-    """A whole reply."""
+    """Compute a whole reply."""
     return ranker.rank(text, store, 10)
 
 
 def searched(query: Query, store: CandidateStore) -> Any:
-    """The best 10 of an index."""
+    """Return the best 10 of an index."""
     return search_shortlist(query, store.shortlist, store, 10) if store.shortlist else search(query, store, 10)
 
 
@@ -178,7 +216,12 @@ def searched(query: Query, store: CandidateStore) -> Any:
 
 
 def quality_rows(rankers: dict[str, Ranker], examples: Sequence[Example]) -> list[Row]:
-    """R@1 among the candidates that the task brings, and how far scores are from the first ranker's."""
+    """Measure R@1 among the task's candidates, and how far scores are from those of the first ranker.
+
+    Args:
+        rankers: the rankers by way.
+        examples: the examples.
+    """
     rows: list[Row] = []
     reference: list[np.ndarray] = []
     for name, ranker in rankers.items():
@@ -206,9 +249,13 @@ def quality_rows(rankers: dict[str, Ranker], examples: Sequence[Example]) -> lis
 
 
 def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
-    """The context encoder with the mean of its outputs as `SentenceTransformer`, in each of its backends that it has.
+    """Return the context encoder with mean pooling as `SentenceTransformer`, in each available backend.
 
     Its onnx and openvino need optimum-onnx and optimum-intel.
+
+    Args:
+        ranker: the model.
+        folder: the folder of its export.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -239,7 +286,13 @@ def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
 
 
 def examples_of_task(task: str, datapath: str | None, count: int) -> list[Example]:
-    """The first examples of a task's valid split that bring candidates with a right one among them."""
+    """Return the first examples of a task's valid split that have candidates with a right one among them.
+
+    Args:
+        task: the name of the task.
+        datapath: ParlAI's data folder; None for the default.
+        count: how many.
+    """
     patches.apply()
     given = {"task": task, "datatype": "valid"} | ({"datapath": datapath} if datapath else {})
     opt = Opt(ParlaiParser(True, False).parse_kwargs(**given))
@@ -248,7 +301,7 @@ def examples_of_task(task: str, datapath: str | None, count: int) -> list[Exampl
 
 
 def main() -> None:
-    """Measure, print tables, write them."""
+    """Measure, print the tables, and write them to a file."""
     parser = CommandParser("python -m polyagents.benchmarks.backends", str(__doc__).partition("\n")[0])
     parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
@@ -260,7 +313,9 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
     parser.add_argument("--ways", default=",".join(way.copy for way in WAYS), help="of torch,onnx,onnx-int8,...")
     parser.add_argument("--examples", type=positive_int, default=1_000, help="for quality; the first ones are timed")
-    parser.add_argument("--rounds", type=positive_int, default=20, help="each time is the median of so many")
+    parser.add_argument(
+        "--rounds", type=positive_int, default=20, help="measurements per figure, which is their median"
+    )
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON)")
     opt = vars(parser.parse_args())
     parts, chosen = opt["parts"].split(","), opt["ways"].split(",")

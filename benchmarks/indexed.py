@@ -1,4 +1,4 @@
-"""A model, its index and contexts to ask it: what the benchmarks of a search are given."""
+"""The common input of search benchmarks: a model, its index, and contexts."""
 
 import argparse
 import itertools
@@ -11,7 +11,12 @@ from polyagents.ranker import Ranker
 
 
 def index_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """The flags that say what is searched, and for which contexts."""
+    """Make a parser with the flags that name the index and the contexts.
+
+    Args:
+        name: the name of the benchmark.
+        description: its help text.
+    """
     parser = CommandParser(f"python -m polyagents.benchmarks.{name}", description)
     parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
     parser.add_argument("--index-dir", required=True, help="its index, with hnsw beside it")
@@ -21,7 +26,7 @@ def index_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def opened(opt: argparse.Namespace) -> tuple[Ranker, CandidateStore, list[Query]]:
-    """The model, its index, and each context by itself, encoded."""
+    """Open the model and its index, and encode each context separately."""
     ranker = Ranker.load(opt.model_file)
     with open(opt.contexts_file, encoding="utf-8") as file:
         asked = [ranker.query([context]) for context in itertools.islice(read_contexts(file), opt.contexts)]

@@ -1,7 +1,7 @@
-"""What `polyagents bench_inference` measures: scoring, whole replies, encoding, a large index, re-ranking.
+"""The measurements of `polyagents bench_inference`: scoring, whole replies, encoding, a large index, re-ranking.
 
 Every part returns rows for a table. ParlAI's side is in peers.py; vectors are those of a trained model, the same on
-both sides. Letters as everywhere: B, C, M, D.
+both sides. The letters of shapes are those of docs/architecture.md: B, C, M, D.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 class Blocks:
-    """Candidate vectors in memory as a store maps them, in bf16."""
+    """Candidate vectors in memory in the form in which a store maps them, in bf16."""
 
     def __init__(self, blocks: Sequence[Block]):
         self.list = list(blocks)
@@ -57,19 +57,24 @@ class Blocks:
         return sum(len(block.vectors) for block in self.list)
 
     def blocks(self) -> Iterator[Block]:
-        """All of them."""
+        """Yield all of them."""
         yield from self.list
 
     def matrix(self) -> Tensor:
-        """[C, D] fp32, as ParlAI keeps them."""
+        """Return them as [C, D] fp32, as ParlAI keeps them."""
         return torch.cat([block.vectors for block in self.list]).float()
 
 
 def filled(vectors: Tensor, count: int, doubled: bool) -> Blocks:
-    """As many vectors as wanted from real ones [C, D].
+    """Make any number of vectors from real ones [C, D].
 
     Beyond C they are real ones with noise of a tenth of their length. Doubled, a vector v becomes [v, R v] / sqrt(2)
     with R orthogonal: twice as wide, and all dot products stay what they are.
+
+    Args:
+        vectors: the real ones.
+        count: how many.
+        doubled: whether to double the width, keeping all dot products.
     """
     generator = torch.Generator().manual_seed(0)
     blocks, scale = [], float(vectors.norm(dim=1).mean()) / vectors.size(1) ** 0.5
@@ -84,7 +89,7 @@ def filled(vectors: Tensor, count: int, doubled: bool) -> Blocks:
 
 
 def wider(vectors: Tensor) -> Tensor:
-    """[..., D] -> [..., 2 D] with the same dot products."""
+    """Map [..., D] to [..., 2 D] with the same dot products."""
     rotation = torch.linalg.qr(
         torch.randn(vectors.size(-1), vectors.size(-1), generator=torch.Generator().manual_seed(1))
     )[0]
@@ -93,7 +98,7 @@ def wider(vectors: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def model_files(ranker: Ranker) -> Iterator[str]:
-    """The files of a model for a while, in a folder of their own, so that it does not matter where they were read."""
+    """Write the files of a model to a temporary folder, so that it does not matter where they were read."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "M")
         save_model(ranker.model, file)
@@ -101,10 +106,10 @@ def model_files(ranker: Ranker) -> Iterator[str]:
 
 
 def two_towers(ranker: Ranker) -> TwoTowerModel:
-    """The model, whose candidates are encoded apart.
+    """Return the model, if it is one that encodes candidates separately.
 
     Raises:
-        InputError: they are not.
+        InputError: it does not.
     """
     if not isinstance(ranker.model, TwoTowerModel):
         raise InputError(f"--model-file is a {ranker.model.label}; give a bi- or poly-encoder.")
@@ -113,9 +118,13 @@ def two_towers(ranker: Ranker) -> TwoTowerModel:
 
 @torch.no_grad()
 def queries(ranker: Ranker, context: str) -> dict[str, Query]:
-    """One context as each architecture of the paper's Table 5 would ask: bi, poly with learnt codes, poly with first m.
+    """Encode one context for each architecture of the paper's Table 5: bi, poly with learnt codes, poly with first m.
 
     All have the model's encoder. Where its own number of codes is another, codes are drawn as its own are spread.
+
+    Args:
+        ranker: a poly-encoder; all use its encoder, and codes of another number are drawn with the spread of its own.
+        context: the text.
     """
     model = two_towers(ranker)
     encoder, own = model.context_encoder, getattr(model.module, "codes", None)
@@ -136,7 +145,15 @@ def queries(ranker: Ranker, context: str) -> dict[str, Query]:
 
 
 def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int], rounds: int) -> list[Row]:
-    """Score one context with C stored candidates and take the best 10: the paper's Tables 5 and 9."""
+    """Measure scoring of one context with C stored candidates for the best 10: the paper's Tables 5 and 9.
+
+    Args:
+        ranker: the model.
+        vectors: real candidate vectors [C, D].
+        context: the text.
+        counts: the numbers of candidates.
+        rounds: how often each is measured.
+    """
     rows = []
     with model_files(ranker) as file:
         for doubled, count in itertools.product((False, True), counts):
@@ -153,7 +170,16 @@ def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int]
 
 
 def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, dict_file: str, rounds: int) -> Row:
-    """One architecture over one set: ours, and ParlAI's where it can hold the vectors."""
+    """Measure one architecture over one set: ours, and ParlAI's if the vectors fit in memory.
+
+    Args:
+        name: the architecture.
+        query: the encoded context.
+        stored: the candidates.
+        matrix: the same for ParlAI; None to skip it.
+        dict_file: the dictionary for ParlAI's agent.
+        rounds: how often each is measured.
+    """
     ways = {"ours": lambda: search(query, stored, 10)}
     context = query.context
     m, width = context.vectors.shape[1:]
@@ -177,7 +203,15 @@ def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, di
 
 
 def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Sequence[str], rounds: int) -> list[Row]:
-    """Message in, text out, with fixed candidates: the whole `act()` on both sides."""
+    """Measure message in, text out, with fixed candidates: the whole `act()` on both sides.
+
+    Args:
+        ranker: the model.
+        texts: the candidates.
+        vectors: their vectors [C, D].
+        contexts: the messages.
+        rounds: how often each is measured.
+    """
     module = ranker.model.module
     kind, m = ("poly", module.m) if isinstance(module, PolyEncoder) else ("bi", 1)
     same = sizes(ranker.model.context_encoder.backbone)
@@ -196,7 +230,7 @@ def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Seq
 
 
 def our_agent(model_file: str) -> RankerAgent:
-    """The agent that ParlAI's commands would make of a model, on the CPU, to talk to."""
+    """Make the agent that ParlAI's commands would make of a model, on the CPU, for a chat."""
     with quiet():
         opt = ParlaiParser(True, True).parse_args(["--model-file", model_file])
         opt["override"] = {"datatype": "valid", "no_cuda": True, "candidates": "inline", "eval_candidates": "inline"}
@@ -205,28 +239,44 @@ def our_agent(model_file: str) -> RankerAgent:
 
 
 def rank_fixed(agent: RankerAgent, candidates: InMemoryCandidates) -> None:
-    """Let our agent rank these candidates from now on, as a chat does."""
+    """Make our agent rank these candidates from now on, as a chat does.
+
+    Args:
+        agent: the agent.
+        candidates: the candidates.
+    """
     agent.fixed, agent.eval_candidates = FixedCandidates("", agent.ranking, lambda _: candidates), "fixed"
 
 
 def answer(speaker: Any, contexts: Iterator[str]) -> str:
-    """A whole reply to the next context."""
+    """Compute a whole reply to the next context.
+
+    Args:
+        speaker: the agent.
+        contexts: the messages.
+    """
     return peers.reply(speaker, next(contexts))
 
 
 def sizes(backbone: Any) -> tuple[int, int, int]:
-    """Layers, width and heads: what a peer of the same size is made of."""
+    """Return layers, width and heads of a backbone, to make a peer of the same size."""
     config = backbone.config
     return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
 
 
 def ratio_of(times: dict[str, float]) -> Row:
-    """Milliseconds of both, and how many times ours is as fast."""
+    """Make a row of the milliseconds of both, and their ratio."""
     return {f"{name} ms": value for name, value in times.items()} | {"ratio": times["parlai"] / times["ours"]}
 
 
 def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
-    """Texts to vectors, candidates a second: ours as build_index does it, ParlAI's as it encodes a fixed set."""
+    """Measure candidates per second from text to vector: ours as build_index does it, ParlAI's for a fixed set.
+
+    Args:
+        ranker: the model.
+        texts: the candidates.
+        rounds: how often each is measured.
+    """
     model = two_towers(ranker)
     with model_files(ranker) as file:
         same = sizes(model.context_encoder.backbone)
@@ -245,7 +295,14 @@ def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
 
 
 def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds: int) -> list[Row]:
-    """An index on disk, opened as a user opens it: exact search, memory, and FAISS if it is there."""
+    """Measure an index on disk, opened as a user opens it: exact search, memory, and FAISS if it is there.
+
+    Args:
+        ranker: the model.
+        index_dir: the index.
+        contexts: the texts.
+        rounds: how often each is measured.
+    """
     begin = time.perf_counter()
     store = ranker.open_index(index_dir, exact=True)
     opened = (time.perf_counter() - begin) * 1e3
@@ -279,7 +336,15 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
 def approximate(
     store: CandidateStore, asked: Sequence[Query], exact: Sequence[np.ndarray], ms: float, rounds: int
 ) -> Row:
-    """FAISS's shortlist against the exact search."""
+    """Compare FAISS's shortlist with the exact search.
+
+    Args:
+        store: the index.
+        asked: the encoded contexts.
+        exact: the results of the exact search.
+        ms: its milliseconds.
+        rounds: how often each is measured.
+    """
     found = [search_shortlist(query, store.shortlist, store, 10) for query in asked]
     at_1, at_10 = recall(np.stack(exact), np.concatenate([got.indices for got, _ in found]))
     turn = itertools.cycle(asked)
@@ -296,7 +361,15 @@ def approximate(
 
 
 def reranking(cross: Ranker, uni: Ranker | None, context: str, texts: Sequence[str], rounds: int) -> list[Row]:
-    """One context and 100 replies, in fp32: a cross-encoder, ours, sentence-transformers' and ParlAI's, and our uni."""
+    """Measure one context with 100 replies in fp32: cross-encoders of three libraries, and our uni-encoder.
+
+    Args:
+        cross: our cross-encoder.
+        uni: our uni-encoder; None to skip it.
+        context: the text.
+        texts: the replies.
+        rounds: how often each is measured.
+    """
     theirs = peers.st_cross_encoder(cross)
     same = sizes(cross.model.context_encoder.backbone)
     with model_files(cross) as file:

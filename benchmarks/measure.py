@@ -1,4 +1,4 @@
-"""Times and memory of several ways to do one thing, side by side in one run."""
+"""Times and memory of several ways to do one thing, measured side by side in one run."""
 
 import contextlib
 import gc
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from polyagents.arithmetic import machine as machine  # what every benchmark prints with its figures
+from polyagents.arithmetic import machine as machine  # printed by every benchmark with its figures
 
 
 def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
@@ -19,6 +19,10 @@ def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[st
 
     Within a turn a way runs again and again, as it would in use: a way that touches gigabytes leaves the next one a
     cold cache, which is not the next one's time.
+
+    Args:
+        ways: what is measured, by name.
+        rounds: how often each is measured.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(2):
@@ -32,7 +36,12 @@ def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[st
 
 
 def copy_time(matrices: Sequence[torch.Tensor], rounds: int = 7) -> float:
-    """Median milliseconds to copy stored matrices once: the bound that a scan is held against."""
+    """Measure the median milliseconds of copying stored matrices once: the lower bound for a scan.
+
+    Args:
+        matrices: the matrices.
+        rounds: how often it is measured.
+    """
     largest = torch.empty_like(max(matrices, key=torch.Tensor.numel))
 
     def copy() -> None:
@@ -44,25 +53,25 @@ def copy_time(matrices: Sequence[torch.Tensor], rounds: int = 7) -> float:
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[list[float]]:
-    """Megabytes of RAM that a block took at most, beyond what the process had; mapped files counted. Linux only."""
+    """Measure the most MB of RAM that a block takes beyond what the process had; mapped files count. Linux only."""
     peak: list[float] = []
     gc.collect()
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the high-water mark begins anew
+        file.write("5")  # resets the peak
     before = resident()["VmRSS"]
     yield peak
     peak.append(resident()["VmHWM"] - before)
 
 
 def resident() -> dict[str, float]:
-    """Megabytes of this process in RAM: all (VmRSS), its peak (VmHWM), its own (RssAnon), of mapped files (RssFile)."""
+    """Return the MB of this process in RAM: all (VmRSS), peak (VmHWM), own (RssAnon), of mapped files (RssFile)."""
     with open("/proc/self/status") as file:
         lines = [line.split() for line in file]
     return {line[0].rstrip(":"): int(line[1]) / 1024 for line in lines if line[-1] == "kB"}
 
 
 def limit_memory(part: float = 0.9) -> None:
-    """Let this process have at most so much of the RAM that is free now: what asks for more is refused, not swapped."""
+    """Limit this process to a part of the RAM that is free now: larger requests fail instead of being swapped."""
     with open("/proc/meminfo") as file:
         free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     limit = int(resident()["VmData"] * 2**20 + part * free)

@@ -1,4 +1,4 @@
-"""Whether `polyagents build_pairs` stays small: seconds and memory on generated dumps of comments of several sizes.
+"""The memory and seconds of `polyagents build_pairs` on generated dumps of comments of several sizes.
 
 python -m polyagents.benchmarks.pairs --sizes 100000,1000000,3000000 --folder /tmp/pairs
 """
@@ -25,7 +25,7 @@ WINDOW: dict[int, int] = {
 
 
 def comments(count: int) -> Iterator[dict[str, object]]:
-    """In the order of time: each answers an earlier one, or a post, of a thread that is open."""
+    """Yield comments in the order of time: each answers an earlier one, or a post, of an open thread."""
     rng, vocabulary = Random(2), words()
     threads: list[tuple[str, list[str]]] = []
     for number in tqdm(range(count), desc="Generating", unit=" comments"):

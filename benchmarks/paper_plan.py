@@ -1,12 +1,12 @@
-"""What the plan of docs/scale.md rests on: compressed vectors that are re-scored, and shards that wait for the slowest.
+"""The figures for the plan of docs/scale.md: compressed vectors that are re-scored, and waiting for the slowest shard.
 
     polyagents build_index -mf M --candidates-file replies.txt --index-dir replies.index --index-type hnsw
     python -m polyagents.benchmarks.paper_plan -mf M --index-dir replies.index --contexts-file contexts.txt
 
-The first table lets FAISS find candidates by compressed vectors, as an engine does that cannot keep all of them in
-memory, scores them by the full ones, and holds the answer against our exact search. The second measures how long single
-searches of this machine take, and draws from these times what a search over many such shards would take: as long as the
-slowest of them, once without and once with a second question to a replica where the first answer is late.
+For the first table, FAISS finds candidates by compressed vectors, as an engine does that cannot keep all of them in
+memory; they are scored by the full ones, and the answer is compared with our exact search. For the second, the times of
+single searches on this machine are measured, and the time of a search over many such shards is drawn from them: that of
+the slowest, once without and once with a second request to a replica when the first answer is late.
 """
 
 import time
@@ -31,7 +31,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.models.query import Query
 
 Row = dict[str, Any]
-# FAISS's names of what vectors are compressed to; RaBitQ keeps a bit a number, and RaBitQ4 four (arXiv 2405.12497).
+# FAISS's names of the compressed forms; RaBitQ stores one bit per number, and RaBitQ4 four (arXiv 2405.12497).
 FORMS = {"fp16": "SQfp16", "int8": "SQ8", "4 bits": "RaBitQ4", "1 bit": "RaBitQ"}
 LISTS = (64, 512, 2_048)  # candidates that each context vector finds
 SHARDS = (1, 8, 64, 512, 4_096)
@@ -56,24 +56,34 @@ def main() -> None:
 
 @dataclass
 class Compressed:
-    """All vectors of a store, compressed, each compared with what asks: a `Shortlist`.
+    """All vectors of a store, compressed, each compared with the query: a `Shortlist`.
 
     Attributes:
-        index: FAISS's.
-        length: of a list.
+        index: FAISS's index.
+        length: the length of a list.
     """
 
     index: Any
     length: int
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors [Q, D] -> dot products [Q, count], as far as they are known, and indices."""
+        """Return dot products [Q, count], as far as they are known, and indices.
+
+        Args:
+            vectors: the queries [Q, D].
+            count: how many candidates for each.
+        """
         products, found = self.index.search(vectors.float().cpu().numpy(), min(count, self.index.ntotal))
         return products, found
 
 
 def compressed(store: CandidateStore, asked: Sequence[Query]) -> list[Row]:
-    """How good the ten best are that compressed vectors find, by form and length of the lists."""
+    """Measure how good the ten best are that compressed vectors find, by form and length of the lists.
+
+    Args:
+        store: the candidates.
+        asked: the encoded contexts.
+    """
     exact = np.concatenate([search(query, store, 10).indices for query in asked])
     vectors = store.rows(range(store.slots)).numpy()
     rows = []
@@ -93,7 +103,12 @@ def compressed(store: CandidateStore, asked: Sequence[Query]) -> list[Row]:
 
 
 def times_of(store: CandidateStore, asked: Sequence[Query], rounds: int) -> np.ndarray:
-    """Milliseconds [B, rounds] of single searches for the ten best, contexts in turn, by the index beside the store.
+    """Measure milliseconds [B, rounds] of single searches for the ten best, by the index beside the store.
+
+    Args:
+        store: the candidates.
+        asked: the encoded contexts, which are searched in turn.
+        rounds: how often each is measured.
 
     Raises:
         InputError: there is none.
@@ -109,16 +124,16 @@ def times_of(store: CandidateStore, asked: Sequence[Query], rounds: int) -> np.n
 
     times = []
     for _ in tqdm(range(rounds), desc="Rounds"):
-        search(asked[0], store, 10)  # reads all vectors: a system takes those from memory that nobody asks for
+        search(asked[0], store, 10)  # reads all vectors, which the system may have dropped from memory
         times.append([one(query) for query in asked])
     return np.array(times).T
 
 
 def tails(times: np.ndarray) -> list[Row]:
-    """Quantiles of a search over many shards, whose times are drawn from those [B, rounds] of the same context.
+    """Compute quantiles of a search over many shards, whose times are drawn from those [B, rounds] of the same context.
 
-    What a context costs differs more than one search of it from the next: it asks with few vectors or many, of every
-    shard. The seed is fixed.
+    Contexts differ more in cost than the searches of one: a context sends few vectors or many to every shard. The seed
+    is fixed.
     """
     late = float(np.quantile(times, LATE))
     rng = np.random.default_rng(0)

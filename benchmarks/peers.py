@@ -1,12 +1,12 @@
-"""What ours is measured against: ParlAI's own agents, and the bi- and cross-encoder of sentence-transformers.
+"""The peers that ours is compared with: ParlAI's own agents, and sentence-transformers' bi- and cross-encoder.
 
     agent = parlai_agent("poly", layers=6, width=384, heads=12, m=64, dict_file="M.dict")
     set_fixed_candidates(agent, texts, vectors)
     reply(agent, "where is canada")
 
-Nothing is learnt or downloaded, and nothing is timed here: each function does one thing that is worth a time, in the
+Nothing is trained or downloaded, and nothing is timed here: each function does one thing that is worth timing, in the
 way its library does it. ParlAI's agents have random weights, which take as long as learnt ones, but our tokens: both
-sides encode the same ids. Letters as everywhere: C candidates, M context vectors, D width.
+sides encode the same ids. The letters of shapes: C candidates, M context vectors, D width.
 """
 
 import copy
@@ -39,7 +39,7 @@ LABEL_TRUNCATE = 72
 
 
 class OurTokens:
-    """Mixed into an agent of ParlAI: our dictionary instead of its own."""
+    """A mixin for ParlAI's agents that replaces their dictionary by ours."""
 
     @staticmethod
     def dictionary_class() -> type[TextDictionary]:
@@ -91,12 +91,12 @@ def parlai_agent(
         dict_file: `M.dict` of one of our models, whose tokens are used.
         flags: others of ParlAI's own.
     """
-    patches.apply()  # ParlAI's training does not run on today's torch without
+    patches.apply()  # without this, ParlAI's training does not run on today's torch
     cls, model = PARLAI[kind]
     poly = {"poly_n_codes": m, "polyencoder_type": polyencoder_type, "poly_attention_type": "basic"}
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        # What is not about sizes are the flags of ParlAI's own ConvAI2 recipe (projects/polyencoder/README.md there),
+        # All flags that are not sizes are those of ParlAI's own ConvAI2 recipe (projects/polyencoder/README.md there),
         # which make its transformer BERT's: learnt positions and segments, norm after each block, gelu.
         opt = ParlaiParser(True, True).parse_kwargs(
             model=model,
@@ -113,13 +113,13 @@ def parlai_agent(
             embeddings_scale=False,
             output_scaling=0.06,
             reduction_type="first",  # ours; the recipe has the mean for bi and poly
-            share_encoders=False,  # two encoders, as ours
+            share_encoders=False,  # two encoders, like ours
             share_word_embeddings=False,
-            # ParlAI cuts a context and then adds both [S]; a candidate gets them before it is cut.
+            # ParlAI truncates a context and then adds both [S]; a candidate gets them before it is truncated.
             text_truncate=TEXT_TRUNCATE - 2,
             label_truncate=LABEL_TRUNCATE,
             **(poly if kind == "poly" else {}),
-            **{"datatype": "valid"} | flags,  # which makes no optimiser
+            **{"datatype": "valid"} | flags,  # so that no optimiser is made
         )
         opt["dict_file"], opt["backbone"] = dict_file, ""  # our dictionary's flags
         agent: Any = cls(opt)
@@ -139,23 +139,32 @@ def set_fixed_candidates(agent: TorchRankerAgent, texts: Sequence[str], vectors:
     """
     agent.fixed_candidates = list(texts)
     agent.num_fixed_candidates = len(agent.fixed_candidates)
-    # With encodings at hand eval_step asks the ids only for their number of dimensions (2: all examples share them).
+    # With given encodings, eval_step uses only the number of dimensions of the ids (2: all examples share them).
     agent.fixed_candidate_vecs = torch.full((len(texts), 1), agent.NULL_IDX)
     agent.fixed_candidate_encs = as_encodings(agent, vectors.float().contiguous())
     agent.eval_candidates = agent.opt["eval_candidates"] = "fixed"
-    agent.ignore_bad_candidates = True  # as set_interactive_mode has it
+    agent.ignore_bad_candidates = True  # as in set_interactive_mode
 
 
 def as_encodings(agent: TorchRankerAgent, vectors: Tensor) -> Tensor:
-    """Vectors [C, D] in the shape that the agent keeps: a poly-encoder of ParlAI wants [1, C, D]. A view."""
+    """Return a view of vectors [C, D] in the shape that the agent keeps; ParlAI's poly-encoder wants [1, C, D].
+
+    Args:
+        agent: the agent.
+        vectors: the vectors.
+    """
     return vectors.unsqueeze(0) if isinstance(agent, PolyencoderAgent) else vectors
 
 
 def reply(agent: TorchRankerAgent, text: str) -> str:
-    """A whole reply, message in and text out: tokenise, encode the context, score, sort, choose.
+    """Compute a whole reply, message in and text out: tokenise, encode the context, score, sort, choose.
 
     It fits our agents as well as ParlAI's. Every message is a conversation of its own. Of all C ranks ParlAI's
     `eval_step` makes Python objects, to take the texts of the first 100: that is here, and not in `score_and_sort`.
+
+    Args:
+        agent: ours or ParlAI's.
+        text: the message, which is a conversation of its own.
     """
     agent.reset()
     agent.observe({"text": text, "episode_done": True})
@@ -164,9 +173,9 @@ def reply(agent: TorchRankerAgent, text: str) -> str:
 
 
 def train(agent: TorchRankerAgent, texts: Sequence[str], labels: Sequence[str]) -> list[Any]:
-    """A whole training step, texts in and weights out: tokenise, pad, forward, backward, clip, update.
+    """Do a whole training step, texts in and weights out: tokenise, pad, forward, backward, clip, update.
 
-    It fits our agents as well as ParlAI's: this is what ParlAI's batches of B conversations call.
+    It works for our agents as well as ParlAI's: this is what ParlAI's batches of B conversations call.
 
     Args:
         agent: made with `datatype="train"`.
@@ -174,7 +183,7 @@ def train(agent: TorchRankerAgent, texts: Sequence[str], labels: Sequence[str]) 
         labels: the right reply of each.
 
     Returns:
-        What the agent says to each, with the metrics that it recorded.
+        The agent's answers, with the metrics that it recorded.
     """
     seen = []
     for text, label in zip(texts, labels, strict=True):
@@ -186,7 +195,11 @@ def train(agent: TorchRankerAgent, texts: Sequence[str], labels: Sequence[str]) 
 
 @torch.no_grad()
 def encode_context(agent: TorchRankerAgent, text: str) -> Any:
-    """What ParlAI's `score_candidates` makes of one context before it meets a candidate.
+    """Encode one context as ParlAI's `score_candidates` does before it meets a candidate.
+
+    Args:
+        agent: ParlAI's agent.
+        text: the context.
 
     Returns:
         bi: [1, D]; poly: vectors [1, M, D] and mask [1, M].
@@ -201,9 +214,9 @@ def encode_context(agent: TorchRankerAgent, text: str) -> Any:
 
 @torch.no_grad()
 def score_and_sort(agent: TorchRankerAgent, context: Any, vectors: Tensor, k: int = 10) -> tuple[Tensor, Tensor]:
-    """The middle of ParlAI's `eval_step`: scores of one context with C kept candidates, and their order.
+    """Do the middle of ParlAI's `eval_step`: scores of one context with C kept candidates, and their order.
 
-    ParlAI sorts all C whatever is wanted of them (`--rank-top-k` is -1), so k saves it nothing.
+    ParlAI always sorts all C (`--rank-top-k` is -1), so k saves it nothing.
 
     Args:
         agent: a bi- or poly-encoder of ParlAI.
@@ -224,10 +237,14 @@ def score_and_sort(agent: TorchRankerAgent, context: Any, vectors: Tensor, k: in
 
 
 def encode_candidates(agent: TorchRankerAgent, texts: Sequence[str]) -> Tensor:
-    """Candidate texts -> vectors [C, D], as ParlAI encodes a fixed set.
+    """Encode candidate texts as [C, D], in the way ParlAI encodes a fixed set.
 
     It tokenises one text at a time, pads all of them to the longest of the set, and encodes 256 at once in their order
     (`--encode-candidate-vecs-batchsize`).
+
+    Args:
+        agent: ParlAI's agent.
+        texts: the candidates.
     """
     with quiet():
         encodings: Tensor = agent._make_candidate_encs(agent._make_candidate_vecs(list(texts)))
@@ -235,11 +252,16 @@ def encode_candidates(agent: TorchRankerAgent, texts: Sequence[str]) -> Tensor:
 
 
 def rank_pairs(agent: TorchRankerAgent, context: str, texts: Sequence[str]) -> list[str]:
-    """ParlAI's cross-encoder on one context and its own candidates: texts, best first, the first 100 of them.
+    """Rank with ParlAI's cross-encoder one context's own candidates; return the first 100 texts, best first.
 
     This is a message with `label_candidates`, observe and act, the only source of candidates that it ranks: its
     `score_candidates` wants them with a dimension for the examples, which fixed ones lack. All C pairs go through the
     encoder at once, each padded to the longest candidate, so memory grows with C.
+
+    Args:
+        agent: ParlAI's cross-encoder.
+        context: the text.
+        texts: the candidates.
     """
     agent.reset()
     agent.observe({"text": context, "label_candidates": list(texts), "episode_done": True})
@@ -256,16 +278,20 @@ POOLER_SCALE = 2.0**-12
 
 
 def st_cross_encoder(ranker: Ranker) -> Any:
-    """One of our cross-encoders as `sentence_transformers.CrossEncoder`, on the CPU in fp32: same weights, same tokens.
+    """Convert one of our cross-encoders to a `CrossEncoder` on the CPU in fp32, with the same weights and tokens.
 
     Its `.predict([(context, candidate), ...])` returns our scores (fp32 numpy [P]), up to rounding, unless a text is
-    cut: it cuts the longer text of a pair, we cut a context to 360 and a candidate to 72 tokens. The pooler that its
-    `BertForSequenceClassification` puts before the linear layer has weights that change nothing, see POOLER_SCALE.
+    truncated: it truncates the longer text of a pair, we truncate a context to 360 and a candidate to 72 tokens. The
+    pooler
+    that its `BertForSequenceClassification` puts before the linear layer has weights that change nothing, see
+    POOLER_SCALE.
 
     Args:
         ranker: one of our cross-encoders. Its backbone is a BERT (MiniLM is), its reduction `first`.
     """
-    from sentence_transformers import CrossEncoder as SentenceCrossEncoder  # seconds to import, and only needed here
+    from sentence_transformers import (
+        CrossEncoder as SentenceCrossEncoder,
+    )  # takes seconds to import, and is only needed here
 
     module = ranker.model.module
     if not isinstance(module, CrossEncoder):
@@ -299,12 +325,12 @@ def st_cross_encoder(ranker: Ranker) -> Any:
 
 
 def st_folder(tokenizer: RankingTokenizer, backbone: PreTrainedModel, folder: str) -> None:
-    """Write one of our backbones, and our tokens, where sentence-transformers can load them.
+    """Write one of our backbones, and our tokens, in a form that sentence-transformers can load.
 
     Args:
-        tokenizer: ours, of this backbone.
-        backbone: with a row of embeddings for each of our tokens.
-        folder: where to.
+        tokenizer: our tokenizer of this backbone.
+        backbone: has a row of embeddings for each of our tokens.
+        folder: the folder to write.
     """
     transformers_logging.disable_progress_bar()
     backbone.save_pretrained(folder)
@@ -313,7 +339,7 @@ def st_folder(tokenizer: RankingTokenizer, backbone: PreTrainedModel, folder: st
 
 
 def st_bi_encoder(folder: str, precision: str) -> Any:
-    """A `SentenceTransformer` in training on the CPU: one encoder for contexts and candidates, the first output.
+    """Make a `SentenceTransformer` in training on the CPU: one encoder for both texts, with the first output.
 
     Args:
         folder: what `st_folder` wrote.
@@ -323,7 +349,7 @@ def st_bi_encoder(folder: str, precision: str) -> Any:
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()  # it reports that the pooler, which nothing reads, is random
+    transformers_logging.set_verbosity_error()  # it would report that the unused pooler is random
     transformers_logging.disable_progress_bar()
     encoder = Transformer(folder, max_seq_length=TEXT_TRUNCATE)
     transformers_logging.set_verbosity(level)
@@ -336,7 +362,7 @@ def st_bi_encoder(folder: str, precision: str) -> Any:
 
 
 def st_loss(model: Any, **mini_batch: int) -> Any:
-    """Its loss over the other labels of a batch, as ours: dot products, not scaled.
+    """Make its loss over the other labels of a batch, like ours: dot products, not scaled.
 
     Args:
         model: what `st_bi_encoder` returned.
@@ -351,7 +377,13 @@ def st_loss(model: Any, **mini_batch: int) -> Any:
 
 
 def st_features(model: Any, texts: Sequence[str], labels: Sequence[str]) -> list[Any]:
-    """B contexts and their labels -> its two padded batches, cut as ours: the end of a context stays."""
+    """Make its two padded batches of B contexts and labels, truncated like ours: the end of a context stays.
+
+    Args:
+        model: what `st_bi_encoder` returned.
+        texts: B contexts.
+        labels: their labels.
+    """
     features = []
     for column, length, side in ((texts, TEXT_TRUNCATE, "left"), (labels, LABEL_TRUNCATE, "right")):
         model.tokenizer.truncation_side = side
@@ -360,9 +392,9 @@ def st_features(model: Any, texts: Sequence[str], labels: Sequence[str]) -> list
 
 
 def pair_tokenizer(tokenizer: RankingTokenizer) -> PreTrainedTokenizerFast:
-    """Our tokenizer for Hugging Face's hands: a pair becomes [S] context [S] [S] candidate [S], as `pad_pairs` has it.
+    """Convert our tokenizer for Hugging Face: a pair becomes [S] context [S] [S] candidate [S], as in `pad_pairs`.
 
-    A line end becomes our newline token, as in `RankingTokenizer.encode`: it is given a line end as its name here.
+    A line end becomes our newline token, as in `RankingTokenizer.encode`.
     """
     special = tokenizer.special
     content = json.loads(tokenizer.compiled.to_str())
@@ -385,5 +417,5 @@ def pair_tokenizer(tokenizer: RankingTokenizer) -> PreTrainedTokenizerFast:
         sep_token=special.end,
         unk_token="[UNK]",
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],  # without the second a pair is one segment
-        truncation_side="left",  # what is nearest to the reply stays
+        truncation_side="left",  # keeps the part nearest to the reply
     )

@@ -5,13 +5,13 @@ import socket
 
 
 def free_port() -> int:
-    """A port that nobody has."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         return int(one.getsockname()[1])
 
 
 def answers(port: int) -> bool:
-    """Whether somebody takes connections at a port."""
+    """Return whether somebody accepts connections at a port."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False

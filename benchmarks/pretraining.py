@@ -36,22 +36,22 @@ TURNS = 4
 
 
 class Clock(TrainerCallback):
-    """Seconds of the Trainer's steps, without its preparations."""
+    """A callback that takes the seconds of the Trainer's steps, without its preparations."""
 
     def __init__(self) -> None:
         self.begin = self.seconds = 0.0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """The first one begins here."""
+        """Start the clock at the first step."""
         self.begin = self.begin or time.perf_counter()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """The last one ends here."""
+        """Stop the clock after the last step."""
         self.seconds = time.perf_counter() - self.begin
 
 
 class Counting(DataCollatorForLanguageModeling):
-    """Counts real tokens and all of them, of every batch."""
+    """A collator that counts real tokens and all tokens of every batch."""
 
     real = width = 0
 
@@ -64,7 +64,14 @@ class Counting(DataCollatorForLanguageModeling):
 
 
 def ours(agent: PretrainAgent, pairs: list[TextPair], updates: int, window: int) -> tuple[float, float]:
-    """Tokens a second of so many updates of masked words, and the padding's share."""
+    """Measure tokens per second of updates of masked words, and the share of padding.
+
+    Args:
+        agent: our agent.
+        pairs: the texts.
+        updates: how many updates.
+        window: the number of the window.
+    """
     agent.reset_metrics()
     begin, real, width = time.perf_counter(), 0, 0
     plan = [update for update in agent.plan(pairs, window) if update.objectives == (WORDS,)][:updates]
@@ -78,7 +85,16 @@ def ours(agent: PretrainAgent, pairs: list[TextPair], updates: int, window: int)
 
 def trainers(agent: PretrainAgent, model: Any, examples: list[PretrainingExample], updates: int, size: int, seed: int
              ) -> tuple[float, float]:  # fmt: skip
-    """The same of the Trainer, with `size` examples a step."""
+    """Measure the same for the Trainer.
+
+    Args:
+        agent: our agent, for its settings.
+        model: the model.
+        examples: the texts, tokenised.
+        updates: how many steps.
+        size: the number of examples of a step.
+        seed: the seed of the Trainer.
+    """
     clock = Clock()
     collate = Counting(agent.dict.ready.to_transformers(), mlm_probability=0.15)
     data = [

@@ -26,14 +26,14 @@ from polyagents.parlai_agents import patches
 from polyagents.parlai_agents.quiet import quiet
 
 UPDATES, PART, RATE, SEEDS = 100, 25, 1e-3, (1, 2, 3)
-BERT = 0.55  # the deviation of BERT's outputs, which --output-scaling auto brings others to
+BERT = 0.55  # the deviation of BERT's outputs, to which --output-scaling auto scales others
 ROOT = 0.2973  # 128^-.25: divides the dot products of a width of 128 by its root
 SCALINGS = {"bi": (1.0, BERT, ROOT), "poly": (1.0, BERT, ROOT), "cross": (1.0,)}
 
 
 @contextmanager
 def deviation(of_width: Callable[[int], float]) -> Iterator[None]:
-    """Scratch backbones with weights of another deviation."""
+    """Give scratch backbones weights of another deviation."""
     config_of = backbone.scratch_config
 
     def config(*arguments: Any) -> transformers.PretrainedConfig:
@@ -47,7 +47,7 @@ def deviation(of_width: Callable[[int], float]) -> Iterator[None]:
 
 @contextmanager
 def xlm() -> Iterator[None]:
-    """As XLM's code, and so the paper's: embeddings N(0, width^-0.5), linear layers as torch draws them."""
+    """Draw weights like XLM, and so the paper: embeddings N(0, width^-0.5), linear layers as torch draws them."""
 
     def draw(_: Any, module: nn.Module) -> None:
         if isinstance(module, nn.Embedding):
@@ -67,7 +67,13 @@ WEIGHTS = {
 
 
 def losses(model: str, seed: int, **flags: Any) -> list[float]:
-    """The mean training loss of each part of the updates."""
+    """Return the mean training loss of each part of the updates.
+
+    Args:
+        model: the architecture.
+        seed: the seed.
+        **flags: further flags.
+    """
     with tempfile.TemporaryDirectory() as folder, quiet():
         opt = TrainModel.setup_args().parse_kwargs(
             task="integration_tests:overfit",
@@ -90,7 +96,7 @@ def losses(model: str, seed: int, **flags: Any) -> list[float]:
 
 
 def main() -> None:
-    """Print a row for each model, and the loss of the last part that is logged."""
+    """Print a row for each model: the loss of the last part that is logged."""
     patches.apply()
     cases = [
         (model, weights, reduction, scaling)

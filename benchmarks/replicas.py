@@ -3,11 +3,11 @@
     polyagents build_index -mf M --candidates-file replies.txt --index-url URL
     python -m polyagents.benchmarks.replicas -mf M --index-url URL --contexts-file contexts.txt --work DIR
 
-So many clients at a time ask `POST /rank` of the proxy again as soon as they have an answer. After a third of the time
-one replica is killed (SIGKILL), after two thirds it is started again; then all of it once more with SIGTERM, on which a
-server answers what is under way. HAProxy runs with deploy/haproxy.cfg, as it is. An answer is right if its best
-candidate is the one that a replica gave before there was any load. Clients, proxy, replicas and often the engine share
-the machine.
+Clients ask `POST /rank` of the proxy again as soon as they have an answer. After a third of the time one replica is
+killed (SIGKILL), after two thirds it is started again; then everything is repeated with SIGTERM, on which a server
+answers the requests that it is working on. HAProxy runs with deploy/haproxy.cfg, as it is. An answer is right if its
+best candidate is the one that a replica gave before there was any load. Clients, proxy, replicas and often the engine
+share the machine.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
     parser.add_argument("--index-url", required=True, help="its candidates, in an engine that several may ask")
     parser.add_argument("--contexts-file", required=True, help="contexts, one per line")
-    parser.add_argument("--work", required=True, help="folder for logs and figures, made where it is missing")
+    parser.add_argument("--work", required=True, help="folder for logs and figures, created if it is missing")
     parser.add_argument("--clients", type=positive_int, default=8, help="requests at a time")
     parser.add_argument("--seconds", type=positive_int, default=30, help="of a run, without a replica's loading")
     opt = parser.parse_args()
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def measured(opt: argparse.Namespace) -> list[Row]:
-    """A run for each way to end a replica, with replicas and a proxy of its own.
+    """Do a run for each way to end a replica, each with its own replicas and proxy.
 
     Raises:
         InputError: there is no HAProxy here, the contexts cannot be read, or a replica cannot serve.
@@ -86,7 +86,7 @@ def measured(opt: argparse.Namespace) -> list[Row]:
 
 
 def requests_of(path: str) -> list[bytes]:
-    """The bodies of requests with the contexts of a file.
+    """Return the bodies of requests with the contexts of a file.
 
     Raises:
         InputError: it cannot be read, or has none.
@@ -95,7 +95,7 @@ def requests_of(path: str) -> list[bytes]:
         with open(path, encoding="utf-8") as file:
             bodies = [json.dumps({"context": context}).encode() for context in read_contexts(file)]
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InputError(f"--contexts-file {path} cannot be read ({reason}); give one context per line.") from error
     if not bodies:
         raise InputError(f"--contexts-file {path} has no context; give one per line.")
@@ -105,7 +105,15 @@ def requests_of(path: str) -> list[bytes]:
 def run(
     ending: signal.Signals, replica: "Replica", proxy: "Proxy", questions: "Questions", opt: argparse.Namespace
 ) -> list[Row]:
-    """Clients on both replicas, while one ends and comes back: a row for each phase."""
+    """Let clients ask both replicas while one ends and comes back; return a row for each phase.
+
+    Args:
+        ending: the signal that ends the replica.
+        replica: the one that ends.
+        proxy: the proxy.
+        questions: the requests.
+        opt: the flags.
+    """
     load = Load(proxy.port, questions, opt.clients, replica.token)
     part = opt.seconds / 3
     phases = [Phase("both", proxy.retries())]
@@ -129,20 +137,20 @@ def run(
 
 @dataclass(frozen=True)
 class Questions:
-    """What clients ask, in turns: the bodies of requests, and for each the best candidate's number."""
+    """The requests of clients: their bodies, and for each the number of the best candidate."""
 
     bodies: Sequence[bytes]
     best: Sequence[int | None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedRequest:
     """One request of a client.
 
     Attributes:
-        ended: when, by the clock of `time.perf_counter`.
-        ms: from the request to the end of its answer.
-        status: of the answer, or the name of the error that a client got in its place.
+        ended: the time, by `time.perf_counter`.
+        ms: milliseconds from the request to the end of its answer.
+        status: the status of the answer, or the name of the client's error.
         right: whether its best candidate is the expected one.
     """
 
@@ -157,9 +165,9 @@ class Phase:
     """The beginning of a phase.
 
     Attributes:
-        name: of the phase.
-        retries: of the proxy until then.
-        begin: when, by the clock of `time.perf_counter`.
+        name: its name.
+        retries: retries of the proxy until then.
+        begin: the time, by `time.perf_counter`.
     """
 
     name: str
@@ -167,10 +175,15 @@ class Phase:
     begin: float = field(default_factory=time.perf_counter)
 
 
-def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
-    """A row for each phase but the last, which is the end: a request counts where its answer came."""
+def rows_of(phases: Sequence[Phase], asked: Sequence[TimedRequest]) -> list[Row]:
+    """Make a row for each phase but the last, which is the end; a request counts in the phase of its answer.
+
+    Args:
+        phases: the phases.
+        asked: the requests.
+    """
     begins = [phase.begin for phase in phases]
-    within: list[list[Asked]] = [[] for _ in phases[1:]]
+    within: list[list[TimedRequest]] = [[] for _ in phases[1:]]
     for one in asked:
         within[min(bisect.bisect_right(begins, one.ended), len(within)) - 1].append(one)
     return [
@@ -181,8 +194,13 @@ def rows_of(phases: Sequence[Phase], asked: Sequence[Asked]) -> list[Row]:
     ]
 
 
-def figures(asked: Sequence[Asked], seconds: float) -> Row:
-    """The figures of one phase."""
+def figures(asked: Sequence[TimedRequest], seconds: float) -> Row:
+    """Compute the figures of one phase.
+
+    Args:
+        asked: its requests.
+        seconds: its length.
+    """
     answered = [one for one in asked if one.status == 200]
     times = [one.ms for one in answered]
     percentiles = [round(float(each), 1) for each in np.percentile(times, (50, 95, 99))] if times else [None] * 3
@@ -195,11 +213,11 @@ def figures(asked: Sequence[Asked], seconds: float) -> Row:
 
 
 class Load:
-    """Clients that ask the proxy, each on one connection, as long as this is entered."""
+    """Clients that ask the proxy, each on one connection, while this context is active."""
 
     def __init__(self, port: int, questions: Questions, clients: int, token: str):
         self.port, self.questions, self.headers = port, questions, headers(token)
-        self.asked: list[Asked] = []
+        self.asked: list[TimedRequest] = []
         self.over = threading.Event()
         self.threads = [threading.Thread(target=self.client, args=(number,)) for number in range(clients)]
 
@@ -214,7 +232,7 @@ class Load:
             thread.join()
 
     def client(self, number: int) -> None:
-        """Ask one question after the other, each client from another one on; a lost one is not asked again."""
+        """Send one request after the other, starting at the client's number; a lost one is not sent again."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWERING)
         count = len(self.questions.bodies)
         start = number * count // len(self.threads)
@@ -224,34 +242,39 @@ class Load:
             begin = time.perf_counter()
             status, best = self.ask(connection, self.questions.bodies[place])
             ended = time.perf_counter()
-            self.asked.append(Asked(ended, (ended - begin) * 1e3, status, best == self.questions.best[place]))
+            self.asked.append(TimedRequest(ended, (ended - begin) * 1e3, status, best == self.questions.best[place]))
         connection.close()
 
     def ask(self, connection: http.client.HTTPConnection, body: bytes) -> tuple[int | str, int | None]:
-        """What came back for one question: status and best candidate."""
+        """Send one request; return status and best candidate of the answer.
+
+        Args:
+            connection: the client's connection.
+            body: the request.
+        """
         try:
             connection.request("POST", "/rank", body, self.headers)
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            connection.close()  # the next request opens it anew
+            connection.close()  # the next request opens it again
             return type(error).__name__, None
         return answer.status, best_of(content) if answer.status == 200 else None
 
     def lost(self) -> str:
-        """What clients got in place of an answer, and how often."""
+        """Describe the errors that clients got, and how often."""
         statuses = [one.status for one in self.asked if one.status != 200]
         return ", ".join(f"{statuses.count(status)} times {status}" for status in dict.fromkeys(statuses))
 
 
 def best_of(content: bytes) -> int | None:
-    """The number of the best candidate of an answer; None where it has none."""
+    """Return the number of the best candidate of an answer; None if it has none."""
     matches = json.loads(content)["matches"]
     return matches[0]["index"] if matches else None
 
 
 def headers(token: str) -> dict[str, str]:
-    """What every request brings."""
+    """Return the headers of every request."""
     return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
 
@@ -263,19 +286,22 @@ class Replica:
 
     Args:
         opt: model file, index URL, and the folder for its log.
-        name: of its log.
-        token: what every request must bring.
+        name: the name of its log.
+        token: what every request must send.
     """
 
     def __init__(self, opt: argparse.Namespace, name: str, token: str):
         self.port, self.log, self.token = free_port(), os.path.join(opt.work, f"{name}.log"), token
         self.command = [sys.executable, "-m", "polyagents", "serve", "-mf", opt.model_file]
         self.command += ["--index-url", opt.index_url, "--port", str(self.port), "--requests-per-minute", UNLIMITED]
-        self.environment = {**os.environ, "POLYAGENTS_TOKEN": token}  # who lists processes reads command lines
+        self.environment = {
+            **os.environ,
+            "POLYAGENTS_TOKEN": token,
+        }  # a token on the command line would be visible in a list of processes
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it is not ready yet."""
+        """Start it, without waiting until it is ready."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.environment)
 
@@ -292,13 +318,13 @@ class Replica:
             time.sleep(0.2)
 
     def is_ready(self) -> bool:
-        """Whether it answers, and its engine does."""
+        """Return whether it and its engine answer."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             return get(self.port, READY)[0] == 200
         return False
 
     def best(self, body: bytes) -> int | None:
-        """The best candidate's number, without the proxy.
+        """Return the best candidate's number, without the proxy.
 
         Raises:
             InputError: it refuses the context.
@@ -316,14 +342,18 @@ class Replica:
         """Send it a signal, and return the seconds until it had ended."""
         begin = time.perf_counter()
         if self.process is not None:
-            self.process.send_signal(how)  # nothing where it has ended already
+            self.process.send_signal(how)  # does nothing if it has already ended
             self.process.wait()
         return time.perf_counter() - begin
 
 
 @contextlib.contextmanager
 def two_replicas(opt: argparse.Namespace, name: str) -> Iterator[list[Replica]]:
-    """Two replicas that are ready, with logs that begin with a name, until they are killed.
+    """Start two replicas, and kill them at the end.
+
+    Args:
+        opt: the flags.
+        name: the beginning of their logs' names.
 
     Raises:
         InputError: one cannot serve.
@@ -343,13 +373,13 @@ def two_replicas(opt: argparse.Namespace, name: str) -> Iterator[list[Replica]]:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A running HAProxy: the port for clients, and that of its figures."""
+    """A running HAProxy: the port for clients, and that of its statistics."""
 
     port: int
     figures: int
 
     def retries(self) -> int:
-        """How many requests it has sent again, to the other replica."""
+        """Return how many requests it has sent again, to the other replica."""
         families = text_string_to_metric_families(get(self.figures, "/metrics")[1].decode())
         samples = [sample for family in families for sample in family.samples]
         return int(sum(one.value for one in samples if one.name == SENT_AGAIN))
@@ -357,7 +387,12 @@ class Proxy:
 
 @contextlib.contextmanager
 def proxy_for(program: str, replicas: Sequence[Replica], log: str) -> Iterator[Proxy]:
-    """HAProxy in front of two replicas, with deploy/haproxy.cfg.
+    """Start HAProxy in front of two replicas, with deploy/haproxy.cfg.
+
+    Args:
+        program: the path of HAProxy.
+        replicas: the replicas.
+        log: its log.
 
     Raises:
         InputError: it ends at once.
@@ -385,7 +420,7 @@ def proxy_for(program: str, replicas: Sequence[Replica], log: str) -> Iterator[P
 
 
 def haproxy() -> str:
-    """The program.
+    """Find the program.
 
     Raises:
         InputError: there is none, or not the checkout that has its configuration.
@@ -399,7 +434,12 @@ def haproxy() -> str:
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:
-    """Status and content of a page of loopback."""
+    """Return status and content of a page on loopback.
+
+    Args:
+        port: the port.
+        path: the path.
+    """
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWERING)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -407,7 +447,7 @@ def get(port: int, path: str) -> tuple[int, bytes]:
 
 
 def last_line(path: str) -> str:
-    """The last line of a log."""
+    """Return the last line of a log."""
     lines = Path(path).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
 

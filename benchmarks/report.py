@@ -1,4 +1,4 @@
-"""Rows to tables and pictures."""
+"""Tables and pictures of rows."""
 
 import json
 import os
@@ -17,7 +17,12 @@ COLOURS = {"bi": "#0072b2", "poly 16": "#009e73", "poly 64": "#d55e00", "poly 36
 
 
 def publish(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
-    """Print the machine and the tables, and write them to a JSON file, in a folder that is made where it is missing."""
+    """Print the machine and the tables, and write them to a JSON file, in a folder that is created if it is missing.
+
+    Args:
+        tables: the rows of each table, by its name.
+        path: the JSON file.
+    """
     print(measure.machine())
     for name, rows in tables.items():
         print(f"\n{name}\n\n{markdown(rows)}")
@@ -27,7 +32,12 @@ def publish(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
 
 
 def scoring_picture(rows: Sequence[dict[str, Any]], path: str) -> None:
-    """Milliseconds over the number of candidates, one panel a width: ours, ParlAI's, and a copy of the matrix."""
+    """Draw milliseconds over the number of candidates, one panel per width: ours, ParlAI's, and a copy of the matrix.
+
+    Args:
+        rows: the rows of the scoring table.
+        path: the picture.
+    """
     widths = sorted({row["width"] for row in rows})
     figure, panels = plt.subplots(1, len(widths), figsize=(6 * len(widths), 4.5), sharey=True, squeeze=False)
     for panel, width in zip(panels[0], widths, strict=True):

@@ -1,11 +1,10 @@
-"""What `polyagents serve` answers under load, with and without ranking waiting requests together.
+"""The load that `polyagents serve` can answer, with and without ranking waiting requests together.
 
     python benchmarks/serving.py -mf M --candidates-file replies.txt --contexts-file contexts.txt
 
-Two servers, one that ranks up to 32 waiting requests at once and one that ranks each by itself, in processes of their
-own; so many clients at a time, over loopback, ask `POST /rank` again as soon as they have an answer. The servers are
-asked in turns, so that a busy moment of the machine meets both. The clients share the machine, and are plain sockets so
-as to take little of it.
+There are two servers in processes of their own: one ranks up to 32 waiting requests at once, the other one by one. Over
+loopback, clients ask `POST /rank` again as soon as they have an answer. The servers are asked in turns, so that a busy
+moment of the machine meets both. The clients share the machine, and are plain sockets so as to take little of it.
 """
 
 import asyncio
@@ -30,7 +29,14 @@ TURNS = 4
 
 
 def serve(model_file: str, candidates_file: str, together: int, ready: Connection) -> None:
-    """A server, until it is killed; tells its address."""
+    """Run a server until it is killed.
+
+    Args:
+        model_file: the model.
+        candidates_file: one candidate per line.
+        together: the largest number of requests that are ranked at once.
+        ready: receives the address.
+    """
     served = Served.load(model_file, candidates_file)
     with listening("127.0.0.1", 0) as opened:
         opened.listen()
@@ -39,7 +45,14 @@ def serve(model_file: str, candidates_file: str, together: int, ready: Connectio
 
 
 async def client(url: str, bodies: list[bytes], times: list[float], sizes: list[int]) -> None:
-    """Ask for one body after the other on one connection: milliseconds of each, and how many were ranked with it."""
+    """Send one body after the other on one connection.
+
+    Args:
+        url: the address of the server.
+        bodies: the requests.
+        times: gets the milliseconds of each.
+        sizes: gets the number of requests that were ranked together with each.
+    """
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = f"POST /rank HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: "
@@ -59,21 +72,28 @@ async def client(url: str, bodies: list[bytes], times: list[float], sizes: list[
 
 @dataclass
 class Measured:
-    """What the clients of one server saw, over all turns."""
+    """The measurements of one server's clients, over all turns."""
 
     times: list[float] = field(default_factory=list)  # ms, one of each request
     sizes: list[int] = field(default_factory=list)  # requests ranked at once
     seconds: float = 0.0
 
     def row(self) -> str:
-        """Requests a second, p50 and p99 in ms, and the mean number ranked at once."""
+        """Return requests per second, p50 and p99 in ms, and the mean number ranked at once."""
         percent = statistics.quantiles(self.times, n=100)
         rate, size = len(self.times) / self.seconds, statistics.mean(self.sizes)
         return f"{rate:10.1f}  {percent[49]:7.1f}  {percent[98]:7.1f}  {size:7.1f}"
 
 
 async def load(url: str, bodies: list[bytes], clients: int, measured: Measured) -> None:
-    """All bodies once, so many at a time."""
+    """Send all bodies once.
+
+    Args:
+        url: the address of the server.
+        bodies: the requests.
+        clients: how many are sent at a time.
+        measured: gets the measurements.
+    """
     begin = time.perf_counter()
     asking = (client(url, bodies[place::clients], measured.times, measured.sizes) for place in range(clients))
     await asyncio.gather(*asking)

@@ -1,8 +1,9 @@
-"""How long commands take to begin: `python -m polyagents.benchmarks.startup`.
+"""How long commands take to start: `python -m polyagents.benchmarks.startup`.
 
-Each row is the median over rounds of a whole process, from its start to its end, beside the process that it is held
-against: an import of torch and transformers alone, the same with the weights loaded into their encoders, or ParlAI's
-own command. All ways run once in every round, so that a busy moment of the machine meets all of them.
+Each row is the median over rounds of a whole process, from its start to its end, beside the process that it is compared
+with: an import of torch and transformers, the same with the weights loaded into their encoders, or ParlAI's own
+command.
+All ways run once in every round, so that a busy moment of the machine meets all of them.
 """
 
 import os
@@ -42,11 +43,11 @@ class Way:
     """A process to time.
 
     Attributes:
-        command: what is run, without the Python before it.
-        stdin: what it reads.
-        seconds: what it may take at most; None where only a ratio is wanted.
-        against: name of the way that it is held against; None for those that others are held against.
-        ratio: of its time to the other's, at most.
+        command: the command, without the Python before it.
+        stdin: its standard input.
+        seconds: its limit; None if only a ratio is wanted.
+        against: name of the way that it is compared with; None for those.
+        ratio: the limit of its time divided by the other's.
     """
 
     command: tuple[str, ...]
@@ -57,10 +58,10 @@ class Way:
 
 
 def ways(model_file: str, replies: str) -> dict[str, Way]:
-    """What is timed, by name.
+    """Return what is timed, by name.
 
     Args:
-        model_file: a bi- or poly-encoder; for LOAD its backbone's configuration lies beside it, in `.config.json`.
+        model_file: a bi- or poly-encoder; for LOAD its backbone's configuration is beside it, in `.config.json`.
         replies: a file of three candidates.
     """
     ours, theirs = ("-m", "polyagents"), ("-m", "parlai")
@@ -84,19 +85,24 @@ def ways(model_file: str, replies: str) -> dict[str, Way]:
 
 
 def seconds(way: Way) -> float:
-    """The time of one process."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # no network in the figures
+    """Time one process."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # the figures must not depend on the network
     begin = time.perf_counter()
     command = [sys.executable, *way.command]
     done = subprocess.run(command, input=way.stdin, capture_output=True, text=True, env=environment)
     taken = time.perf_counter() - begin
-    if way.command[0] == "-c" and done.returncode:  # commands without their flags refuse, as they should
+    if way.command[0] == "-c" and done.returncode:  # commands without their flags end with an error, as they should
         raise RuntimeError(done.stderr)
     return taken
 
 
 def measured(named: dict[str, Way], rounds: int) -> dict[str, float]:
-    """Median seconds of each way. A round before the first reads all files into the system's cache."""
+    """Return the median seconds of each way. A round before the first reads all files into the system's cache.
+
+    Args:
+        named: the ways by name.
+        rounds: how many rounds.
+    """
     times: dict[str, list[float]] = {name: [] for name in named}
     for number in range(rounds + 1):
         for name, way in named.items():
@@ -107,7 +113,12 @@ def measured(named: dict[str, Way], rounds: int) -> dict[str, float]:
 
 
 def rows(named: dict[str, Way], medians: dict[str, float]) -> list[dict[str, Any]]:
-    """A table: each way, its time, what it is held against, and whether it meets its goal."""
+    """Make a table: each way, its time, what it is compared with, and whether it meets its goal.
+
+    Args:
+        named: the ways by name.
+        medians: their seconds.
+    """
     table = []
     for name, way in named.items():
         row: dict[str, Any] = {"command": name, "seconds": round(medians[name], 2)}
@@ -124,7 +135,7 @@ def rows(named: dict[str, Way], medians: dict[str, float]) -> list[dict[str, Any
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
     parser = CommandParser("python -m polyagents.benchmarks.startup", "Measure how long commands take to begin.")
-    parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="measurements per figure, which is their median")
     parser.add_argument("--out", default="bench-output", help="folder for the table (JSON)")
     opt = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:

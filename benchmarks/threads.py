@@ -2,7 +2,7 @@
 
 A training step of a tiny encoder, whose parallel parts are short, is timed under each policy of OpenMP, on the machine
 as it is and beside a process that keeps one core busy. OpenMP reads its settings once, so every figure is a process of
-its own. What is chosen by it is `polyagents.threads.POLICY`.
+its own. The result is `polyagents.threads.POLICY`.
 """
 
 import contextlib
@@ -41,9 +41,9 @@ SETTINGS = (threads.THREADS, *threads.WAITING)
 
 
 def policies(cores: int) -> dict[str, dict[str, str]]:
-    """The environment of each policy, by what the table calls it.
+    """Return the environment of each policy, by its name in the table.
 
-    libgomp, which torch's wheels for Linux bring, spins 300,000 times before a thread sleeps unless it is told
+    libgomp, which torch's wheels for Linux contain, spins 300,000 times before a thread sleeps unless a setting says
     otherwise; it does not know KMP_BLOCKTIME, which is for Intel's and LLVM's library.
     """
     all_of_them = {threads.THREADS: str(cores)}
@@ -54,7 +54,12 @@ def policies(cores: int) -> dict[str, dict[str, str]]:
 
 
 def milliseconds(settings: dict[str, str], steps: int) -> float:
-    """The median step of one process."""
+    """Return the median step of one process.
+
+    Args:
+        settings: its environment.
+        steps: how many steps.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS} | settings
     command = [sys.executable, "-c", STEP, str(steps)]
     return float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
@@ -62,7 +67,7 @@ def milliseconds(settings: dict[str, str], steps: int) -> float:
 
 @contextlib.contextmanager
 def busy_neighbours(count: int) -> Iterator[None]:
-    """Keep so many cores busy."""
+    """Keep a number of cores busy."""
     running = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
     try:
         yield
@@ -73,7 +78,12 @@ def busy_neighbours(count: int) -> Iterator[None]:
 
 
 def compare(steps: int, rounds: int) -> list[dict[str, Any]]:
-    """A row for each policy: milliseconds of a step, alone and beside a busy process."""
+    """Make a row for each policy: milliseconds of a step on the idle machine and beside a busy process.
+
+    Args:
+        steps: how many steps.
+        rounds: how many processes of each.
+    """
     named = policies(threads.available_cores())
     times: dict[tuple[str, int], list[float]] = {(name, busy): [] for name in named for busy in (0, 1)}
     for _ in range(rounds):
@@ -94,7 +104,7 @@ def compare(steps: int, rounds: int) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
     parser = CommandParser("python -m polyagents.benchmarks.threads", "Measure how threads should wait.")
-    parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many processes")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="processes per figure, which is their median")
     parser.add_argument("--steps", type=positive_int, default=30, help="training steps of each process")
     parser.add_argument("--out", default="bench-output", help="folder for the table (JSON)")
     opt = parser.parse_args(arguments)

@@ -20,7 +20,12 @@ from polyagents.parlai_files import parlai_options
 
 
 def compare(file: str, lines: Sequence[str]) -> dict[str, Any]:
-    """One row: how many tokens, in how many lines they differ, and how long both take."""
+    """Make a row: the number of tokens, the lines that differ, and the time of both.
+
+    Args:
+        file: a model of ParlAI's.
+        lines: the texts.
+    """
     options = parlai_options.read(file) | {"dict_file": f"{file}.dict"}
     theirs = DictionaryAgent(Opt(options))
     ours = TextDictionary(Opt({"backbone": file, "dict_file": f"{file}.dict"})).ready
@@ -37,14 +42,14 @@ def compare(file: str, lines: Sequence[str]) -> dict[str, Any]:
 
 
 def timed(work: Callable[[], list[list[int]]]) -> tuple[list[list[int]], float]:
-    """What it returns, and its seconds."""
+    """Return the result of some work, and its seconds."""
     begin = time.perf_counter()
     result = work()
     return result, time.perf_counter() - begin
 
 
 def main() -> None:
-    """The lines of all files, once each."""
+    """Compare the distinct lines of all files."""
     file, *texts = sys.argv[1:]
     lines: dict[str, None] = {}
     for path in texts:

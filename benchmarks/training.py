@@ -1,4 +1,4 @@
-"""What `polyagents bench_training` measures: training steps of ours, of ParlAI and of sentence-transformers.
+"""The measurements of `polyagents bench_training`: training steps of ours, of ParlAI and of sentence-transformers.
 
 Every figure comes from a process of its own, so that its peak memory is its own:
 
@@ -44,7 +44,7 @@ CODES = 64
 CHECKED = 8  # examples whose loss is compared
 # How a batch goes through the encoder: as one, or in parts whose activations are not all kept.
 WHOLE, TOKENS, TEXTS = "whole", "{:,} tokens", "32 texts"
-# What a process says whose memory ran out, by where it happened.
+# The messages of a process whose memory ran out, by where it happened.
 OUT_OF_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "MemoryError")
 Row = dict[str, Any]
 Pairs = tuple[Sequence[str], Sequence[str]]
@@ -52,13 +52,13 @@ Pairs = tuple[Sequence[str], Sequence[str]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What all processes of a run are told.
+    """What all processes of a run have in common.
 
     Attributes:
         backbone: as the user named it, for ours.
         folder: what `prepare` wrote: the same weights and tokens for the others.
         precision: fp32 or bf16.
-        chunk_tokens: how large a part of the largest batch is.
+        chunk_tokens: the size of the parts of the largest batch.
     """
 
     backbone: str
@@ -100,10 +100,10 @@ def compare(
 
     Args:
         backbone: a folder or hub name.
-        examples: (text, label), as many of the largest batch as there are steps, the one that warms up included.
-        sizes: of batches, ascending; the largest is trained in parts.
+        examples: (text, label); one of the largest batch for each step, and one that warms up.
+        sizes: the batch sizes, ascending; the largest is trained in parts.
         precision: fp32 or bf16; ParlAI has fp32 only.
-        chunk_tokens: of a part, padding counted by ours, and not by sentence-transformers.
+        chunk_tokens: the size of a part; ours counts padding, sentence-transformers does not.
 
     Returns:
         A row for each way and size, and the ratios of interest.
@@ -124,7 +124,12 @@ def compare(
 
 
 def jobs(sizes: Sequence[int], chunk_tokens: int) -> list[Job]:
-    """All lines of the table."""
+    """Return all lines of the table.
+
+    Args:
+        sizes: the batch sizes.
+        chunk_tokens: the size of the parts of the largest batch.
+    """
     in_tokens, large = TOKENS.format(chunk_tokens), sizes[-1]
     todo = [Job("ParlAI poly", size, WHOLE) for size in sizes]
     for way in ("sentence-transformers bi", "polyagents bi", "polyagents poly"):
@@ -135,7 +140,13 @@ def jobs(sizes: Sequence[int], chunk_tokens: int) -> list[Job]:
 
 
 def ratios(rows: Sequence[Row], sizes: Sequence[int], in_tokens: str) -> list[Row]:
-    """What the table is read for; nothing where memory ran out."""
+    """Return the ratios of interest; none where memory ran out.
+
+    Args:
+        rows: the table.
+        sizes: the batch sizes.
+        in_tokens: the name of the way with parts of tokens.
+    """
     small, plain, large = sizes[0], sizes[-2], sizes[-1]
 
     def of(way: str, batch: int, parts: str = WHOLE, name: str = "examples/s") -> float:
@@ -157,13 +168,13 @@ def ratios(rows: Sequence[Row], sizes: Sequence[int], in_tokens: str) -> list[Ro
 
 
 def run(content: dict[str, Any]) -> Row:
-    """One process: its job in, its row out."""
+    """Do one job in this process, and return its row."""
     command = [sys.executable, "-m", "polyagents.benchmarks.training"]
     done = subprocess.run(command, input=json.dumps(content), capture_output=True, text=True, encoding="utf-8")
     if done.returncode == 0:
         row: Row = json.loads(done.stdout)
         return row
-    if done.returncode == -9 or any(sign in done.stderr for sign in OUT_OF_MEMORY):  # the kernel kills with 9
+    if done.returncode == -9 or any(sign in done.stderr for sign in OUT_OF_MEMORY):  # the kernel kills by signal 9
         return {"examples/s": "out of memory"}
     raise RuntimeError(f"A measuring process failed ({done.returncode}):\n{done.stderr[-4000:]}")
 
@@ -172,7 +183,7 @@ def run(content: dict[str, Any]) -> Row:
 
 
 def draw(opt: Opt, count: int) -> list[tuple[str, str]]:
-    """Examples of a task's training set, the same every time, each with its conversation so far.
+    """Draw examples of a task's training set, the same every time, each with its conversation so far.
 
     Args:
         opt: names the task.
@@ -181,7 +192,7 @@ def draw(opt: Opt, count: int) -> list[tuple[str, str]]:
     Returns:
         (text, label) pairs.
     """
-    random.seed(0)  # ParlAI's flatten chooses between labels
+    random.seed(0)  # ParlAI's flatten mutator draws one of several labels
     with quiet():
         teacher = create_task_agent_from_taskname(
             Opt(opt) | {"datatype": "train:ordered", "mutators": "flatten", "batchsize": 1}
@@ -200,17 +211,22 @@ def draw(opt: Opt, count: int) -> list[tuple[str, str]]:
 
 
 def distinct(examples: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """One example for each label: sentence-transformers takes a repeated label as a negative, and ours do not."""
+    """Return one example for each label: sentence-transformers takes a repeated label as a negative, ours does not."""
     return [(text, label) for label, text in {label: text for text, label in examples}.items()]
 
 
 def columns(examples: Sequence[tuple[str, str]]) -> Pairs:
-    """A batch as its texts and its labels."""
+    """Return a batch as its texts and its labels."""
     return [text for text, _ in examples], [label for _, label in examples]
 
 
 def prepare(backbone: str, folder: str) -> None:
-    """Write our dictionary and the backbone where the others find the same tokens and weights."""
+    """Write our dictionary and the backbone in a form that gives the others the same tokens and weights.
+
+    Args:
+        backbone: a folder or hub name.
+        folder: the folder to write.
+    """
     if backbone.startswith(SCRATCH):
         raise InputError(f"--backbone {backbone} has no weights before training; give a pretrained encoder's folder.")
     opt = our_options("bi", backbone=backbone)
@@ -227,7 +243,7 @@ def prepare(backbone: str, folder: str) -> None:
 
 
 def dict_file(folder: str) -> str:
-    """Where our dictionary is."""
+    """Return the path of our dictionary."""
     return os.path.join(folder, "M.dict")
 
 
@@ -235,9 +251,13 @@ def dict_file(folder: str) -> str:
 
 
 def our_options(kind: str, **flags: Any) -> Opt:
-    """Options of one of our agents in training.
+    """Return the options of one of our agents in training, with all layers, since the others train them all.
 
     All layers, since the others train them all; the default for a pretrained backbone leaves the embeddings.
+
+    Args:
+        kind: bi or poly.
+        **flags: further flags.
     """
     name = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder"}[kind]
     return ParlaiParser(True, True).parse_kwargs(
@@ -247,7 +267,7 @@ def our_options(kind: str, **flags: Any) -> Opt:
         candidates="batch",
         train_layers="all",
         poly_n_codes=CODES,
-        share_encoders=kind == "bi",  # as sentence-transformers; a poly-encoder has two, as ParlAI's
+        share_encoders=kind == "bi",  # like sentence-transformers; a poly-encoder has two, like ParlAI's
         text_truncate=peers.TEXT_TRUNCATE,
         label_truncate=peers.LABEL_TRUNCATE,
         **flags,
@@ -255,7 +275,15 @@ def our_options(kind: str, **flags: Any) -> Opt:
 
 
 def our_agent(kind: str, batch: int, setting: Setting, chunked: bool, **flags: Any) -> Any:
-    """One of our agents in training; in chunks of `--chunk-tokens`, or whole."""
+    """Make one of our agents in training; in chunks of `--chunk-tokens`, or whole.
+
+    Args:
+        kind: bi or poly.
+        batch: the batch size.
+        setting: the common settings.
+        chunked: whether to use chunks.
+        **flags: further flags.
+    """
     chunks = {"chunk_tokens": setting.chunk_tokens} if chunked else {}
     with quiet():
         return create_agent(
@@ -266,7 +294,13 @@ def our_agent(kind: str, batch: int, setting: Setting, chunked: bool, **flags: A
 
 
 def train_ours(kind: str, job: Job, setting: Setting) -> Trainee:
-    """A bi- or poly-encoder of ours."""
+    """Make a bi- or poly-encoder of ours.
+
+    Args:
+        kind: bi or poly.
+        job: the line of the table.
+        setting: the common settings.
+    """
     agent = our_agent(kind, job.batch, setting, job.parts != WHOLE)
     module = agent.ranking.module
     encoders = {id(encoder): encoder for encoder in (module.context_encoder, module.candidate_encoder)}
@@ -275,7 +309,12 @@ def train_ours(kind: str, job: Job, setting: Setting) -> Trainee:
 
 
 def train_parlai(job: Job, setting: Setting) -> Trainee:
-    """ParlAI's poly-encoder, of the backbone's sizes and dropout, with random weights: they take as long."""
+    """Make ParlAI's poly-encoder with the backbone's sizes and dropout, and random weights, which take as long.
+
+    Args:
+        job: the line of the table.
+        setting: the common settings.
+    """
     config = AutoConfig.from_pretrained(setting.folder)
     agent = peers.parlai_agent(
         "poly",
@@ -295,7 +334,12 @@ def train_parlai(job: Job, setting: Setting) -> Trainee:
 
 
 def train_st(job: Job, setting: Setting) -> Trainee:
-    """A bi-encoder of sentence-transformers, stepped as its trainer does; optimiser and clipping are ours."""
+    """Make a bi-encoder of sentence-transformers, stepped like its trainer; optimiser and clipping are ours.
+
+    Args:
+        job: the line of the table.
+        setting: the common settings.
+    """
     model = peers.st_bi_encoder(setting.folder, setting.precision)
     mini_batch = {WHOLE: {}, TEXTS: {"mini_batch_size": 32}}.get(
         job.parts, {"mini_batch_num_tokens": setting.chunk_tokens}
@@ -327,6 +371,11 @@ WAYS: dict[str, Callable[[Job, Setting], Trainee]] = {
 def measured(job: Job, setting: Setting, batches: Sequence[Pairs]) -> Row:
     """Train for a few steps, the first of which warms up.
 
+    Args:
+        job: the line of the table.
+        setting: the common settings.
+        batches: one batch for each step.
+
     Returns:
         Examples a second (median of the steps), peak memory in MB beyond what the process had before there was a model,
         and how many token positions were computed for each token that was read.
@@ -357,7 +406,13 @@ def measured(job: Job, setting: Setting, batches: Sequence[Pairs]) -> Row:
 
 
 def check(setting: Setting, texts: Sequence[str], labels: Sequence[str]) -> None:
-    """See that ours and sentence-transformers have the same loss, dropout off: both do the same work."""
+    """Check that ours and sentence-transformers have the same loss without dropout, and so do the same work.
+
+    Args:
+        setting: the common settings.
+        texts: contexts.
+        labels: their labels.
+    """
     agent = our_agent("bi", len(texts), setting, False, dropout=0)
     ours = [float(reply["metrics"]["mean_loss"]) for reply in peers.train(agent, texts, labels)]
     model = peers.st_bi_encoder(setting.folder, setting.precision).eval()
@@ -366,7 +421,7 @@ def check(setting: Setting, texts: Sequence[str], labels: Sequence[str]) -> None
 
 
 def main() -> None:
-    """Read one job, write one row; whatever else is printed goes where errors go."""
+    """Read one job, write one row; other output goes to standard error."""
     content = json.load(sys.stdin)
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -1,15 +1,16 @@
-"""One batch on its way through the package: which of our functions it passes, in which files, and how deep.
+"""The path of one batch through the package: which of our functions it calls, in which files, and how deep.
 
     python benchmarks/walk.py [--list]
 
 A tiny poly-encoder evaluates a batch over each source of candidates, replies, and ranks as `Ranker`. Only functions of
-the package count, each once, however often it is called; what is written inside one (a comprehension, a lambda) is part
-of it. Depth is how many of them wait for each other at most. A way back up is a call into a higher layer: from the core
+the package count, each once, however often it is called; code inside one (a comprehension, a lambda) is part of it.
+Depth is the largest number of them that wait for each other. A way back up is a call into a higher layer: from the core
 into `parlai_agents/`, or from anything else into the files of the agent's own classes. A return is where a reader who
-looks at each function when it is first called has to go back to those files, after a function elsewhere.
+looks at each function when it is first called has to return to those files, after a function elsewhere.
 
-Nothing that happens only once is counted: another batch goes the same way before, and its texts are others, so that
-this one has nothing to remember. The file runs on older trees as well, so it imports nothing that they lack.
+Nothing that happens only once is counted: another batch takes the same path before, and its texts are different, so
+that
+nothing of this one is cached. The file runs on older trees as well, so it imports nothing that they lack.
 """
 
 import argparse
@@ -35,14 +36,14 @@ BATCHES = 2  # the last one is counted
 
 @dataclass(frozen=True)
 class Call:
-    """A function that was called, and who waits for it, outermost first."""
+    """A function that was called, and the functions that wait for it, outermost first."""
 
     function: CodeType
     callers: tuple[CodeType, ...]
 
 
 def watched(work: Callable[[], Any]) -> list[Call]:
-    """Every call of the package's functions that a piece of work makes."""
+    """Record every call of the package's functions during some work."""
     waiting: list[CodeType] = []
     calls: list[Call] = []
 
@@ -65,23 +66,23 @@ def watched(work: Callable[[], Any]) -> list[Call]:
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether a function is of the package, and more than a part of the one that it is written in."""
+    """Return whether a function is in the package, and not only a part of the one around it."""
     return code.co_filename.startswith(PACKAGE) and code.co_filename != __file__ and not code.co_name.startswith("<")
 
 
 def file_of(code: CodeType) -> str:
-    """Where a function is, as seen from the package."""
+    """Return the file of a function, relative to the package."""
     return code.co_filename.removeprefix(PACKAGE)
 
 
 def name_of(code: CodeType) -> str:
-    """The name of a function, with its class from Python 3.11 on."""
+    """Return the name of a function, with its class from Python 3.11 on."""
     return str(getattr(code, "co_qualname", code.co_name))
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Who stands above whom.
+    """The order of the layers.
 
     Attributes:
         ranker: the file of the Python API.
@@ -93,35 +94,35 @@ class Layers:
 
     @classmethod
     def of(cls, agent: Any) -> "Layers":
-        """Those of a tree, by one of its agents."""
+        """Return the layers of a tree, found by one of its agents."""
         files = (getattr(sys.modules[kind.__module__], "__file__", None) or "" for kind in type(agent).__mro__)
         ours = frozenset(file.removeprefix(PACKAGE) for file in files if file.startswith(PACKAGE))
         return cls("ranker.py", ours)
 
     def height(self, code: CodeType) -> int:
-        """The height of a function's layer: the core has 0."""
+        """Return the height of a function's layer: the core has 0."""
         file = file_of(code)
         if file == self.ranker:
             return 3
         return 2 if file in self.agent else int(file.startswith(f"parlai_agents{os.sep}"))
 
     def ways_up(self, calls: Sequence[Call]) -> list[tuple[CodeType, CodeType]]:
-        """Caller and callee of each way back up, once."""
+        """Return caller and callee of each distinct way back up."""
         pairs = ((call.callers[-1], call.function) for call in calls if call.callers)
         return [pair for pair in dict.fromkeys(pairs) if self.height(pair[1]) > self.height(pair[0])]
 
     def returns(self, calls: Sequence[Call]) -> int:
-        """How often a reader goes back to the agent."""
+        """Return how often a reader returns to the agent."""
         of_agent = [file_of(code) in self.agent for code in dict.fromkeys(call.function for call in calls)]
         return sum(now and not before for before, now in itertools.pairwise(of_agent))
 
 
 def below(start: str, calls: Sequence[Call]) -> list[Call]:
-    """The calls of a function and of all that it calls, without who called it.
+    """Return the calls of a function and of everything that it calls, without its callers.
 
     Args:
         start: its name, without a class.
-        calls: among which it is.
+        calls: all calls.
     """
     found = []
     for call in calls:
@@ -135,7 +136,7 @@ def below(start: str, calls: Sequence[Call]) -> list[Call]:
 
 
 def trained(folder: str) -> str:
-    """A tiny poly-encoder of one training step, in a folder."""
+    """Make a tiny poly-encoder of one training step in a folder."""
     file = os.path.join(folder, "M")
     flags = "-m poly -t integration_tests --backbone scratch:tiny --max-train-steps 1 --batchsize 2 --candidates inline"
     command = [sys.executable, "-m", "polyagents", "train_model", "-mf", file, *flags.split(), "--loglevel", "error"]
@@ -144,17 +145,22 @@ def trained(folder: str) -> str:
 
 
 def texts(batch: int) -> list[str]:
-    """The candidates of a batch; the first are its labels."""
+    """Return the candidates of a batch; the first are its labels."""
     return [f"{batch} {number} 1 2 3" for number in range(CANDIDATES)]
 
 
 def contexts(batch: int) -> list[str]:
-    """The contexts of a batch."""
+    """Return the contexts of a batch."""
     return [f"{batch} 4 {number}" for number in range(EXAMPLES)]
 
 
 def evaluate(agent: Any, labelled: bool = True) -> Callable[[int], Callable[[], Any]]:
-    """Batch number -> the work of an agent on it, once it has observed its messages."""
+    """Return a function from a batch number to an agent's work on it, after observing its messages.
+
+    Args:
+        agent: the agent.
+        labelled: whether the messages have labels.
+    """
 
     def prepared(batch: int) -> Callable[[], Any]:
         seen = []
@@ -168,7 +174,12 @@ def evaluate(agent: Any, labelled: bool = True) -> Callable[[int], Callable[[], 
 
 
 def ways(model_file: str, folder: str) -> tuple[Layers, dict[str, tuple[str, Callable[[int], Callable[[], Any]]]]]:
-    """What a batch may pass: for each way the function that it is counted from, and batch number -> work."""
+    """Return the paths of a batch: for each, the function that it is counted from, and batch number -> work.
+
+    Args:
+        model_file: the model.
+        folder: the folder of the index.
+    """
     replies = os.path.join(folder, "replies.txt")
     with open(replies, "w", encoding="utf-8") as file:
         file.writelines(f"{text}\n" for batch in range(BATCHES) for text in texts(batch))
@@ -193,13 +204,13 @@ def ways(model_file: str, folder: str) -> tuple[Layers, dict[str, tuple[str, Cal
 
 
 def counted(calls: Sequence[Call]) -> tuple[int, int, int]:
-    """Distinct functions, distinct files, and the greatest depth."""
+    """Return distinct functions, distinct files, and the greatest depth."""
     functions = {call.function for call in calls}
     return len(functions), len({file_of(code) for code in functions}), max(len(call.callers) + 1 for call in calls)
 
 
 def listing(calls: Sequence[Call]) -> str:
-    """Each function where it is called first, moved in by its depth."""
+    """List each function where it is called first, indented by its depth."""
     first = {call.function: len(call.callers) for call in reversed(calls)}
     order = dict.fromkeys(call.function for call in calls)
     return "\n".join(f"    {'  ' * first[code]}{name_of(code)}  ({file_of(code)})" for code in order)

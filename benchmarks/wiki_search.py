@@ -1,4 +1,4 @@
-"""Whether `polyagents build_wiki_search` stays small: seconds and memory on generated sources of several sizes.
+"""The memory and seconds of `polyagents build_wiki_search` on generated sources of several sizes.
 
 python -m polyagents.benchmarks.wiki_search --sizes 10000,50000 --kind dump --folder /tmp/wiki
 """
@@ -25,13 +25,18 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def words() -> list[str]:
-    """Twenty thousand made-up ones."""
+    """Return twenty thousand made-up words."""
     rng = Random(1)
     return ["".join(LETTERS[int(rng.random() * 26)] for _ in range(2 + int(rng.random() * 9))) for _ in range(20_000)]
 
 
 def article(rng: Random, vocabulary: list[str]) -> str:
-    """Wikitext with links, references and a template."""
+    """Write wikitext with links, references and a template.
+
+    Args:
+        rng: source of the random choices.
+        vocabulary: the words.
+    """
     lines = ["{{Infobox thing|name=x|made={{start date|1900}}}}"]
     for number in range(PARAGRAPHS):
         sentences = []
@@ -44,14 +49,19 @@ def article(rng: Random, vocabulary: list[str]) -> str:
 
 
 def pages(count: int) -> Iterator[tuple[int, str, str]]:
-    """Number, title and wikitext."""
+    """Yield number, title and wikitext of pages."""
     rng, vocabulary = Random(2), words()
     for number in tqdm(range(count), desc="Generating", unit=" articles"):
         yield number, f"Thing {number}", article(rng, vocabulary)
 
 
 def write_dump(path: str, count: int) -> None:
-    """A dump as Wikimedia packs it."""
+    """Write a dump, compressed like Wikimedia's.
+
+    Args:
+        path: the file.
+        count: how many pages.
+    """
     with open(path, "wb") as file:
         file.write(bz2.compress(b'<mediawiki xml:lang="en">'))
         group: list[str] = []
@@ -67,14 +77,19 @@ def write_dump(path: str, count: int) -> None:
 
 
 def write_lines(path: str, count: int) -> None:
-    """What WikiExtractor writes; the markup does not matter, since nobody looks for it there."""
+    """Write the output of WikiExtractor; the markup stays in, since nothing looks for it there.
+
+    Args:
+        path: the file.
+        count: how many pages.
+    """
     with open(path, "w", encoding="utf-8") as file:
         for number, title, text in pages(count):
             file.write(json.dumps({"id": str(number), "url": "", "title": title, "text": f"{title}\n\n{text}"}) + "\n")
 
 
 def measured(*arguments: str) -> dict[str, float]:
-    """Seconds of a command, and megabytes at their peak: of its own process, and of all with what they share once."""
+    """Run a command; return its seconds, and peak MB of its own process, and of all with shared memory counted once."""
     begin, own, together = time.perf_counter(), 0.0, 0.0
     with subprocess.Popen([sys.executable, "-m", "polyagents", *arguments], stdout=subprocess.DEVNULL) as build:
         while build.poll() is None:
@@ -88,13 +103,18 @@ def measured(*arguments: str) -> dict[str, float]:
 
 
 def children(pid: int) -> list[int]:
-    """The worker processes."""
+    """Return the worker processes."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(child) for child in file.read().split()]
 
 
 def kilobytes(path: str, name: str) -> float:
-    """A line of a file of /proc; 0 where the process has just ended."""
+    """Return a line of a file of /proc; 0 if the process has just ended.
+
+    Args:
+        path: the file.
+        name: the beginning of the line.
+    """
     try:
         with open(path) as file:
             return next((float(line.split()[1]) for line in file if line.startswith(f"{name}:")), 0.0)

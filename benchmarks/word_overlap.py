@@ -1,4 +1,4 @@
-"""What counting shared words reaches on a ParlAI task: the score that a trained model has to beat.
+"""The score of counting shared words on a ParlAI task: the score that a trained model has to beat.
 
     python benchmarks/word_overlap.py -t convai2 -dp DATAPATH -dt valid
 
@@ -20,12 +20,12 @@ WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> set[str]:
-    """Lower-case words of a text."""
+    """Return the lower-case words of a text."""
     return set(WORD.findall(text.lower()))
 
 
 def examples(opt: dict) -> list[tuple[str, str, list[str]]]:
-    """(whole dialogue so far, label, candidates) of every example of a task."""
+    """Return (whole dialogue so far, label, candidates) of every example of a task."""
     world = create_task(opt, RepeatLabelAgent(opt))
     result, history = [], []
     for _ in tqdm(range(world.num_examples()), desc="reading"):

@@ -1,6 +1,6 @@
 """The `polyagents` command: all of ParlAI's commands with our agents' short names, and our own commands.
 
-A name is enough to start a command; the command imports what it needs.
+Starting a command needs only its name; the command imports what it needs.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 
-STOPPED, PIPE_CLOSED = 130, 141  # as shells count the signals SIGINT and SIGPIPE
+STOPPED, PIPE_CLOSED = 130, 141  # the exit codes of shells for SIGINT and SIGPIPE
 
 
 def main() -> None:
@@ -30,8 +30,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write(f"\npolyagents {name}: stopped by Ctrl-C.\n")
         sys.exit(STOPPED)
-    except BrokenPipeError:  # `polyagents rank ... | head -1` has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python complain when it flushes
+    except BrokenPipeError:  # `polyagents rank ... | head -1` has read enough
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # so that Python does not report an error when it flushes
         sys.exit(PIPE_CLOSED)
     except Exception as error:
         extra = OWN_COMMANDS[name].extra if name in OWN_COMMANDS else "parlai"
@@ -60,7 +62,7 @@ def start(arguments: Sequence[str]) -> None:
     """Run a command of ours or of ParlAI's.
 
     Raises:
-        InputError: there is no such command, or what it was given cannot work.
+        InputError: there is no such command, or its input cannot work.
     """
     arguments = recipe.as_training(arguments)
     name = arguments[0] if arguments else "help"
@@ -73,16 +75,16 @@ def start(arguments: Sequence[str]) -> None:
         run_own(name, arguments[1:])
     elif name in BY_EVERY_NAME:
         parlai_command.check_model_file(arguments)
-        told = threads.choose()
-        if told and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
-            say(told)
+        chosen = threads.choose()
+        if chosen and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
+            say(chosen)
         parlai_command.run(arguments)
     else:
         raise InputError(no_such_command(name))
 
 
 def versions() -> str:
-    """Our version and what it runs on, as whoever reads a fault report wants to know; none of it is imported."""
+    """Return our version and those of the libraries below, for fault reports; none of them is imported."""
     from importlib import metadata  # no other command needs it
 
     found = []
@@ -95,12 +97,17 @@ def versions() -> str:
 
 
 def run_own(name: str, arguments: Sequence[str]) -> Any:
-    """Run one of our commands; the result is what its `run` returns."""
-    command, told = OWN_COMMANDS[name], threads.choose()
+    """Run one of our commands; the result is what its `run` returns.
+
+    Args:
+        name: the command.
+        arguments: its command line.
+    """
+    command, chosen = OWN_COMMANDS[name], threads.choose()
     module = importlib.import_module(command.module(name))
     opt = module.parser().parse_args(list(arguments))
-    if told and command.computes:
-        say(told)
+    if chosen and command.computes:
+        say(chosen)
     return module.run(opt if isinstance(opt, Mapping) else vars(opt))
 
 

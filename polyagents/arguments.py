@@ -23,7 +23,7 @@ BACKEND = "what computes the encoders: torch; or onnx or openvino, on the CPU, o
 class CommandParser(argparse.ArgumentParser):
     """Parses the flags of one command as ParlAI's parser does, without ParlAI.
 
-    `--model_file` is `--model-file`, flags are not abbreviated, and what is wrong is said in one line with exit code 2.
+    `--model_file` is `--model-file`, flags are not abbreviated, and errors are reported in one line with exit code 2.
     """
 
     def __init__(self, prog: str, description: str):
@@ -32,17 +32,22 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # argparse's type is overloaded for other namespaces
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, with hyphens for the underscores in names of flags; values stay as they are."""
+        """Parse, with hyphens for the underscores in names of flags; values stay as they are.
+
+        Args:
+            args: the command line; None for that of the process.
+            namespace: where the values go; None for a new one.
+        """
         given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(given, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong."""
+        """Report an error in one line."""
         exit_with_one_line(self, message)
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Adds to the help of each flag its default, where it has one."""
+    """Adds the default to the help of each flag that has one."""
 
     def __init__(self, prog: str, **kwargs: Any):
         super().__init__(prog, max_help_position=8, **kwargs)
@@ -53,7 +58,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def with_hyphens(argument: str) -> str:
-    """`--model_file=a_b` -> `--model-file=a_b`; anything but a flag stays as it is."""
+    """Replace underscores in the name of a flag: `--model_file=a_b` -> `--model-file=a_b`; other words stay."""
     if not argument.startswith("--"):
         return argument
     name, equals, value = argument.partition("=")
@@ -61,7 +66,12 @@ def with_hyphens(argument: str) -> str:
 
 
 def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Print to standard error what is wrong with a command line, and which flag may be meant; exit with code 2."""
+    """Report an error in a command line to standard error, with the flag that may be meant; exit with code 2.
+
+    Args:
+        parser: the parser.
+        message: the error.
+    """
     flags = [flag for action in parser._actions for flag in action.option_strings]
     wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
     close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
@@ -93,8 +103,8 @@ def positive_int(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
-    if value > sys.maxsize:  # which deque, numpy and Rust's libraries do not take
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    if value > sys.maxsize:  # the limit of deque, numpy and Rust's libraries
         raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large: at most {sys.maxsize}")
     return value
 
@@ -113,7 +123,7 @@ def token_limit(text: str) -> int:
     """Parse a length in tokens with room for [S], one token and [S]; -1 is ParlAI's word for no limit."""
     value = int(text) if text.lstrip("-").isdigit() else 0
     if value != -1 and value < 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length in tokens: 3 or more, or -1 for no limit")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length in tokens: 3 or more, or -1 for no limit")
     return value
 
 
@@ -129,7 +139,7 @@ def positive(text: str) -> float:
     """Parse a factor or rate: a number above 0."""
     value = number(text)
     if not 0.0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 
@@ -137,7 +147,7 @@ def not_negative(text: str) -> float:
     """Parse a weight of a loss: 0 or more."""
     value = number(text)
     if not 0.0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return value
 
 
@@ -153,12 +163,12 @@ def probability(text: str) -> float:
     """Parse a probability below 1."""
     value = number(text)
     if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no probability between 0 and 1 (excluded)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a probability between 0 and 1 (excluded)")
     return value
 
 
 def boolean(text: str) -> bool:
-    """A truth value, in the words that ParlAI's flags take."""
+    """Parse a truth value, in the words that ParlAI's flags accept."""
     word = text.lower()
     if word in ("yes", "true", "t", "1", "y"):
         return True

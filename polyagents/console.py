@@ -1,4 +1,4 @@
-"""What commands print: sentences to standard error, and results, such as tables, to standard output."""
+"""The output of commands: sentences to standard error, and results, such as tables, to standard output."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 
 def duration(seconds: float) -> str:
-    """A time in words: 41 s, 12 min, 3 h 20 min."""
+    """Format a time in words: 41 s, 12 min, 3 h 20 min."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
@@ -21,20 +21,20 @@ def say(sentence: str) -> None:
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines whose columns stand below each other."""
+    """Format rows of cells as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as a table in Markdown, with every column that a row has."""
+    """Format rows as a Markdown table, with every column that a row has."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [columns, ["---"] * len(columns), *[[cell(row.get(name)) for name in columns] for row in rows]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def cell(value: Any) -> str:
-    """A value with the three digits that count."""
+    """Format a value with three significant digits."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     if isinstance(value, int):

@@ -28,9 +28,9 @@ from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.zoo.resolve import zoo_file
 
 Work = Callable[[TwoTowerModel, Texts, Part], None]
-# Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only from two on.
+# Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only with at least two.
 IN_FLIGHT = 2
-RETRIES = 3  # of a part whose actor died; by default Ray tries without end
+RETRIES = 3  # retries of a part whose actor died; Ray's own default is to retry forever
 CONNECTING, WAITING = 10.0, 60.0  # seconds
 TOKEN = Path.home() / ".ray" / "auth_token"
 

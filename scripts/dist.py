@@ -1,7 +1,7 @@
 """Make a release, and try it: `make dist`.
 
-dist/ gets the sdist and, built from that, the wheel, both made of what git tracks. Then each is installed in a virtual
-environment of its own, and tried there. That is clean of polyagents, not of what polyagents needs: the libraries are
+dist/ gets the sdist of the files that git tracks, and the wheel built from it. Then each is installed in a virtual
+environment of its own, and tried there. It is clean of polyagents, but not of its dependencies: the libraries are
 those of the environment that runs this, seen through a .pth file. To download torch twice would take longer than all
 else here, and which versions of the libraries fit is another question (CONTRIBUTING.md).
 """
@@ -20,7 +20,7 @@ DIST = ROOT / "dist"
 INSIDE = ("benchmarks", "tasks", "zoo")  # installed in polyagents, as setup.py says
 NOT_INSTALLED = "polyagents/benchmarks/studies/"  # tables and results, which are for readers of a checkout
 
-# What is tried: the command starts, training reads a task and its data out of the package, and Python ranks.
+# Tests: the command starts, training reads a task and its data from the package, and Python ranks.
 TRAIN = "train_model -m bi -t polyagents.tasks.convai2:sample -mf M --backbone scratch:tiny --max-train-steps 2"
 TRAIN += " --batchsize 4 --validation-every-n-epochs -1 --validation-max-exs 4 --short-final-eval true --loglevel error"
 COMMANDS = ("--help", "demo --help", "serve --help", "zoo list", "recipe list", TRAIN)
@@ -79,7 +79,7 @@ def try_out(built: Path, folder: Path, expected: set[str], version: str) -> None
     python = environment / "bin" / "python"
     packages = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    # --ignore-installed: the polyagents that may lie among these libraries is not for pip to touch.
+    # --ignore-installed: pip must not change a polyagents among these libraries.
     alone = ("--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed")
     pip("--python", str(python), "install", *alone, str(built))
 

@@ -1,8 +1,8 @@
 """Checks the import contracts of pyproject.toml, part of `make lint`.
 
-import-linter reads packages from the disk, by the folders that they lie in. polyagents.tasks, polyagents.zoo and
-polyagents.benchmarks lie beside polyagents/, not in it (setup.py maps them), so it would not see them. Here it is given
-a folder of links in which they lie where they are imported from.
+import-linter reads packages from the disk, by their folders. polyagents.tasks, polyagents.zoo and
+polyagents.benchmarks are beside polyagents/, not in it (setup.py maps them), so it would not see them. Here it is given
+a folder of links with the structure of their imports.
 """
 
 import os

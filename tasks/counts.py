@@ -1,4 +1,4 @@
-"""How many examples each data set has for those who published on it, and a word where the files have another number."""
+"""The number of examples that each data set has in publications, and a warning about files with another number."""
 
 from parlai.core.opt import Opt
 from parlai.utils.distributed import is_primary_worker
@@ -21,17 +21,30 @@ RELEASED = {
 
 
 def say_once(opt: Opt, sentence: str) -> None:
-    """Warn of a file, once in a run.
+    """Warn about a file, once in a run.
 
     A training reads its file several times (for the dictionary, too), in several processes with --num-workers or
     under torchrun.
+
+    Args:
+        opt: the options of the run.
+        sentence: the warning.
     """
     if is_primary_worker() and not opt.get("background_index"):
         warn_once(sentence)
 
 
 def check_count(opt: Opt, data_set: str, split: str, found: int, what: str, path: str) -> None:
-    """Say that a file which was read to its end is not what the paper had, or what was released."""
+    """Warn if a file that was read to its end has not as many examples as the paper or the release.
+
+    Args:
+        opt: the options of the run.
+        data_set: the name in the tables of counts.
+        split: train, valid or test.
+        found: the number of examples in the file.
+        what: what is counted, in words.
+        path: the file.
+    """
     expected = (TABLE_1 | RELEASED)[data_set][split]
     if found != expected:
         source = "in the paper (Table 1)" if data_set in TABLE_1 else "as it was released"

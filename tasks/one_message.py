@@ -1,4 +1,4 @@
-"""A ParlAI teacher whose episodes are one message each, which is made when it is asked for."""
+"""A ParlAI teacher whose episodes are one message each, which is made when it is requested."""
 
 import abc
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from parlai.utils.distributed import get_rank, num_workers
 
 
 class Examples(Protocol):
-    """A list, or what makes its items as they are asked for."""
+    """A list, or an object that makes its items when they are requested."""
 
     def __len__(self) -> int: ...
 
@@ -19,7 +19,7 @@ class Examples(Protocol):
 
 
 class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
-    """Examples with their whole context, of dialogues in which every utterance is a target.
+    """A teacher of examples with their whole context, from dialogues in which every utterance is a target.
 
     Attributes:
         has_own_targets: `--every-utterance` has nothing to add.
@@ -28,7 +28,7 @@ class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
     has_own_targets = True
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
-        self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # what a stream would spare is not kept anyway
+        self.datatype = DatatypeHelper.strip_stream(opt["datatype"])  # streaming would save no memory here
         super().__init__(opt, shared)
         if shared is None:
             self.examples = self.read(opt, DatatypeHelper.fold(self.datatype))
@@ -39,20 +39,30 @@ class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
 
     @abc.abstractmethod
     def read(self, opt: Opt, split: str) -> Examples:
-        """All of a split."""
+        """Read all examples of a split.
+
+        Args:
+            opt: the options of the task.
+            split: train, valid or test.
+        """
 
     @abc.abstractmethod
     def fields(self, example: Any) -> dict[str, Any]:
-        """Text and labels of an example; its label_candidates, if it has any."""
+        """Return text and labels of an example, and its label_candidates if it has any."""
 
     def num_episodes(self) -> int:
-        """FixedDialogTeacher: an episode is one target with its context."""
+        """FixedDialogTeacher: return the number of episodes; each is one target with its context."""
         return len(self.own)
 
     def num_examples(self) -> int:
-        """FixedDialogTeacher: as many."""
+        """FixedDialogTeacher: return the number of examples, which is that of the episodes."""
         return len(self.own)
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: an example."""
+        """FixedDialogTeacher: return an example.
+
+        Args:
+            episode_idx: its index.
+            entry_idx: always 0.
+        """
         return Message(self.fields(self.examples[self.own[episode_idx]]) | {"episode_done": True})

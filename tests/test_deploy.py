@@ -177,11 +177,11 @@ def test_haproxy_takes_its_file():
 def test_the_load_test_counts_a_request_in_the_phase_in_which_it_ended():
     phases = [replicas.Phase("both", 0, 10.0), replicas.Phase("one gone", 1, 20.0), replicas.Phase("", 5, 40.0)]
     asked = [
-        replicas.Asked(12.0, 100.0, 200, True),
-        replicas.Asked(21.0, 300.0, 200, False),
-        replicas.Asked(22.0, 10.0, 503, False),
-        replicas.Asked(22.0, 10.0, "RemoteDisconnected", False),
-        replicas.Asked(41.0, 100.0, 200, True),  # after the end: it was under way
+        replicas.TimedRequest(12.0, 100.0, 200, True),
+        replicas.TimedRequest(21.0, 300.0, 200, False),
+        replicas.TimedRequest(22.0, 10.0, 503, False),
+        replicas.TimedRequest(22.0, 10.0, "RemoteDisconnected", False),
+        replicas.TimedRequest(41.0, 100.0, 200, True),  # after the end: it was under way
     ]
     both, gone = replicas.rows_of(phases, asked)
     assert both == {"phase": "both", "s": 10.0, "answers/s": 0.1, "p50 ms": 100.0, "p95 ms": 100.0, "p99 ms": 100.0,

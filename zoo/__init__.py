@@ -1,1 +1,1 @@
-"""ParlAI's pretrained rankers: what there is (`models`), and how it gets onto the disk (`archive`)."""
+"""ParlAI's pretrained rankers: which models exist (`models`), and how they are downloaded (`archive`)."""

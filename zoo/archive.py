@@ -1,7 +1,7 @@
-"""An archive of models, from its URL to its folder: resumed where it was interrupted, checked, and whole or absent.
+"""An archive of models, from its URL to its folder: resumable, checked, and unpacked as a whole or not at all.
 
-<datapath>/models/NAME.tgz.part           what has come so far, with NAME.tgz.part.json: of which file
-<datapath>/models/NAME.tgz                all of it, until it is unpacked; or put there by the user
+<datapath>/models/NAME.tgz.part           the downloaded part, with NAME.tgz.part.json, which says of which file
+<datapath>/models/NAME.tgz                the whole archive, until it is unpacked; or put there by the user
 <datapath>/models/FOLDER.unpacking/       becomes FOLDER when it is complete
 <datapath>/models/polyagents-archives.json    SHA-256 of every archive that was unpacked
 """
@@ -28,10 +28,10 @@ from polyagents.zoo.download import download, write_json
 from polyagents.zoo.models import MODELS, Archive
 
 SUMS = "polyagents-archives.json"
-# What an archive of models may have; the published ones have forty members.
+# The limits of an archive of models; the published one has forty members.
 MEMBERS, NAME_BYTES, LEVELS, HEADER_BYTES = 10_000, 1_000, 30, 1_000_000
 LINKS_AND_FOLDERS = (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
-# What Python's readers raise where an archive is not as it should be.
+# The errors of Python's readers for a damaged archive.
 DAMAGED = (
     *(tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, OverflowError, RecursionError),
     *(AttributeError, IndexError, KeyError, TypeError),
@@ -39,19 +39,27 @@ DAMAGED = (
 
 
 class WrongArchiveError(InputError):
-    """An archive that no second look would make right: it is removed."""
+    """The error for an archive that cannot become right: it is removed."""
 
 
 def fetch(archive: Archive, datapath: str) -> str:
-    """Have an archive unpacked: the folder that holds it. Processes that start together download it once.
+    """Download and unpack an archive; processes that start together download it once.
+
+    Args:
+        archive: the archive.
+        datapath: the folder of all data and models.
+
+    Returns:
+        The folder that holds its content.
 
     Raises:
-        InputError: it cannot be had, or is not what it should be. Only what a later call resumes is left on the disk.
+        InputError: it cannot be downloaded, or is not what it should be. The disk then holds only what a later call
+            resumes.
     """
     folder = os.path.join(models_folder(datapath), archive.folder)
     if not is_built(folder, archive.version):
         try:
-            with alone(folder):
+            with folder_lock(folder):
                 if not is_built(folder, archive.version):
                     obtain(archive, folder)
         except OSError as error:
@@ -64,8 +72,8 @@ def fetch(archive: Archive, datapath: str) -> str:
 
 
 @contextlib.contextmanager
-def alone(folder: str) -> Iterator[None]:
-    """Be the only one who makes a folder; wait for another to end. The system frees the lock of a killed process."""
+def folder_lock(folder: str) -> Iterator[None]:
+    """Hold the lock on a folder, waiting for its present holder. The system releases the lock of a killed process."""
     models, name = os.path.split(folder)
     os.makedirs(models, exist_ok=True)
     with lock_file(os.path.join(models, f".{name}.lock"), f"{folder} is being downloaded"):
@@ -73,12 +81,22 @@ def alone(folder: str) -> Iterator[None]:
 
 
 def archive_path(archive: Archive, models: str) -> str:
-    """Where the archive lies before it is unpacked, whoever put it there."""
+    """Return the path of the archive before it is unpacked, whoever put it there.
+
+    Args:
+        archive: the archive.
+        models: the folder of all models.
+    """
     return os.path.join(models, os.path.basename(urlsplit(archive.url).path))
 
 
 def obtain(archive: Archive, folder: str) -> None:
-    """Download, check, unpack, move into place."""
+    """Download, check, unpack, and move into place.
+
+    Args:
+        archive: the archive.
+        folder: where its content goes.
+    """
     models = os.path.dirname(folder)
     path, temporary = archive_path(archive, models), f"{folder}.unpacking"
     expected, who_says = expected_sum(archive, models)
@@ -88,7 +106,7 @@ def obtain(archive: Archive, folder: str) -> None:
         found = check_sum(path, expected, who_says)
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         unpack(path, temporary)
-        if archive.sha256 is None:  # not before: the sum of a damaged archive would refuse every good one
+        if archive.sha256 is None:  # recorded only now: the sum of a damaged archive would refuse every good one
             record_sum(archive, models, found)
             say(
                 f"SHA-256 of {archive.url}: {found}; nobody has published one, so it is kept in "
@@ -105,9 +123,13 @@ def obtain(archive: Archive, folder: str) -> None:
 
 
 def replace_folder(new: str, folder: str) -> None:
-    """Put a complete folder where an older one may be.
+    """Move a complete folder to where an older one may be.
 
     One that ParlAI has marked as its own goes, as it does with ParlAI. Any other may hold what the user put there.
+
+    Args:
+        new: the complete folder.
+        folder: its final path.
     """
     with contextlib.suppress(OSError):
         os.rmdir(folder)  # an empty one
@@ -126,7 +148,12 @@ def replace_folder(new: str, folder: str) -> None:
 
 
 def expected_sum(archive: Archive, models: str) -> tuple[str | None, str]:
-    """The SHA-256 that an archive must have, None before it was seen the first time; and who says so."""
+    """Return the SHA-256 that an archive must have (None before its first use), and who says so.
+
+    Args:
+        archive: the archive.
+        models: the folder of all models.
+    """
     if archive.sha256 is not None:
         return archive.sha256, "polyagents/zoo/models.py"
     path = os.path.join(models, SUMS)
@@ -134,7 +161,15 @@ def expected_sum(archive: Archive, models: str) -> tuple[str | None, str]:
 
 
 def check_sum(path: str, expected: str | None, who_says: str) -> str:
-    """The SHA-256 of an archive.
+    """Compare the SHA-256 of an archive with the expected one.
+
+    Args:
+        path: the archive.
+        expected: the SHA-256; None if it is unknown.
+        who_says: the source of the expected one, for the error.
+
+    Returns:
+        The SHA-256.
 
     Raises:
         WrongArchiveError: it is not the expected one.
@@ -154,12 +189,12 @@ def check_sum(path: str, expected: str | None, who_says: str) -> str:
 
 
 def sum_key(archive: Archive) -> str:
-    """A new version may come from the same address."""
+    """Return the key under which the sum is recorded; it has the version, as the address may stay the same."""
     return f"{archive.url} {archive.version}"
 
 
 def read_sums(path: str) -> dict[str, str]:
-    """The sums of earlier archives.
+    """Read the sums of earlier archives.
 
     Raises:
         InputError: the file is damaged.
@@ -169,15 +204,21 @@ def read_sums(path: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded anew.") from error
+        raise InputError(f"{path} is damaged: no JSON; remove it, and sums are recorded again.") from error
     if not fits(sums, dict[str, str]):
-        raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded anew.")
+        raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded again.")
     known: dict[str, str] = sums
     return known
 
 
 def record_sum(archive: Archive, models: str, found: str) -> None:
-    """Remember what an archive was, for the next time that it is downloaded."""
+    """Record the SHA-256 of an archive for its next download.
+
+    Args:
+        archive: the archive.
+        models: the folder of all models.
+        found: its SHA-256.
+    """
     path = os.path.join(models, SUMS)
     write_json(path, read_sums(path) | {sum_key(archive): found})
 
@@ -188,10 +229,14 @@ def record_sum(archive: Archive, models: str, found: str) -> None:
 def unpack(path: str, folder: str) -> None:
     """Unpack an archive into a new folder.
 
+    Args:
+        path: the archive.
+        folder: the new folder.
+
     Raises:
         WrongArchiveError: it is damaged, or holds more than files of its own folder; nothing is written then.
     """
-    # Python before 3.10.12 and 3.11.4 has no filters. Ours goes first anyway: the sentence should name the member.
+    # Python before 3.10.12 and 3.11.4 has no filters. Our check comes first anyway: its sentence names the member.
     safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     check_archive(path)
     say(f"Unpacking {path}.")
@@ -201,7 +246,7 @@ def unpack(path: str, folder: str) -> None:
 
 
 def check_archive(path: str) -> None:
-    """Read all of an archive, and look at every member, before anything is written."""
+    """Check all of an archive, and every member, before anything is written."""
     files, folders = set[PurePosixPath](), set[PurePosixPath]()
     with reading(path) as archive:
         for number, member in enumerate(archive):
@@ -210,7 +255,7 @@ def check_archive(path: str) -> None:
             if why is None and (name in files | folders if member.isfile() else name in files):
                 why = "is there twice"
             if why is None and files & {*name.parents}:
-                why = "lies in what is a file"
+                why = "is below a file"
             if why:
                 raise WrongArchiveError(
                     f"{path} holds {shown(member.name)}, which {why}; it was removed and nothing was unpacked. No "
@@ -225,12 +270,12 @@ def check_archive(path: str) -> None:
 
 
 def shown(name: str) -> str:
-    """A member's name for a sentence."""
+    """Return a member's name as an error message can show it."""
     return repr(name if len(name) <= 100 else f"{name[:97]}...")
 
 
 def objection(member: tarfile.TarInfo) -> str | None:
-    """Why a member of an archive is not unpacked; None where it may be."""
+    """Return why a member of an archive is not unpacked; None if it may be."""
     if "\0" in member.name or len(os.fsencode(member.name)) > NAME_BYTES or member.name.count("/") > LEVELS:
         return "has a name that no disk takes"
     if max(map(len, map(os.fsencode, member.name.split("/")))) > 255:
@@ -250,7 +295,10 @@ def objection(member: tarfile.TarInfo) -> str | None:
 
 
 class Member(tarfile.TarInfo):
-    """A member whose headers are read where they are as small as those of files: Python's takes gigabytes as well."""
+    """A member whose headers are read only if they are as small as those of files.
+
+    Python's class would read gigabytes as well.
+    """
 
     def _proc_member(self, tar: tarfile.TarFile) -> Any:  # the hook that tarfile.py names for subclasses
         if self.type not in (*tarfile.REGULAR_TYPES, *LINKS_AND_FOLDERS) and self.size > HEADER_BYTES:
@@ -260,7 +308,7 @@ class Member(tarfile.TarInfo):
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[tarfile.TarFile]:
-    """An open archive; what shows that it is damaged becomes one sentence."""
+    """Open an archive; errors that show that it is damaged become one sentence."""
     try:
         with tarfile.open(path, tarinfo=Member) as archive:
             yield archive
@@ -268,9 +316,9 @@ def reading(path: str) -> Iterator[tarfile.TarFile]:
         raise
     except DAMAGED as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault; gzip's own errors have no number
+            raise  # an error of the disk; gzip's own errors have no number
         raise WrongArchiveError(
-            f"{path} is no archive, cut short or damaged, so it was removed and nothing was unpacked; run the same "
+            f"{path} is not an archive, cut short or damaged, so it was removed and nothing was unpacked; run the same "
             f"command again for a new download."
         ) from error
 
@@ -279,9 +327,9 @@ def reading(path: str) -> Iterator[tarfile.TarFile]:
 
 
 def write_missing_options(folder: str) -> None:
-    """Give every model of the zoo in a folder that came without `model.opt` the published options.
+    """Write the published options for every model of the zoo in a folder that has no `model.opt`.
 
-    ParlAI loads no model without. A folder that is not ours to write to stays as it is: loading says what is missing.
+    ParlAI loads no model without them. A folder that is not writable stays as it is: loading says what is missing.
     """
     for entry in MODELS:
         file = os.path.join(os.path.dirname(folder), *entry.name.split("/"))

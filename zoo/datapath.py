@@ -1,4 +1,4 @@
-"""ParlAI's data folder, without ParlAI: where it lies, and the `.built` files that say what is complete there."""
+"""ParlAI's data folder, without ParlAI: its path, and the `.built` files that say what is complete in it."""
 
 import argparse
 import datetime
@@ -14,13 +14,13 @@ def add_datapath_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def datapath(given: str | None = None) -> str:
-    """The folder that data and models are kept in, as ParlAI decides it.
+    """Return the folder of data and models, chosen as in ParlAI.
 
-    It is, in this order: what `--datapath` gives, the environment variable PARLAI_DATAPATH, the folder `data` beside
-    the installed package `parlai`, and `~/.parlai/data` where ParlAI is not installed.
+    It is, in this order: the value of `--datapath`, the environment variable PARLAI_DATAPATH, the folder `data` beside
+    the installed package `parlai`, and `~/.parlai/data` if ParlAI is not installed.
 
     Args:
-        given: the value of `--datapath`; it becomes PARLAI_DATAPATH, as with ParlAI, so that all later calls agree.
+        given: the value of `--datapath`; it becomes PARLAI_DATAPATH, as in ParlAI, so that all later calls agree.
     """
     if given:
         os.environ["PARLAI_DATAPATH"] = given
@@ -30,7 +30,7 @@ def datapath(given: str | None = None) -> str:
 
 
 def default_datapath() -> str:
-    """Where data and models are kept unless the user says otherwise; ParlAI is looked for and not imported."""
+    """Return the folder of data and models if the user names none; ParlAI is looked for but not imported."""
     spec = importlib.util.find_spec("parlai")
     if spec is None or spec.origin is None:
         return os.path.join(os.path.expanduser("~"), ".parlai", "data")
@@ -38,16 +38,16 @@ def default_datapath() -> str:
 
 
 def models_folder(data: str) -> str:
-    """The folder of all models below a data folder."""
+    """Return the folder of all models below a data folder."""
     return os.path.join(data, "models")
 
 
 def is_built(folder: str, version: str | None = None) -> bool:
-    """Whether a folder is marked as complete.
+    """Return whether a folder is marked as complete.
 
     Args:
-        folder: what was downloaded.
-        version: what must be complete; any version where it is None.
+        folder: the downloaded folder.
+        version: the version that must be complete; None for any.
     """
     try:
         with open(os.path.join(folder, ".built"), encoding="utf-8") as file:
@@ -58,6 +58,11 @@ def is_built(folder: str, version: str | None = None) -> bool:
 
 
 def mark_built(folder: str, version: str) -> None:
-    """Mark a folder as complete: the time in the first line of `.built`, the version in the second."""
+    """Mark a folder as complete: the time in the first line of `.built`, the version in the second.
+
+    Args:
+        folder: the downloaded folder.
+        version: its version.
+    """
     with open(os.path.join(folder, ".built"), "w", encoding="utf-8") as file:
         file.write(f"{datetime.datetime.today()}\n{version}")

@@ -1,7 +1,7 @@
-"""A file from its URL, whole; what was interrupted is resumed.
+"""Downloading a whole file from its URL; an interrupted download is resumed.
 
-PATH.part         what has come so far
-PATH.part.json    of which file it is a part
+PATH.part         the downloaded part
+PATH.part.json    metadata: of which file it is a part
 """
 
 import contextlib
@@ -20,21 +20,21 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import read_fields
 
-RETRIES = 3  # in a row, without a new byte between them
+RETRIES = 3  # consecutive failures without a new byte
 WAIT = 1.0  # seconds before the first retry, twice as long before every next
 TIMEOUT = (10, 60)  # seconds without a connection, seconds without a byte
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-CHUNK = 65_536  # bytes; what a broken connection loses at most
+CHUNK = 65_536  # bytes; the most that a broken connection loses
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The file that a part is of.
+class PartialDownload:
+    """Metadata of a partial download.
 
     Attributes:
-        url: where it comes from.
-        validator: the server's word for this very content, ETag or Last-Modified; None where it gave none.
-        length: of all of it, in bytes; None where the server did not say.
+        url: the address of the file.
+        validator: the server's identifier of this content, ETag or Last-Modified; None if it gave none.
+        length: the size of the whole file in bytes; None if the server did not say.
     """
 
     url: str
@@ -43,7 +43,11 @@ class Begun:
 
 
 def download(url: str, path: str) -> None:
-    """Get a file, whole; what an earlier call left half is not asked for again.
+    """Download a whole file; the part that an earlier call left is not requested again.
+
+    Args:
+        url: the address of the file.
+        path: where it goes.
 
     Raises:
         InputError: no connection, or not the file; `path`.part is kept for the next call.
@@ -61,7 +65,7 @@ def download(url: str, path: str) -> None:
             if failures > RETRIES or is_final(error):
                 raise InputError(
                     f"{url} cannot be downloaded ({reason(error)}); run the same command again when it can be "
-                    f"reached{', which goes on from what is there' if furthest else ''}, or get the archive some other "
+                    f"reached{' (the download is then resumed)' if furthest else ''}, or get the archive some other "
                     f"way and put it at {path}."
                 ) from error
             time.sleep(WAIT * 2 ** (failures - 1))
@@ -70,24 +74,30 @@ def download(url: str, path: str) -> None:
 
 
 def check_address(url: str, sent_by: str | None = None) -> None:
-    """Refuse an address where anybody on the way could change what comes: https only, http on this machine.
+    """Refuse an address whose content could be changed on the way: https only, http on this machine.
 
     Args:
-        url: the address; one without a scheme is on the server that has sent us there.
-        sent_by: which address sent us there; None for what we ask ourselves.
+        url: the address; one without a scheme is on the server that redirected us.
+        sent_by: the address that redirected us; None for our own requests.
 
     Raises:
-        InputError: it is another scheme.
+        InputError: it has another scheme.
     """
     there = urlsplit(url)
     if there.scheme in ("https", "") or (there.scheme == "http" and there.hostname in LOOPBACK):
         return
     whence = f"{sent_by} sends us to {url}" if sent_by else url
-    raise InputError(f"{whence}, where anybody on the way could change what comes; only https is asked.")
+    raise InputError(f"{whence}, where anybody on the way could change the content; only https is used.")
 
 
 def check_redirection(answer: requests.Response, *given: object, **named: object) -> None:
-    """Refuse to be sent where `check_address` would not ask; `requests` calls this before it goes there."""
+    """Refuse a redirection that `check_address` would refuse; `requests` calls this before it follows.
+
+    Args:
+        answer: the response with the redirection.
+        *given: not used.
+        **named: not used.
+    """
     if answer.is_redirect:
         check_address(answer.headers["Location"], answer.url)
 
@@ -96,66 +106,85 @@ HOOKS = {"response": check_redirection}
 
 
 def receive(url: str, part: str) -> None:
-    """One request: all of the file, or what is missing of it.
+    """Do one request, for the whole file or the missing part of it.
+
+    Args:
+        url: the address of the file.
+        part: the partial download.
 
     Raises:
         requests.RequestException, urllib3.exceptions.HTTPError: it was not answered, or not to the end.
     """
-    begun = read_begun(part, url)
-    start = size_of(part) if begun and begun.validator else 0
+    partial = read_partial(part, url)
+    start = size_of(part) if partial and partial.validator else 0
     asked = {"Accept-Encoding": "identity"}  # the archive's own bytes, which its length counts
-    if start and begun and begun.validator:
-        asked |= {"Range": f"bytes={start}-", "If-Range": begun.validator}
+    if start and partial and partial.validator:
+        asked |= {"Range": f"bytes={start}-", "If-Range": partial.validator}
     with requests.get(url, headers=asked, stream=True, timeout=TIMEOUT, hooks=HOOKS) as answer:
-        if start and answer.status_code in (206, 416) and not goes_on(answer, start, begun):  # 416: no such part
+        if (
+            start and answer.status_code in (206, 416) and not is_continuation(answer, start, partial)
+        ):  # 416: no such part
             forget(part)
             raise requests.ConnectionError("what the server has is not what was begun")
         answer.raise_for_status()
-        if begun is None or not start or answer.status_code != 206:
-            start, begun = 0, Begun(url, validator(answer), length(answer.headers.get("Content-Length")))
-            forget(part)  # first: never an old part under a new description
-            write_json(sidecar(part), dataclasses.asdict(begun))
-        save(answer, part, start, begun.length)
-    if begun.length not in (None, size_of(part)):
-        raise requests.ConnectionError(f"{size_of(part)} bytes of {begun.length} came")
+        if partial is None or not start or answer.status_code != 206:
+            start, partial = 0, PartialDownload(url, validator(answer), length(answer.headers.get("Content-Length")))
+            forget(part)  # removed first: an old part must never have a new description
+            write_json(sidecar(part), dataclasses.asdict(partial))
+        save(answer, part, start, partial.length)
+    if partial.length not in (None, size_of(part)):
+        raise requests.ConnectionError(f"{size_of(part)} bytes of {partial.length} came")
 
 
 def save(answer: requests.Response, part: str, start: int, total: int | None) -> None:
-    """Append an answer to a file, with progress in bytes."""
+    """Append a response to a file, with a progress bar in bytes.
+
+    Args:
+        answer: the response.
+        part: the partial download.
+        start: its size before.
+        total: the size of the whole file; None if it is unknown.
+    """
     label = f"Downloading {os.path.basename(part).removesuffix('.part')}"
     with open(part, "ab") as out, tqdm(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
-        # Not iter_content, which unpacks a .tgz where a server calls it a text that is compressed on the way.
+        # Not iter_content, which unpacks a .tgz if the server declares it as a compressed transfer.
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
             out.write(chunk)
             bar.update(len(chunk))
 
 
-def goes_on(answer: requests.Response, start: int, begun: Begun | None) -> bool:
-    """Whether an answer with a part of a file is the rest of what was begun. Some servers overlook If-Range."""
+def is_continuation(answer: requests.Response, start: int, partial: PartialDownload | None) -> bool:
+    """Return whether a partial response is the rest of a partial download. Some servers ignore If-Range.
+
+    Args:
+        answer: the response.
+        start: the size of the partial download.
+        partial: its metadata.
+    """
     place, _, total = answer.headers.get("Content-Range", "").partition("/")
-    if begun is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
+    if partial is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
         return False
-    return validator(answer) == begun.validator and length(total) == begun.length
+    return validator(answer) == partial.validator and length(total) == partial.length
 
 
 def validator(answer: requests.Response) -> str | None:
-    """What If-Range takes: a weak ETag would also match content that only means the same."""
+    """Return the value for If-Range; a weak ETag is not enough, as it matches content that is only equivalent."""
     etag = answer.headers.get("ETag")
     return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
 
 
 def length(text: str | None) -> int | None:
-    """A number of bytes in a header."""
+    """Parse a number of bytes in a header; None if it is not one."""
     return int(text) if text and text.isdigit() else None
 
 
 def is_final(error: Exception) -> bool:
-    """Whether asking again is pointless: the server says that it is our request that is wrong."""
+    """Return whether asking again is pointless: the server says that the request itself is wrong."""
     return isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code < 500
 
 
 def reason(error: Exception) -> str:
-    """An error in few words; those of `requests` are a dump of objects, except where `receive` raises them."""
+    """Describe an error in few words; those of `requests` are dumps of objects, except where `receive` raises them."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"the server says {error.response.status_code} {error.response.reason}"
     if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
@@ -167,37 +196,52 @@ def reason(error: Exception) -> str:
 
 
 def is_whole(part: str, url: str) -> bool:
-    """Whether a killed process has left all of it."""
-    begun = read_begun(part, url)
-    return begun is not None and begun.length is not None and begun.length == size_of(part)
+    """Return whether a killed process has already downloaded everything.
+
+    Args:
+        part: the partial download.
+        url: the address of the file.
+    """
+    partial = read_partial(part, url)
+    return partial is not None and partial.length is not None and partial.length == size_of(part)
 
 
 def sidecar(part: str) -> str:
-    """The file that describes a part."""
+    """Return the path of the metadata of a partial download."""
     return f"{part}.json"
 
 
 def forget(part: str) -> None:
-    """Remove what was begun."""
+    """Remove a partial download and its metadata."""
     for path in (part, sidecar(part)):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
 
 
-def read_begun(part: str, url: str) -> Begun | None:
-    """Of what a part is a part; None where that is not known, or is something else."""
+def read_partial(part: str, url: str) -> PartialDownload | None:
+    """Return the metadata of a partial download; None if it is missing or belongs to another URL.
+
+    Args:
+        part: the partial download.
+        url: the address of the file.
+    """
     try:
-        begun = read_fields(sidecar(part), Begun)
+        partial = read_fields(sidecar(part), PartialDownload)
     except (OSError, ValueError):
         return None
-    return begun if begun.url == url else None
+    return partial if partial.url == url else None
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file; 0 where there is none."""
+    """Return the size of a file in bytes; 0 if there is none."""
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
 def write_json(path: str, content: object) -> None:
-    """Write a small file, whole or not at all."""
+    """Write a small file atomically.
+
+    Args:
+        path: the file.
+        content: what becomes JSON.
+    """
     write_text(path, json.dumps(content, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""What ParlAI's zoo holds for us: eight models in one archive. Nothing here touches the network."""
+"""The models of ParlAI's zoo that we read: eight in one archive. Nothing here uses the network."""
 
 import difflib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from polyagents.parlai_files.parlai_options import architecture_of
 GROUP = "pretrained_transformers"
 
 
-# --backbone; the same transformer lies in the archives of all three architectures
+# --backbone; the same transformer is in the archives of all three architectures
 BACKBONES = {
     "zoo:reddit": f"zoo:{GROUP}/poly_model_huge_reddit/model",
     "zoo:wikito": f"zoo:{GROUP}/poly_model_huge_wikito/model",
@@ -20,13 +20,13 @@ BACKBONES = {
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download, and what becomes of it.
+    """A file to download and unpack.
 
     Attributes:
-        url: of a tar file, compressed or not.
-        folder: name below `<datapath>/models/` that it is unpacked to.
-        version: what ParlAI's `.built` in that folder says when it is there.
-        sha256: of the file, in hex; None where nobody has published one.
+        url: the address of a tar file, compressed or not.
+        folder: the name below `<datapath>/models/` that it is unpacked to.
+        version: the version in ParlAI's `.built` file of that folder.
+        sha256: the checksum of the file, in hex; None if nobody has published one.
     """
 
     url: str
@@ -43,15 +43,15 @@ class Model:
     """One model of the zoo.
 
     Attributes:
-        name: what follows `zoo:`.
-        title: as ParlAI calls it.
-        kind: bi, poly or cross, as `polyagents train_model --model` takes it.
-        agent: ParlAI's agent, which wrote the files.
-        pretrained_on: texts of the pretraining.
-        fine_tuned_on: ParlAI's name of a task; None for one that is only pretrained.
-        options: ParlAI's, as `model.opt` has them.
-        metric: what it should reach.
-        source: who says so.
+        name: the part after `zoo:`.
+        title: ParlAI's name of it.
+        kind: bi, poly or cross, as for `polyagents train_model --model`.
+        agent: ParlAI's agent that wrote the files.
+        pretrained_on: the texts of the pretraining.
+        fine_tuned_on: ParlAI's name of a task; None for a model that is only pretrained.
+        options: ParlAI's options, as in `model.opt`.
+        metric: the value that it should reach.
+        source: the source of that value.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Model:
 
     @property
     def our_agent(self) -> str:
-        """Ours, which reads them."""
+        """The name of our agent, which reads the files."""
         return f"polyagents:{architecture_of(self.agent)}"
 
     @property
     def short_name(self) -> str:
-        """The part of the name that tells it from the others."""
+        """The part of the name that distinguishes it from the others."""
         return self.name.split("/")[-2]
 
 
@@ -115,7 +115,15 @@ OWN_OPTIONS: dict[str, dict[str, object]] = {
 
 
 def model(kind: str, folder: str, texts: str, task: str | None, metric: str) -> Model:
-    """An entry; what follows from its kind is filled in."""
+    """Make an entry; what follows from the kind is filled in.
+
+    Args:
+        kind: bi, poly or cross.
+        folder: its folder in the archive.
+        texts: the texts of the pretraining.
+        task: the task of the fine-tuning; None if there was none.
+        metric: the value that it should reach.
+    """
     trained = "ConvAI2 Model" if task else f"{texts} Pretrained Model"
     title = f"{kind.title()}-Encoder Transformer {trained}"
     return Model(
@@ -146,7 +154,7 @@ MODELS = (
 
 
 def find(name: str) -> Model:
-    """The model of a name: all of it, as ParlAI wants it, or only the part that tells it from the others.
+    """Return the model with a name, given completely, as in ParlAI, or by its distinguishing part.
 
     Raises:
         InputError: there is none.
@@ -161,7 +169,7 @@ def find(name: str) -> Model:
 
 
 def our_agent(file: str) -> str | None:
-    """Our agent for a model file, or zoo: name, that one of ParlAI's agents wrote; None for all others."""
+    """Return our agent for a model file or zoo: name that one of ParlAI's agents wrote; None for all others."""
     if file.startswith(f"zoo:{GROUP}/"):
         return find(file).our_agent
     architecture = architecture_of(parlai_options.read(file).get("model"))

@@ -8,16 +8,16 @@ from polyagents.zoo.models import ARCHIVE, BACKBONES, find
 
 
 def zoo_file(name: str, data: str | None = None) -> str:
-    """Have a model of the zoo on the disk: the path of its model file; any other name is a path already.
+    """Return the path of a model file; a model of the zoo is downloaded, and any other name is already a path.
 
-    Its archive is downloaded at the first call; `model_file.opt` and `model_file.dict` lie beside the model file.
+    Its archive is downloaded at the first call; `model_file.opt` and `model_file.dict` are beside the model file.
 
     Args:
         name: such as "zoo:pretrained_transformers/model_poly/model", or the short "zoo:reddit" and "zoo:wikito".
-        data: the folder that data and models are kept in; by default ParlAI's (`polyagents.zoo.datapath`).
+        data: the folder of data and models; by default ParlAI's (`polyagents.zoo.datapath`).
 
     Raises:
-        InputError: the zoo holds no such model, or it cannot be downloaded.
+        InputError: the zoo has no such model, or it cannot be downloaded.
     """
     if not name.startswith("zoo:"):
         return name

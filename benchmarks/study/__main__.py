@@ -1,4 +1,4 @@
-"""The command line: carry out what is missing of a study, then print and write its report."""
+"""The command line: run what is missing of a study, then print and write its report."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from polyagents.faults import users_fault
 
 
 def parser() -> CommandParser:
-    """The flags."""
+    """Declare the flags."""
     parser = CommandParser("study", "Run a table of (flags x seeds) and report it; docs/studies.md.")
     parser.add_argument("file", help="the study, YAML")
     parser.add_argument("--work", help="folder for logs, and for models that other rows build on")
@@ -24,12 +24,12 @@ def parser() -> CommandParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out and report; the exit code is 1 where a run failed, 2 where something given cannot work."""
+    """Run and report; the exit code is 1 if a run failed, 2 if an input cannot work."""
     opt = parser().parse_args(arguments)
     try:
         return study(opt.file, opt.work, opt.set, opt.report, opt.threads)
     except KeyboardInterrupt:
-        sys.stderr.write("\nstudy: stopped by Ctrl-C; the same command goes on with what is missing.\n")
+        sys.stderr.write("\nstudy: stopped by Ctrl-C; the same command runs what is missing.\n")
         return 130
     except Exception as error:
         sentence = users_fault(error, "dev")
@@ -40,7 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def study(file: str, work: str | None, settings: Sequence[str], only_report: bool, cores: int | None) -> int:
-    """Carry out a study and report it; see `parser`.
+    """Run a study and report it.
+
+    Args:
+        file: the study's file.
+        work: the folder of logs and models.
+        settings: the values of placeholders, as NAME=VALUE.
+        only_report: run nothing.
+        cores: the threads of each run; None for all cores.
 
     Raises:
         InputError: something given cannot work.

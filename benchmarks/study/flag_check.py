@@ -1,4 +1,4 @@
-"""Whether train_model takes the flags of every row, asked before anything runs."""
+"""Checks whether train_model accepts the flags of every row, before anything runs."""
 
 import contextlib
 import io
@@ -14,11 +14,11 @@ from polyagents.parlai_agents.quiet import quiet
 
 
 def check_flags(study: Study, values: Mapping[str, str]) -> None:
-    """Have train_model read the flags of every row that is trained.
+    """Let train_model parse the flags of every row that is trained.
 
     Args:
-        study: whose rows are checked.
-        values: of the placeholders.
+        study: the study.
+        values: the values of the placeholders.
 
     Raises:
         InputError: a flag is unknown, or has a value that it cannot have.
@@ -30,7 +30,13 @@ def check_flags(study: Study, values: Mapping[str, str]) -> None:
 
 
 def check_row(row: Row, study: Study, values: Mapping[str, str]) -> None:
-    """Have train_model read the flags of a row, with names of files that need not be there."""
+    """Let train_model parse the flags of a row, with names of files that need not exist.
+
+    Args:
+        row: the row.
+        study: the study.
+        values: the values of the placeholders.
+    """
     nowhere = os.path.join(os.devnull, "M")
     words = command_line(row, study, values, dict.fromkeys(row.builds_on, nowhere))
     said, parser = io.StringIO(), TrainModel.setup_args()

@@ -1,4 +1,4 @@
-"""What the process of one run is told, on its command line."""
+"""The input of the process of one run, on its command line."""
 
 import json
 import os
@@ -14,18 +14,18 @@ class Job:
 
     Attributes:
         row: the name of the row.
-        seed: of the run.
-        draws: seed of what the training draws: order of the examples, dropout, negatives.
-        words: flags of train_model, but for the model's file and the seed.
+        seed: the seed of the run.
+        draws: the seed for the order of the examples, dropout, and negatives.
+        words: flags of train_model, without the model's file and the seed.
         marks: when it is measured.
-        num_examples: that are evaluated at each of them.
-        replies: candidates of the timed replies; None where none is timed.
+        num_examples: how many examples are evaluated at each of them.
+        replies: candidates of the timed replies; None if none is timed.
         folder: for the model, emptied first.
         results: the file of results.
-        pool: candidates of a larger ranking of the finished model; None where there is none.
+        pool: candidates of a larger ranking of the finished model; None if there is none.
         pool_examples: contexts of that ranking.
-        rerank: of a pipeline, the model files of its two rows and how many candidates are re-ranked; its words are
-            those of its first row, which say what the task is. None where the row is trained.
+        rerank: for a pipeline, the model files of its two rows and how many candidates are re-ranked; its words are
+            those of its first row, which name the task. None if the row is trained.
         keep: whether another row builds on the model.
         parent: the process of the study; a run ends when it has gone.
     """
@@ -47,15 +47,15 @@ class Job:
 
     @property
     def model_file(self) -> str:
-        """Where the model is written, if it is kept."""
+        """The path of the model, if it is kept."""
         return os.path.join(self.folder, "M")
 
     def command(self) -> list[str]:
-        """The command that carries it out."""
+        """Return the command that runs it."""
         return [sys.executable, "-m", "polyagents.benchmarks.study.run_row", json.dumps(asdict(self))]
 
     @classmethod
     def of_json(cls, text: str) -> "Job":
-        """The job that a command line holds."""
+        """Parse the job of a command line."""
         fields = json.loads(text)
         return cls(**fields | {"marks": [Mark(**mark) for mark in fields["marks"]]})

@@ -1,4 +1,4 @@
-"""What is measured of a model: the rank of each evaluated example's label, and the time of a reply."""
+"""The measurements of a model: the rank of each evaluated example's label, and the time of a reply."""
 
 import contextlib
 import hashlib
@@ -20,13 +20,13 @@ from polyagents.ranker import median_seconds
 
 TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order
 
-# The median reply is of so many contexts, fewer where they would take longer than that: pairs are slow. Chosen here.
+# The median reply is over this many contexts, fewer if they would take longer: pairs are slow. Chosen here.
 TIMED_CONTEXTS = (3, 50)
 TIMED_SECONDS = 10.0
 
 
 class Example(NamedTuple):
-    """One example as texts: what was said, an utterance a line; all labels; the candidates that came with it."""
+    """One example as texts: the context, one line per utterance; all labels; its own candidates."""
 
     context: str
     labels: tuple[str, ...]
@@ -47,7 +47,7 @@ class Ranks(NamedTuple):
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave every state that training draws from as it was."""
+    """Restore every state that training draws from."""
     before = (random.getstate(), np.random.get_state())
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         try:
@@ -65,7 +65,7 @@ def evaluate(world: World, num_examples: int) -> Ranks:
 
     Args:
         world: of the task and the agent, for evaluation.
-        num_examples: at least so many, in whole batches; all where there are fewer.
+        num_examples: how many at least, in whole batches; all if there are fewer.
 
     Raises:
         InputError: the examples have no labels.
@@ -82,11 +82,11 @@ def evaluate(world: World, num_examples: int) -> Ranks:
 
 
 def examples_of(opt: Opt, num_examples: int) -> tuple[list[Example], str]:
-    """The examples that `evaluate` meets, as texts, in its order, and its hash of them.
+    """Return the examples that `evaluate` meets, as texts, in its order, and its hash of them.
 
     Args:
-        opt: of a training, with the task that is evaluated and the batch size of its evaluation.
-        num_examples: as `evaluate` has it.
+        opt: the options of a training, with the task that is evaluated and the batch size of its evaluation.
+        num_examples: as for `evaluate`.
     """
     own = Opt(opt | {"task": opt["evaltask"], "datatype": "valid", "batchsize": opt["eval_batchsize"]})
     found, turns, digest = list[Example](), dict[int, list[str]](), hashlib.sha256()
@@ -102,10 +102,10 @@ def examples_of(opt: Opt, num_examples: int) -> tuple[list[Example], str]:
 
 
 def distinct_labels(opt: Opt, count: int, first: Iterable[str] = (), splits: Sequence[str] = (TRAIN,)) -> list[str]:
-    """Labels of the task that is evaluated, each once: `count` of them, or all that there are.
+    """Return distinct labels of the task that is evaluated: `count` of them, or all if there are fewer.
 
     Args:
-        opt: of a training, with that task.
+        opt: the options of a training, with that task.
         count: how many at most.
         first: these come before those of the splits.
         splits: read in this order, each in its own, until there are enough.
@@ -119,7 +119,12 @@ def distinct_labels(opt: Opt, count: int, first: Iterable[str] = (), splits: Seq
 
 
 def milliseconds_per_reply(reply: Callable[[str], Any], examples: Sequence[Example]) -> float:
-    """The median time of a reply to one context after the other."""
+    """Return the median time of a reply, one context after the other.
+
+    Args:
+        reply: computes a reply.
+        examples: the contexts.
+    """
     begin = time.perf_counter()
     reply(examples[0].context)  # the first one warms up
     affordable = int(TIMED_SECONDS / (time.perf_counter() - begin))

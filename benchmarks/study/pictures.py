@@ -14,14 +14,14 @@ from polyagents.benchmarks.study import tables
 from polyagents.benchmarks.study.plan import Study
 from polyagents.benchmarks.study.tables import Reached, Runs
 
-# Okabe and Ito's, which people with any kind of colour vision tell apart; yellow is left out, on white it is not seen.
+# Okabe and Ito's colours, distinguishable with any colour vision; without yellow, which is invisible on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKERS = "osD^vPX*"
 SIZE = (13, 5)
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and marker of each row: 7 colours and 8 markers, so 56 rows are told apart."""
+    """Return colour and marker of each row: 7 colours and 8 markers distinguish 56 rows."""
     return {
         name: {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
         for place, name in enumerate(names)
@@ -29,7 +29,13 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def curves(study: Study, runs: Runs, path: str) -> None:
-    """R@1 over examples and over training seconds, with bands of the intervals."""
+    """Draw R@1 over examples and over training seconds, with bands of the intervals.
+
+    Args:
+        study: the study.
+        runs: its results.
+        path: the picture.
+    """
     figure, (left, right) = pyplot.subplots(1, 2, figsize=SIZE, sharey=True, layout="constrained")
     for name, style in styles([row.name for row in study.rows]).items():
         points = tables.curve(study, runs, study.row(name))
@@ -54,7 +60,7 @@ def cost(
     pipelines: Sequence[Reached],
     path: str,
 ) -> None:
-    """R@1 against training seconds, of what a row builds on, too, and the time of a reply, where that was taken."""
+    """Draw R@1 against training seconds (those of rows it builds on included) and against the time of a reply."""
     style = styles([row.name for row in study.rows])
     trained = by_examples or by_seconds
     named = [*trained, *pipelines]
@@ -82,7 +88,14 @@ def cost(
 
 
 def points(panel: Any, rows: Sequence[tuple[Reached, float | None]], style: Any, filled: bool) -> None:
-    """A point with its interval for each row that has a cost."""
+    """Draw a point with its interval for each row that has a cost.
+
+    Args:
+        panel: where to draw.
+        rows: the rows with their costs.
+        style: colour and marker of each row.
+        filled: whether the markers are filled.
+    """
     for row, place in rows:
         if place is None:
             continue
@@ -94,7 +107,13 @@ def points(panel: Any, rows: Sequence[tuple[Reached, float | None]], style: Any,
 
 
 def name_points(panel: Any, rows: Sequence[tuple[Reached, float | None]], style: Any) -> None:
-    """The name of each point beside it, moved up where it would cover another one."""
+    """Write the name of each point beside it, moved up if it would cover another one.
+
+    Args:
+        panel: where to draw.
+        rows: the rows with their costs.
+        style: colour and marker of each row.
+    """
     gap, taken = 13.0, list[tuple[float, float, float]]()  # in pixels of the drawing: left, right, height
     placed = [(row.row.name, place, row.metrics["R@1"].mean) for row, place in rows if place is not None]
     for name, x, y in sorted(placed, key=lambda one: one[2]):
@@ -111,7 +130,12 @@ def name_points(panel: Any, rows: Sequence[tuple[Reached, float | None]], style:
 
 
 def logarithmic(panel: Any, label: str) -> None:
-    """A logarithmic axis over a factor of 4 or more, with plain numbers, and room for names at its right."""
+    """Make an axis over a factor of 4 or more logarithmic, with plain numbers, and room for names at its right.
+
+    Args:
+        panel: where to draw.
+        label: its label.
+    """
     panel.set(xscale="log", xlabel=f"{label} (log scale)")
     low, high = panel.get_xlim()
     wider = max((4 * low / high) ** 0.5, 1.0)
@@ -124,6 +148,11 @@ def logarithmic(panel: Any, label: str) -> None:
 
 
 def save(figure: Any, path: str) -> None:
-    """Write a picture."""
+    """Write a picture.
+
+    Args:
+        figure: the picture.
+        path: its file.
+    """
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""A study's file: what it may say, what is refused, and the rows that it describes."""
+"""A study's file: what it may contain, what is refused, and the rows that it describes."""
 
 import dataclasses
 import functools
@@ -21,9 +21,9 @@ REFERENCE = re.compile(r"(?<!\$)\{([^{}]+)\}")
 
 RERANK = "rerank"  # the `model` of a row that trains nothing
 PIPELINE_KEYS = {"model": str, "first": str, "then": str, "top": int}
-ROW_KEYS = ("examples", "seconds")  # that a row may have beside its flags
+ROW_KEYS = ("examples", "seconds")  # keys of a row besides its flags
 
-# What decides when a run ends, where its model lies and what it sees: the study's own to say.
+# Flags that decide when a run ends, where its model is and what it reads: the study sets them.
 OWN_FLAGS = (
     *("evaltask", "model-file", "seed", "datatype", "eval-batchsize", "dynamic-batching"),
     *("num-epochs", "max-train-steps", "max-train-time", "init-opt"),
@@ -39,13 +39,18 @@ Flags = dict[str, Any]
 
 @dataclass(frozen=True)
 class Mark:
-    """When a row is measured: after so many training examples, or training seconds."""
+    """When a row is measured: after a number of training examples, or of training seconds."""
 
     kind: str
     at: float
 
     def reached(self, examples: int, seconds: float) -> bool:
-        """Whether a training that is so far has reached it."""
+        """Return whether a training has reached it.
+
+        Args:
+            examples: its examples.
+            seconds: its seconds.
+        """
         return (examples if self.kind == EXAMPLES else seconds) >= self.at
 
 
@@ -55,7 +60,7 @@ class Evaluation:
 
     Attributes:
         num_examples: of the valid split, rounded up to whole batches, as eval_model does.
-        batchsize: which decides, too, which examples are the first ones.
+        batchsize: decides, too, which examples are the first ones.
     """
 
     num_examples: int
@@ -67,11 +72,11 @@ class Row:
     """One line of the table, trained once with each seed; or a pipeline of two others, which trains nothing.
 
     Attributes:
-        name: as the file has it.
-        flags: of train_model, with those of the study, without dashes in front; of a pipeline, its keys.
+        name: its name in the file.
+        flags: flags of train_model, with those of the study, without dashes; for a pipeline, its keys.
         examples: training examples after which it is measured, increasing.
-        seconds: training seconds after which it is measured as well; None for not.
-        key: tells it from every row with other flags, or evaluated otherwise.
+        seconds: training seconds after which it is measured as well; None for no such mark.
+        key: distinguishes it from every row with other flags or another evaluation.
     """
 
     name: str
@@ -82,13 +87,13 @@ class Row:
 
     @property
     def builds_on(self) -> tuple[str, ...]:
-        """The names of the rows whose models it takes, each once."""
+        """The distinct names of the rows whose models it uses."""
         found = [name for value in self.flags.values() for name in REFERENCE.findall(str(value))]
         return tuple(dict.fromkeys(found))
 
     @property
     def starts_from(self) -> str | None:
-        """The row whose weights it starts from; None where that is no row."""
+        """The row whose weights it starts from; None if there is none."""
         return next(iter(REFERENCE.findall(str(self.flags.get("init-model", "")))), None)
 
     @property
@@ -106,12 +111,12 @@ class Row:
 
     @property
     def first(self) -> str:
-        """The row that ranks first, of a pipeline."""
+        """The row that ranks first, for a pipeline."""
         return str(self.flags["first"])[1:-1]
 
     @property
     def then(self) -> str:
-        """The row that re-ranks, of a pipeline."""
+        """The row that re-ranks, for a pipeline."""
         return str(self.flags["then"])[1:-1]
 
 
@@ -120,15 +125,15 @@ class Study:
     """A study's file.
 
     Attributes:
-        task: what rows are trained on, unless they have a task of their own, and all are evaluated on its valid split.
+        task: the task of rows without one of their own; all are evaluated on its valid split.
         seeds: each of them gives every row one run.
-        examples: the marks of a row that says nothing else.
-        seconds: the mark of a row that says nothing else; None for none.
+        examples: the default marks of a row.
+        seconds: the default mark of a row in seconds; None for none.
         evaluation: the same for all rows.
-        replies: candidates of the timed replies; None where no reply is timed.
-        pool: candidates of a second, larger ranking of the final models; None where there is none.
+        replies: candidates of the timed replies; None if no reply is timed.
+        pool: candidates of a second, larger ranking of the final models; None if there is none.
         pool_examples: contexts of that ranking.
-        rows: in the order of the file, but for what others build on, which comes before them.
+        rows: in the order of the file, except that rows come before those that build on them.
     """
 
     task: str
@@ -142,15 +147,15 @@ class Study:
     rows: tuple[Row, ...]
 
     def row(self, name: str) -> Row:
-        """The row of a name."""
+        """Return the row with a name."""
         return next(row for row in self.rows if row.name == name)
 
     def trainings_before(self, row: Row) -> int:
-        """How many rows have trained the weights that a row starts from."""
+        """Return how many rows have trained the weights that a row starts from."""
         return 0 if row.starts_from is None else 1 + self.trainings_before(self.row(row.starts_from))
 
     def all_below(self, row: Row) -> list[Row]:
-        """Every row that a row builds on, directly or through others, each once."""
+        """Return the distinct rows that a row builds on, directly or through others."""
         direct = [self.row(name) for name in row.builds_on]
         found = [*direct, *itertools.chain.from_iterable(self.all_below(one) for one in direct)]
         return list({one.name: one for one in found}.values())
@@ -168,7 +173,7 @@ def read(path: str) -> Study:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', 'it is not UTF-8')}).") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     try:
         return study_of(found)
     except ValueError as error:
@@ -176,14 +181,19 @@ def read(path: str) -> Study:
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """YAML of plain values, in which a key that stands twice is an error: the second row would replace the first."""
+    """A YAML loader of plain values that refuses repeated keys: the second row would replace the first."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """SafeLoader's, for keys that are all different."""
+        """Construct a mapping like SafeLoader, and check that all keys are different.
+
+        Args:
+            node: the mapping.
+            deep: as for SafeLoader.
+        """
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for place, key in enumerate(keys):
             if key in keys[:place]:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands there twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -204,7 +214,7 @@ KEYS: dict[str, tuple[Any, str, Any]] = {  # its type, what it is in words, what
 
 
 def study_of(found: Any) -> Study:
-    """A study of what YAML held.
+    """Make a study of parsed YAML.
 
     Raises:
         ValueError: something in it cannot work.
@@ -233,7 +243,12 @@ def study_of(found: Any) -> Study:
 
 
 def checked(key: str, found: Mapping[str, Any]) -> Any:
-    """The value of a key of the study, of its type."""
+    """Return the value of a key of the study, of the right type.
+
+    Args:
+        key: the key.
+        found: the study's file.
+    """
     kind, words, missing = KEYS[key]
     if key not in found and missing is ...:
         raise ValueError(f"{key} is missing; give {words}.")
@@ -245,14 +260,25 @@ def checked(key: str, found: Mapping[str, Any]) -> Any:
 
 
 def refuse_unknown(given: Mapping[Any, Any], known: Any, what: str) -> None:
-    """Refuse keys that mean nothing."""
+    """Refuse unknown keys.
+
+    Args:
+        given: the keys that are there.
+        known: the keys that exist.
+        what: where they are, for the error.
+    """
     for key in given:
         if key not in known:
-            raise ValueError(f"{key!r} is no key of {what}, which has {', '.join(known)}.")
+            raise ValueError(f"{key!r} is not a key of {what}, which has {', '.join(known)}.")
 
 
 def marks_of(examples: Any, seconds: Any, what: str) -> tuple[tuple[int, ...], float | None]:
-    """When a row is measured.
+    """Return the marks of a row.
+
+    Args:
+        examples: the value in the file.
+        seconds: the value in the file.
+        what: whose they are, for the error.
 
     Raises:
         ValueError: never, or in no order.
@@ -269,7 +295,11 @@ def marks_of(examples: Any, seconds: Any, what: str) -> tuple[tuple[int, ...], f
 
 
 def flags_of(given: Any, what: str) -> Flags:
-    """Flags under the names that train_model has for them, with hyphens.
+    """Return flags under the names of train_model, with hyphens.
+
+    Args:
+        given: the mapping in the file.
+        what: whose they are, for the error.
 
     Raises:
         ValueError: a value is none that a command line could hold, or a flag is the study's own.
@@ -278,8 +308,8 @@ def flags_of(given: Any, what: str) -> Flags:
     for name, value in flags.items():
         if not fits(value, str | int | float | bool | None):
             raise ValueError(
-                f"{what}: {name} is {value!r}; give a text, a number, true, false, or null for not at all; a reference "
-                f'to another row stands in quotes: "{{name}}".'
+                f"{what}: {name} is {value!r}; give a text, a number, true, false, or null to remove it; a reference "
+                f'to another row needs quotes: "{{name}}".'
             )
         if name in OWN_FLAGS:
             raise ValueError(f"{what}: {name} is not for flags; the study itself says it.")
@@ -287,7 +317,14 @@ def flags_of(given: Any, what: str) -> Flags:
 
 
 def row_of(name: str, own: Mapping[str, Any], flags: Flags, examples: Sequence[int], seconds: float | None) -> Row:
-    """One row, with the study's flags below its own; null takes a flag of the study's away.
+    """Make one row, whose own flags override the study's; null removes a flag of the study.
+
+    Args:
+        name: its name.
+        own: its mapping in the file.
+        flags: the study's flags.
+        examples: the study's marks.
+        seconds: the study's mark of seconds.
 
     Raises:
         ValueError: it cannot work.
@@ -323,9 +360,9 @@ def end_of_schedule(flags: Flags, examples: Sequence[int], seconds: float | None
             f"seconds: null."
         )
     sizes = [flags.get(name, 1) for name in ("batchsize", "update-freq")]
-    if not all(fits(size, int) and size > 0 for size in sizes):  # train_model says what is wrong with it
+    if not all(fits(size, int) and size > 0 for size in sizes):  # train_model reports the error
         return {}
-    # One more, since ParlAI ends a training within the update that brings the rate to zero, before it is measured.
+    # One more, since ParlAI ends a training in the update that reduces the rate to zero, before it is measured.
     return {"max-train-steps": math.ceil(examples[-1] / math.prod(sizes)) + 1}
 
 
@@ -333,10 +370,10 @@ def end_of_schedule(flags: Flags, examples: Sequence[int], seconds: float | None
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each behind those that it builds on.
+    """Return the rows, each after those that it builds on.
 
     Raises:
-        ValueError: it builds on a row that there is not, on a pipeline, or on itself through others.
+        ValueError: it builds on a missing row, on a pipeline, or on itself through others.
     """
     by_name, ordered = {row.name: row for row in rows}, dict[str, Row]()
 
@@ -346,7 +383,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
         for name in row.builds_on:
             if name not in by_name or by_name[name].is_pipeline:
                 raise ValueError(
-                    f"row {row.name!r} builds on {name!r}, which is no row that is trained; there are "
+                    f"row {row.name!r} builds on {name!r}, which is not a row that is trained; there are "
                     f"{', '.join(other.name for other in rows if not other.is_pipeline)}."
                 )
             place(by_name[name], (*above, row.name))
@@ -358,9 +395,13 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
-    """Rows in order -> with their keys: a hash of what decides the figures, with the keys of what they build on.
+    """Add the keys of rows: a hash of what decides the figures, with the keys of their parent rows.
 
-    Placeholders count as they stand in the file, so that results are found again on another machine.
+    Placeholders count as they are written in the file, so that results are found again on another machine.
+
+    Args:
+        rows: the rows, in order.
+        shared: the common settings that decide the figures.
     """
     keys: dict[str, str] = {}
     for row in rows:
@@ -376,7 +417,7 @@ def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
 
 
 def values_of(given: Sequence[str]) -> dict[str, str]:
-    """["NAME=VALUE", ...] as a mapping.
+    """Parse ["NAME=VALUE", ...].
 
     Raises:
         InputError: one has no equals sign.
@@ -388,20 +429,20 @@ def values_of(given: Sequence[str]) -> dict[str, str]:
 
 
 def agent_of(model: str) -> str:
-    """`poly` -> `polyagents:PolyEncoder`; any other name stays."""
-    from polyagents.models.architecture import ARCHITECTURES  # imports torch, which --report does without
+    """Return the agent of a short name (`poly` -> `polyagents:PolyEncoder`); any other name stays."""
+    from polyagents.models.architecture import ARCHITECTURES  # imports torch, which --report does not need
 
     full = {kind.short_name: f"polyagents:{name}" for name, kind in ARCHITECTURES.items()}
     return full.get(model, model)
 
 
 def command_line(row: Row, study: Study, values: Mapping[str, str], files: Mapping[str, str]) -> list[str]:
-    """A trained row as train_model takes it, but for the model's file and the seed.
+    """Return the flags of train_model for a trained row, without the model's file and the seed.
 
     Args:
-        row: of the study.
-        study: whose task and evaluation it has.
-        values: of the placeholders.
+        row: the row.
+        study: has its task and evaluation.
+        values: the values of the placeholders.
         files: the model file of each row that it builds on.
 
     Raises:

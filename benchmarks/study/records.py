@@ -1,4 +1,4 @@
-"""The files of results: one for each run, a JSON line for each measurement, replaced whole at each."""
+"""The files of results: one for each run, a JSON line for each measurement, rewritten atomically."""
 
 import json
 import os
@@ -15,23 +15,23 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fields_of_json, parse_json
 
-END = "end"  # stands where a measurement has its mark
+END = "end"  # in place of a measurement's mark
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A model in training, evaluated when a mark was reached.
+    """An evaluation of a model in training when a mark was reached.
 
     Attributes:
-        mark: examples or seconds: what the mark counts.
+        mark: examples or seconds: the unit of the mark.
         at: the mark.
-        examples: that were trained on by then.
-        updates: that were made by then.
-        seconds: of training by then: without loading, evaluating and saving.
+        examples: training examples until then.
+        updates: updates until then.
+        seconds: training seconds until then, without loading, evaluating and saving.
         ranks: the rank of each evaluated example's label, from 1, in the order of the evaluation.
-        evaluated: a hash of what was evaluated; only ranks with the same can be compared.
+        evaluated: a hash of the examples; only ranks with the same hash can be compared.
     """
 
     mark: str
@@ -45,16 +45,16 @@ class Measurement:
 
 @dataclass(frozen=True)
 class End:
-    """A run that reached all of its marks.
+    """The end of a run that reached all of its marks.
 
     Attributes:
-        seconds: of training, in all.
-        milliseconds: of a reply, the median; None where none was timed.
-        replies: among how many candidates it was chosen.
-        pool_ranks: the rank of the label of each of some examples among a pool; None where that was not asked for, or
+        seconds: training seconds in all.
+        milliseconds: of a reply, the median; None if none was timed.
+        replies: the number of candidates of that reply.
+        pool_ranks: the rank of the label of each of some examples among a pool; None if that was not requested, or
             would take too long.
-        pool: how many candidates that has.
-        machine: what all times of the run were measured on.
+        pool: the number of candidates of the pool.
+        machine: the machine of all times of the run.
     """
 
     seconds: float
@@ -82,21 +82,21 @@ class Run:
     end: End | None = None
 
     def at(self, mark: Mark) -> Measurement | None:
-        """The measurement at a mark; None where there is none."""
+        """Return the measurement at a mark; None if there is none."""
         return next((one for one in self.measurements if Mark(one.mark, one.at) == mark), None)
 
     def has_all(self, row: Row) -> bool:
-        """Whether it is finished, and measured at each mark of a row."""
+        """Return whether it is finished, and measured at each mark of a row."""
         return self.end is not None and all(self.at(mark) for mark in row.marks)
 
 
 def recall(ranks: Sequence[int]) -> Floats:
-    """1 for each example whose label is ranked first, else 0."""
+    """Return 1 for each example whose label is ranked first, else 0."""
     return (np.asarray(ranks) == 1).astype(float)
 
 
 def reciprocal(ranks: Sequence[int]) -> Floats:
-    """One by the rank of each example, whose mean is the MRR."""
+    """Return one divided by the rank of each example; the mean of these is the MRR."""
     return 1 / np.asarray(ranks, dtype=float)
 
 
@@ -107,17 +107,33 @@ METRICS = {"R@1": recall, "MRR": reciprocal}
 
 
 def file_name(row: Row, seed: int) -> str:
-    """The name of a run: its row's for people, the seed, and the row's key, which no row with other flags has."""
+    """Return the name of a run: its row's for people, the seed, and the row's key, which is unique to its flags.
+
+    Args:
+        row: the row.
+        seed: the seed.
+    """
     return f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.name).strip('-')}-{seed}-{row.key}"
 
 
 def path_of(folder: str, row: Row, seed: int) -> str:
-    """The file of a run's results."""
+    """Return the file of a run's results.
+
+    Args:
+        folder: the folder of results.
+        row: the row.
+        seed: the seed.
+    """
     return os.path.join(folder, f"{file_name(row, seed)}.jsonl")
 
 
 def write(path: str, run: Run) -> None:
-    """Write what is known of a run, whole or not at all."""
+    """Write what is known of a run, atomically.
+
+    Args:
+        path: the file.
+        run: the run.
+    """
     lines: list[dict[str, Any]] = []
     for one in run.measurements:
         means = {name: round(float(metric(one.ranks).mean()), 6) for name, metric in METRICS.items()}
@@ -128,7 +144,12 @@ def write(path: str, run: Run) -> None:
 
 
 def read(path: str, row: Row, seed: int) -> Run:
-    """What a file of results says; of a run that has none, nothing.
+    """Read a file of results; if there is none, the run is empty.
+
+    Args:
+        path: the file.
+        row: the row.
+        seed: the seed.
 
     Raises:
         InputError: the file is damaged.
@@ -144,7 +165,12 @@ def read(path: str, row: Row, seed: int) -> Run:
 
 
 def run_of(lines: Sequence[Any], name: str, seed: int) -> Run:
-    """A run of its lines.
+    """Make a run of its lines.
+
+    Args:
+        lines: the parsed lines.
+        name: the name of the row.
+        seed: the seed.
 
     Raises:
         ValueError: they are no measurements.

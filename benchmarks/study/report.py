@@ -1,4 +1,4 @@
-"""The report of a study: what its rows reached, how they differ, and the pictures."""
+"""The report of a study: the results of its rows, their differences, and the pictures."""
 
 import os
 from collections.abc import Sequence
@@ -26,6 +26,11 @@ TESTS = (
 def write(name: str, study: Study, folder: str) -> str:
     """Write report.md, curves.png and cost.png beside the results; returns what report.md says.
 
+    Args:
+        name: the name of the study.
+        study: the study.
+        folder: the folder of results.
+
     Raises:
         InputError: there are no results, or some are damaged or not comparable.
     """
@@ -47,7 +52,13 @@ def write(name: str, study: Study, folder: str) -> str:
 
 
 def heading(name: str, study: Study, runs: Runs) -> list[str]:
-    """What was measured on what."""
+    """Describe what was measured.
+
+    Args:
+        name: the name of the study.
+        study: the study.
+        runs: its results.
+    """
     evaluated = {len(one.ranks) for run in runs.values() for one in run.measurements}
     machines = sorted({run.end.machine for run in runs.values() if run.end is not None})
     replies = sorted({run.end.replies for run in runs.values() if run.end is not None and run.end.milliseconds})
@@ -72,14 +83,20 @@ def heading(name: str, study: Study, runs: Runs) -> list[str]:
 
 
 def section(title: str, study: Study, rows: Sequence[Reached]) -> list[str]:
-    """A table of rows at their marks, and the tests between them."""
+    """Make a table of rows at their marks, and the tests between them.
+
+    Args:
+        title: its heading.
+        study: the study.
+        rows: the rows.
+    """
     if not rows:
         return []
     return [f"## {title}", markdown([line(row) for row in rows]), *tests(study, rows, tables.differences(rows))]
 
 
 def line(row: Reached) -> dict[str, Any]:
-    """A row of the table."""
+    """Make a row of the table."""
     cells: dict[str, Any] = {"row": row.row.name, "seeds": len(row.found), "examples": f"{row.examples:,.0f}"}
     cells |= {metric: with_interval(found) for metric, found in row.metrics.items()}
     cells |= {"training s": f"{row.seconds:,.1f}"}
@@ -90,12 +107,18 @@ def line(row: Reached) -> dict[str, Any]:
 
 
 def with_interval(found: Estimate) -> str:
-    """A share with its interval."""
+    """Format a share with its interval."""
     return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
 def tests(study: Study, rows: Sequence[Reached], found: Sequence[Difference]) -> list[str]:
-    """The tests: a triangle of all pairs, or a line for each row beside the first."""
+    """Describe the tests: a triangle of all pairs, or a line for each row beside the first.
+
+    Args:
+        study: the study.
+        rows: the rows.
+        found: the differences.
+    """
     if not found:
         return []
     by_pair = {(one.row.row.name, one.other.row.name): one for one in found}
@@ -108,13 +131,18 @@ def tests(study: Study, rows: Sequence[Reached], found: Sequence[Difference]) ->
 
 
 def named(study: Study, row: Reached) -> str:
-    """A row's name, with its mark where that is not the study's: such rows are not compared at equal cost."""
+    """Return a row's name, with its mark if that is not the study's: such rows are not compared at equal cost.
+
+    Args:
+        study: the study.
+        row: the row.
+    """
     usual = row.mark.kind == FINISHED or row.mark.at in (study.seconds, *study.examples[-1:])
     return row.row.name if usual else f"{row.row.name} (at {row.mark.at:,g} {row.mark.kind})"
 
 
 def difference(one: Difference) -> str:
-    """A test."""
+    """Format a test."""
     found = one.estimate
     p = f"p {found.p:.3f}" if found.p >= 0.001 else "p < 0.001"
     mean = f"**{found.mean:+.3f}**" if found.p < 0.05 else f"{found.mean:+.3f}"

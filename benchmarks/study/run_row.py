@@ -28,21 +28,21 @@ from polyagents.ranker import Ranker
 
 
 class AllMarksReached(Exception):
-    """Ends ParlAI's loop without what it does at its end: saving a checkpoint and loading the model again."""
+    """Ends ParlAI's loop without its last steps: saving a checkpoint and loading the model again."""
 
 
 class TimedBatches:
-    """A world's `parley`, with what is measured between two updates.
+    """A world's `parley`, with the measurements between two updates.
 
     Attributes:
-        seconds: that were spent in it.
+        seconds: the seconds that were spent in it.
 
     Args:
         parley: trains on one batch.
         batchsize: its examples.
-        update_freq: batches that make an update.
-        marks: what is to be measured.
-        measure: is told the marks that have been reached, and examples, updates and seconds until now.
+        update_freq: batches per update.
+        marks: when to measure.
+        measure: a callback with the marks that have been reached, and examples, updates and seconds until now.
         clock: in seconds.
     """
 
@@ -60,10 +60,10 @@ class TimedBatches:
         self.batches, self.seconds = 0, 0.0
 
     def __call__(self) -> None:
-        """Train on a batch; measure where that has reached a mark.
+        """Train on a batch; measure if that has reached a mark.
 
         Raises:
-            AllMarksReached: there are no more.
+            AllMarksReached: there are no more marks.
         """
         begin = self.clock()
         self.parley()
@@ -81,10 +81,10 @@ class TimedBatches:
 
 
 class MeasuredTraining:
-    """ParlAI's loop over one row, and what was measured until now.
+    """ParlAI's loop over one row, and its measurements until now.
 
     Args:
-        job: what the process was told.
+        job: the input of the process.
         loop: with the row's flags.
     """
 
@@ -99,7 +99,7 @@ class MeasuredTraining:
         loop.world.parley = self.batches
 
     def parley_for_the_study(self) -> None:
-        """Train on one batch, unless nobody waits for the run any more.
+        """Train on one batch, unless the study that waits for the run has gone.
 
         Raises:
             InputError: the study was killed.
@@ -122,10 +122,17 @@ class MeasuredTraining:
         raise InputError(f"The training ended after {self.batches.batches} batches, before its marks.")
 
     def measure(self, due: Sequence[Mark], examples: int, updates: int, seconds: float) -> None:
-        """Evaluate the model as it is, once for all marks that it has reached, and write the results down."""
+        """Evaluate the model once for all marks that it has reached, and write the results.
+
+        Args:
+            due: the marks.
+            examples: training examples until now.
+            updates: updates until now.
+            seconds: training seconds until now.
+        """
         with measuring.undisturbed():
             if self.valid_world is None:
-                # A clone's: where both batches are 1, an evaluation would end the dialogue that is trained on.
+                # Of a clone: if both batch sizes are 1, an evaluation would end the dialogue that is trained on.
                 opt = Opt(self.loop.opt | {"validation_share_agent": True})
                 (self.valid_world,) = load_eval_worlds(self.loop.agent, opt, "valid")
             found = measuring.evaluate(self.valid_world, self.job.num_examples)
@@ -153,9 +160,9 @@ def finish(job: Job, opt: Opt, run: Run, pipeline: Pipeline, seconds: float) -> 
 
 
 def carry_out(job: Job) -> None:
-    """Train a row, or put a pipeline together, and write down what is measured of it.
+    """Run a row: train it, or combine a pipeline, and write the measurements.
 
-    A run that was killed begins anew: one that goes on from a checkpoint would meet other examples.
+    A run that was killed starts from its beginning: one that resumes from a checkpoint would meet other examples.
 
     Raises:
         InputError: the training ended before its marks.
@@ -171,7 +178,11 @@ def carry_out(job: Job) -> None:
 
 
 def carry_out_training(job: Job, opt: Opt) -> None:
-    """Train, measure, and keep the model where another row builds on it.
+    """Train, measure, and keep the model if another row builds on it.
+
+    Args:
+        job: the input of the process.
+        opt: ParlAI's options.
 
     Raises:
         InputError: the training ended before its marks.

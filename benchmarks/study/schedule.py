@@ -1,4 +1,4 @@
-"""Which run is next, and running it: one process at a time, a seed of all rows before the next seed."""
+"""Which run is next, and running it: one process at a time, one seed of all rows before the next seed."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ OTHER_DRAWS = 1_000  # between the seeds of a row and of the one that starts fro
 
 @dataclass(frozen=True)
 class Places:
-    """Where a study's files are.
+    """The paths of a study's files.
 
     Attributes:
         results: the folder of results.
@@ -28,22 +28,42 @@ class Places:
     work: str
 
     def model_folder(self, row: Row, seed: int) -> str:
-        """The folder of a run's model."""
+        """Return the folder of a run's model.
+
+        Args:
+            row: the row.
+            seed: the seed.
+        """
         return os.path.join(self.work, records.file_name(row, seed))
 
     def model_file(self, row: Row, seed: int) -> str:
-        """The model of a run."""
+        """Return the model file of a run.
+
+        Args:
+            row: the row.
+            seed: the seed.
+        """
         return os.path.join(self.model_folder(row, seed), "M")
 
     def log(self, row: Row, seed: int) -> str:
-        """What the process of a run has said."""
+        """Return the log of a run's process.
+
+        Args:
+            row: the row.
+            seed: the seed.
+        """
         return f"{self.model_folder(row, seed)}.log"
 
 
 def missing(study: Study, places: Places, seed: int) -> list[Row]:
-    """The rows that are to be run with a seed, each behind those that it builds on.
+    """Return the rows that must be run with a seed, each after those that it builds on.
 
     Those are run again, too, where their model is not in the work folder: results and model then belong together.
+
+    Args:
+        study: the study.
+        places: its files.
+        seed: the seed.
     """
     wanted = set[str]()
     for row in reversed(study.rows):
@@ -60,11 +80,11 @@ def carry_out(study: Study, places: Places, values: Mapping[str, str]) -> list[s
 
     Args:
         study: all of its rows with all of its seeds.
-        places: for its files.
-        values: of the placeholders.
+        places: its files.
+        values: the values of the placeholders.
 
     Returns:
-        A sentence for each run that failed; what builds on it was left out.
+        A sentence for each run that failed; rows that build on it were skipped.
     """
     with exclusive_folder(places.work, "--work"):
         planned = [(seed, row) for seed in study.seeds for row in missing(study, places, seed)]
@@ -97,7 +117,7 @@ def run(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, 
 
 
 def job_of(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, str]) -> Job:
-    """What the process of a run is told."""
+    """Make the input of a run's process."""
     read = study.row(row.first) if row.is_pipeline else row
     files = {below.name: places.model_file(below, seed) for below in study.all_below(row)}
     rerank = (files[row.first], files[row.then], row.flags["top"]) if row.is_pipeline else None
@@ -120,14 +140,19 @@ def job_of(study: Study, row: Row, seed: int, places: Places, values: Mapping[st
 
 
 def last_line(path: str) -> str:
-    """The last thing that a log says."""
+    """Return the last line of a log."""
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file if line.strip()]
     return lines[-1] if lines else "it said nothing"
 
 
 def others_in(folder: str, study: Study) -> Sequence[str]:
-    """Results of runs that the study does not have any more."""
+    """Return results of runs that the study no longer has.
+
+    Args:
+        folder: the folder of results.
+        study: the study.
+    """
     known = {os.path.basename(records.path_of(folder, row, seed)) for row in study.rows for seed in study.seeds}
     there = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(name for name in there if name.endswith(".jsonl") and name not in known)

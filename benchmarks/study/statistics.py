@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
     p: float
 
     def as_share(self) -> "Estimate":
-        """The same of a number that lies between 0 and 1: so do the ends."""
+        """Return the estimate of a number between 0 and 1, with the ends cut to that range."""
         return self._replace(low=max(self.low, 0.0), high=min(self.high, 1.0))
 
 
@@ -40,9 +40,9 @@ class Spread(NamedTuple):
 
 
 def spread_of_mean(values: Floats) -> Spread:
-    """How far the mean of values [S, E] lies from that of all seeds and examples, S 1 or more, E 2 or more.
+    """Estimate how far the mean of values [S, E] is from that of all seeds and examples, S 1 or more, E 2 or more.
 
-    The mean squares, as in an analysis of variance: of seeds, of examples, and of what is left.
+    The mean squares, as in an analysis of variance: of seeds, of examples, and of the rest.
     """
     seeds, examples = values.shape
     if seeds == 1:
@@ -52,15 +52,15 @@ def spread_of_mean(values: Floats) -> Spread:
     rest = values - mean - of_seed - of_example
     between_examples = seeds * (of_example**2).sum() / (examples - 1)
     left = (rest**2).sum() / ((seeds - 1) * (examples - 1))
-    between_seeds = max(examples * (of_seed**2).sum() / (seeds - 1), left)  # less is by chance, and few seeds have some
+    between_seeds = max(examples * (of_seed**2).sum() / (seeds - 1), left)  # a negative estimate is chance
     together = between_seeds + max(between_examples - left, 0.0)
-    # Without a difference between seeds there is no end of degrees of freedom.
+    # Without a difference between seeds, the degrees of freedom are infinite.
     freedom = (together / between_seeds) ** 2 * (seeds - 1) if between_seeds > 1e-12 * together else np.inf
     return Spread(float((together / (seeds * examples)) ** 0.5), float(freedom))
 
 
 def estimate(values: Floats) -> Estimate:
-    """The mean of values [S, E] with its interval."""
+    """Estimate the mean of values [S, E] with its interval."""
     mean, spread = float(values.mean()), spread_of_mean(values)
     if spread.error == 0:
         return Estimate(mean, mean, mean, float(mean == 0))

@@ -1,4 +1,4 @@
-"""What the results of a study's rows come to at each mark, and how rows differ there."""
+"""The results of a study's rows at each mark, and the differences between rows."""
 
 import itertools
 import statistics
@@ -24,15 +24,15 @@ class Reached:
     """A row at a mark: means over the seeds that are measured there.
 
     Attributes:
-        row: of the study.
-        mark: one of the row's.
-        found: what was measured there, by seed.
-        examples: of training.
-        seconds: of training.
-        total: those and all of the rows that it builds on; None where one of these has no results.
+        row: the row.
+        mark: one of the row's marks.
+        found: the measurement of each seed.
+        examples: training examples.
+        seconds: training seconds.
+        total: those and all of the rows that it builds on; None if one of these has no results.
         metrics: R@1 and MRR.
-        pool: those of the finished model among a pool; empty where they were not measured.
-        milliseconds: of a reply of the finished model; None where none was timed.
+        pool: those of the finished model among a pool; empty if they were not measured.
+        milliseconds: of a reply of the finished model; None if none was timed.
     """
 
     row: Row
@@ -57,7 +57,11 @@ class Difference:
 
 
 def read_runs(study: Study, folder: str) -> Runs:
-    """The results of a study.
+    """Read the results of a study.
+
+    Args:
+        study: the study.
+        folder: the folder of results.
 
     Raises:
         InputError: a file is damaged, or rows were evaluated on different examples.
@@ -77,13 +81,28 @@ def read_runs(study: Study, folder: str) -> Runs:
 
 
 def reached(study: Study, runs: Runs, row: Row, mark: Mark) -> Reached | None:
-    """A row at a mark; None where no seed has been measured there."""
+    """Return a row at a mark; None if no seed has been measured there.
+
+    Args:
+        study: the study.
+        runs: its results.
+        row: the row.
+        mark: the mark.
+    """
     found = {seed: runs[row.name, seed].at(mark) for seed in study.seeds}
     return over_seeds(study, runs, row, mark, {seed: one for seed, one in found.items() if one is not None})
 
 
 def over_seeds(study: Study, runs: Runs, row: Row, mark: Mark, found: Mapping[int, Measurement]) -> Reached | None:
-    """What the measurements of a row, by seed, come to; None where there are none."""
+    """Combine the measurements of a row by seed; None if there are none.
+
+    Args:
+        study: the study.
+        runs: its results.
+        row: the row.
+        mark: the mark.
+        found: the measurements by seed.
+    """
     if not found:
         return None
     totals = [total_seconds(study, runs, row, seed, one.seconds) for seed, one in found.items()]
@@ -104,30 +123,53 @@ def over_seeds(study: Study, runs: Runs, row: Row, mark: Mark, found: Mapping[in
 
 
 def metrics_of(ranks: Sequence[Sequence[int]]) -> dict[str, Estimate]:
-    """R@1 and MRR of the ranks of several seeds."""
+    """Compute R@1 and MRR of the ranks of several seeds."""
     return {name: estimate(np.stack([metric(one) for one in ranks])).as_share() for name, metric in METRICS.items()}
 
 
 def total_seconds(study: Study, runs: Runs, row: Row, seed: int, own: float) -> float | None:
-    """Training seconds of a run and of all that it builds on; None where one of those is not finished."""
+    """Return training seconds of a run and of all that it builds on; None if one of those is not finished.
+
+    Args:
+        study: the study.
+        runs: its results.
+        row: the row.
+        seed: the seed.
+        own: the seconds of the run itself.
+    """
     ends = [runs[below.name, seed].end for below in study.all_below(row)]
     return None if None in ends else own + sum(end.seconds for end in ends if end is not None)
 
 
 def at_last_examples(study: Study, runs: Runs) -> list[Reached]:
-    """Every row at its last mark of examples."""
+    """Return every row at its last mark of examples.
+
+    Args:
+        study: the study.
+        runs: its results.
+    """
     last = [(row, Mark(EXAMPLES, row.examples[-1])) for row in study.rows if row.examples]
     return [one for row, mark in last if (one := reached(study, runs, row, mark)) is not None]
 
 
 def at_seconds(study: Study, runs: Runs) -> list[Reached]:
-    """Every row at its mark of seconds."""
+    """Return every row at its mark of seconds.
+
+    Args:
+        study: the study.
+        runs: its results.
+    """
     marks = [(row, mark) for row in study.rows for mark in row.marks if mark.kind == SECONDS]
     return [one for row, mark in marks if (one := reached(study, runs, row, mark)) is not None]
 
 
 def finished(study: Study, runs: Runs) -> list[Reached]:
-    """Every finished model, as it was measured last; pipelines, too."""
+    """Return every finished model at its last measurement, pipelines included.
+
+    Args:
+        study: the study.
+        runs: its results.
+    """
     rows = []
     for row in study.rows:
         ended = {seed: run for seed in study.seeds if (run := runs[row.name, seed]).end is not None}
@@ -137,20 +179,26 @@ def finished(study: Study, runs: Runs) -> list[Reached]:
 
 
 def curve(study: Study, runs: Runs, row: Row) -> list[Reached]:
-    """A row at all of its marks, in the order of its training."""
+    """Return a row at all of its marks, in the order of its training.
+
+    Args:
+        study: the study.
+        runs: its results.
+        row: the row.
+    """
     found = [one for mark in row.marks if (one := reached(study, runs, row, mark)) is not None]
     return sorted(found, key=lambda one: one.examples)
 
 
 def pairs(rows: Sequence[Reached]) -> Iterator[tuple[Reached, Reached]]:
-    """Which rows are compared: all with each other, or with the first where there are many; the later comes first."""
+    """Yield the rows to compare: all with each other, or with the first if there are many; the later comes first."""
     for first, second in itertools.combinations(rows, 2):
         if len(rows) <= ALL_PAIRS or first is rows[0]:
             yield second, first
 
 
 def differences(rows: Sequence[Reached]) -> list[Difference]:
-    """How rows differ in R@1, paired by seed and example; pairs without a common seed are left out."""
+    """Return how rows differ in R@1, paired by seed and example; pairs without a common seed are skipped."""
     found = []
     for row, other in pairs(rows):
         values = paired(row.found, other.found)
@@ -160,7 +208,12 @@ def differences(rows: Sequence[Reached]) -> list[Difference]:
 
 
 def paired(first: Mapping[int, Measurement], second: Mapping[int, Measurement]) -> Floats | None:
-    """R@1 of one row less that of another for each common seed and example, [S, E]; None without a common seed."""
+    """Return R@1 of one row less that of another for each common seed and example, [S, E]; None without one.
+
+    Args:
+        first: the measurements of one row by seed.
+        second: those of the other.
+    """
     seeds = [seed for seed in first if seed in second]
     if not seeds:
         return None

@@ -1,4 +1,4 @@
-"""Ranks of labels from texts alone: of a pipeline that re-ranks, and among a pool larger than the task's own lists."""
+"""Ranks of labels from texts alone: for a pipeline that re-ranks, and in a pool larger than the task's own lists."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from polyagents.text.normalize import normalized
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What answers: one ranker, or a first one whose best candidates a second one puts in a new order.
+    """One ranker, or a first one whose best candidates are re-ranked by a second one.
 
     Attributes:
         first: ranks all candidates.
-        then: ranks the best of them; None where the first one's order stays.
+        then: ranks the best of them; None if the first one's order stays.
         top: how many these are.
     """
 
@@ -29,19 +29,24 @@ class Pipeline:
     top: int = 1
 
     def reply(self, context: str, candidates: Candidates) -> list[Match]:
-        """The best candidate of a context."""
+        """Return the best candidate for a context.
+
+        Args:
+            context: the context.
+            candidates: the candidates.
+        """
         matches = self.first.rank(context, candidates, top_k=self.top)
         return matches if self.then is None else self.then.rerank(context, matches, top_k=1)
 
     def searches(self) -> bool:
-        """Whether its first ranker encodes candidates apart, so that a large pool is affordable."""
+        """Whether its first ranker encodes candidates separately, so that a large pool is affordable."""
         return isinstance(self.first.model, TwoTowerModel)
 
     def rank_of_label(self, example: Example, candidates: Sequence[str], scores: np.ndarray) -> int:
-        """The rank of an example's label, from 1; it loses ties, and any right candidate counts.
+        """Return the rank of an example's label, from 1; it loses ties, and any right candidate counts.
 
         Args:
-            example: whose label it is.
+            example: the example.
             candidates: C texts, a right one among them.
             scores: [C], of the first ranker.
         """
@@ -49,24 +54,39 @@ class Pipeline:
         rank = rank_of(scores, right)
         if self.then is None or rank > self.top:
             return rank
-        best = np.lexsort((right, -scores))[: self.top]  # among equals what is right comes last
+        best = np.lexsort((right, -scores))[: self.top]  # of equal scores, the right candidates come last
         return rank_of(self.then.score(example.context, [candidates[i] for i in best]), right[best])
 
 
 def is_right(example: Example, candidates: Sequence[str]) -> np.ndarray:
-    """Which candidates read as one of the example's labels, [C]."""
+    """Return which candidates read like one of the example's labels, [C].
+
+    Args:
+        example: the example.
+        candidates: C texts.
+    """
     labels = {normalized(label) for label in example.labels}
     return np.array([normalized(candidate) in labels for candidate in candidates])
 
 
 def rank_of(scores: np.ndarray, right: np.ndarray) -> int:
-    """The rank of the best right one among candidates with scores [C]."""
+    """Return the rank of the best right candidate.
+
+    Args:
+        scores: [C].
+        right: [C], which candidates are right.
+    """
     given = torch.from_numpy(scores)[None]
     return int(label_ranks(given, torch.from_numpy(right)[None], torch.ones_like(given, dtype=torch.bool)))
 
 
 def ranks_in_own_lists(pipeline: Pipeline, examples: Sequence[Example]) -> list[int]:
-    """The rank of each example's label among the candidates that the task brings with it."""
+    """Return the rank of each example's label among its own candidates.
+
+    Args:
+        pipeline: what ranks.
+        examples: the examples.
+    """
     ranks = []
     for example in examples:
         candidates = list(example.candidates)
@@ -77,14 +97,25 @@ def ranks_in_own_lists(pipeline: Pipeline, examples: Sequence[Example]) -> list[
 
 
 def ranks_in_pool(pipeline: Pipeline, examples: Sequence[Example], pool: Sequence[str]) -> list[int]:
-    """The rank of each example's label among all of a pool, which holds it."""
+    """Return the rank of each example's label among all of a pool, which contains it.
+
+    Args:
+        pipeline: what ranks.
+        examples: the examples.
+        pool: the candidates.
+    """
     scores = pipeline.first.score([example.context for example in examples], pool)
     return [pipeline.rank_of_label(example, pool, row) for example, row in zip(examples, scores, strict=True)]
 
 
 def pool_of(opt: Opt, examples: Sequence[Example], count: int) -> list[str]:
-    """`count` candidates, each once, or all that there are.
+    """Return distinct candidates: labels of the examples, then of the training split, then of the valid split.
 
     First the labels of the examples, then those of the training split, then of the valid split.
+
+    Args:
+        opt: the options of a training.
+        examples: the examples.
+        count: how many at most.
     """
     return distinct_labels(opt, count, (example.labels[0] for example in examples), (TRAIN, VALID))

@@ -12,7 +12,7 @@ PARTS = ("scoring", "reply", "encoding", "index", "rerank")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a model, texts, and what to measure."""
+    """Declare the flags: a model, texts, and what to measure."""
     parser = CommandParser("polyagents bench_inference", "Measure speed and memory against peers, in one run.")
     parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
@@ -21,10 +21,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--parts", default="scoring,reply,encoding", help=f"of {','.join(PARTS)}")
     parser.add_argument("--sizes", type=positive_ints, default="1000,100000", help="numbers of candidates to score")
-    parser.add_argument("--index-dir", help="an index of the candidates file; built where it is missing")
+    parser.add_argument("--index-dir", help="an index of the candidates file; built if it is missing")
     parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
-    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder beside it")
-    parser.add_argument("--rounds", type=positive_int, default=7, help="each figure is the median of so many")
+    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder, measured beside it")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="measurements per figure, which is their median")
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
     return parser
 
@@ -33,7 +33,7 @@ def run(opt: Mapping[str, Any]) -> None:
     """Measure, print tables, write files."""
     parts = check_parts(opt)
 
-    import torch  # which a wrong flag should not wait for, nor for the peers
+    import torch  # these import torch and the peers: errors in flags are reported before
 
     from polyagents.benchmarks import inference, report
     from polyagents.files.context_lines import read_contexts
@@ -67,7 +67,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def check_parts(opt: Mapping[str, Any]) -> set[str]:
-    """The parts to measure.
+    """Return the parts to measure.
 
     Raises:
         InputError: one of them does not exist, or needs a flag that is missing.
@@ -76,7 +76,7 @@ def check_parts(opt: Mapping[str, Any]) -> set[str]:
     if unknown := parts - set(PARTS):
         raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
     if {"scoring", "reply", "index"} & parts and not opt["index_dir"]:
-        raise InputError("--parts scoring, reply and index need --index-dir; the index is built where it is missing.")
+        raise InputError("--parts scoring, reply and index need --index-dir; the index is built if it is missing.")
     if "rerank" in parts and not opt["cross_model_file"]:
         raise InputError("--parts rerank needs --cross-model-file.")
     return parts

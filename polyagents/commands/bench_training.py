@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a backbone, a task with its own flags, and what to measure."""
+    """Declare the flags: a backbone, a task with its own flags, and what to measure."""
     parser = TaskCommandParser(
         "polyagents bench_training", "Measure training speed and memory against peers, in one run.", task_required=True
     )
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="ParlAI's is always fp32")
     parser.add_argument("--chunk-tokens", type=positive_int, default=2048, help="tokens of a part")
-    parser.add_argument("--steps", type=positive_int, default=3, help="each figure is the median of so many")
+    parser.add_argument("--steps", type=positive_int, default=3, help="timed steps per figure, which is their median")
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON)")
     return parser
 

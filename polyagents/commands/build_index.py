@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a model, a file, a folder."""
+    """Declare the flags: a model, a file, a folder."""
     parser = CommandParser(
         "polyagents build_index",
         "Encode candidates into an index, which rank --index-dir searches. A build that was stopped resumes when it is "
@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("-mf", "--model-file", required=True, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=True, help="UTF-8 text, one candidate per line")
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--index-dir", help="folder of the index; made where it is missing")
+    place.add_argument("--index-dir", help="folder of the index; created if it is missing")
     place.add_argument("--index-url", help=f"{INDEX_URL}; the candidates join those of the name")
     # Literal, as the modules that define these choices import torch.
     parser.add_argument(
@@ -58,18 +58,18 @@ def parser() -> argparse.ArgumentParser:
         "local for all cores of this machine. Its machines see the model, the file and the folder where this one does",
     )
     change = parser.add_mutually_exclusive_group()
-    change.add_argument("--append", action="store_true", help="add the candidates to an index, build nothing anew")
+    change.add_argument("--append", action="store_true", help="add the candidates to an existing index")
     change.add_argument("--delete", action="store_true", help="remove the candidates from an index")
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build an index, add to it or remove from it; then say what it holds.
+    """Build an index, add to it or remove from it; then report its content.
 
     Raises:
-        InputError: flags do not go together; what the index or the engine raises.
+        InputError: flags do not go together, or the index or the engine fails.
     """
-    import torch  # which a wrong flag should not wait for, nor for what else imports it
+    import torch  # imports torch: errors in flags are reported before
 
     from polyagents.ranker import Ranker
 
@@ -100,7 +100,7 @@ def refuse_contradictions(opt: Mapping[str, Any]) -> None:
             if opt[name]:
                 raise InputError(
                     f"--{name.replace('_', '-')} is for --index-dir; polyagents index add and remove change what "
-                    f"stands behind --index-url."
+                    f"--index-url names."
                 )
     if opt["ray"] and (opt["append"] or opt["delete"]):
         raise InputError("--ray is for building; --append and --delete do their work on this machine.")
@@ -109,7 +109,13 @@ def refuse_contradictions(opt: Mapping[str, Any]) -> None:
 
 
 def build_in_folder(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
-    """Build an index, add to it or remove from it."""
+    """Build an index in a folder, add to it or remove from it.
+
+    Args:
+        ranker: the model.
+        opt: the flags.
+        cluster: the machines that encode; None for this one.
+    """
     from polyagents.index.texts import FileTexts
 
     worker = this_worker()
@@ -125,7 +131,13 @@ def build_in_folder(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster 
 
 
 def build_in_engine(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
-    """Build in a vector database; print one JSON line: candidates, and what is searched."""
+    """Build in a vector database; print one JSON line: the number of candidates, and the collection that is searched.
+
+    Args:
+        ranker: the model.
+        opt: the flags.
+        cluster: the machines that encode; None for this one.
+    """
     from polyagents.index.texts import FileTexts
 
     index_type = opt["index_type"] or "hnsw"
@@ -137,7 +149,12 @@ def build_in_engine(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster 
 
 
 def delete(store: "CandidateStore", texts: "FileTexts") -> None:
-    """Remove the lines of a file from an index; those that it lacks are counted, not refused."""
+    """Remove the lines of a file from an index; lines that it lacks are counted, not refused.
+
+    Args:
+        store: the index.
+        texts: the lines.
+    """
     found = [store.find(text) for text in texts.part(0, len(texts))]
     there = [index for index in found if index is not None]
     store.delete(there)
@@ -146,7 +163,14 @@ def delete(store: "CandidateStore", texts: "FileTexts") -> None:
 
 
 def report(ranker: "Ranker", folder: str, index_type: str, contexts_file: str | None) -> None:
-    """Print one JSON line: candidates, bytes, and the recall of an approximate index."""
+    """Print one JSON line: candidates, bytes, and the recall of an approximate index.
+
+    Args:
+        ranker: the model.
+        folder: the index.
+        index_type: exact, hnsw or ivfpq.
+        contexts_file: the contexts for recall; None to use candidates.
+    """
     from polyagents.index.texts import FileTexts  # imports torch
 
     store = ranker.open_index(folder, exact=True)
@@ -164,8 +188,8 @@ def report(ranker: "Ranker", folder: str, index_type: str, contexts_file: str | 
 
 
 def this_worker() -> "Worker":
-    """This process's part under torchrun; all of the work otherwise."""
-    from torch import distributed  # which a wrong flag should not wait for
+    """Return this process's part under torchrun, or all of the work."""
+    from torch import distributed  # imports torch: errors in flags are reported before
 
     from polyagents.index.builder import Worker
 

@@ -10,10 +10,10 @@ from polyagents.console import say
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: files, a folder."""
+    """Declare the flags: files, a folder."""
     parser = CommandParser(
         "polyagents build_pairs",
-        "Make the data of -t polyagents.tasks.pairs: pairs of what was said and what came next, shuffled. A build that "
+        "Make the data of -t polyagents.tasks.pairs: shuffled pairs of a context and what came next. A build that "
         "was stopped resumes when it is started again.",
     )
     parser.add_argument(
@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
         help="a file, or a folder of files: JSON lines of pairs, ParlAI's text format, plain text, dumps of Reddit's "
         "comments; as they are, .zst, .gz or .bz2",
     )
-    parser.add_argument("--outdir", required=True, help="folder of the data; made where it is missing")
+    parser.add_argument("--outdir", required=True, help="folder of the data; created if it is missing")
     parser.add_argument(
         "--context-lines",
         type=positive_int,
@@ -34,22 +34,23 @@ def parser() -> argparse.ArgumentParser:
         "--valid-examples",
         type=positive_int,
         default=10_000,
-        help="about so many pairs, of whole threads, to validate with, and as many to test with; of few pairs a tenth",
+        help="about this many pairs, of whole threads, for validation, and as many for test; at most a tenth of all",
     )
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then say what there is, and what to do with it."""
-    from polyagents.tasks.pairs.build_pairs import (  # imports numpy, which a wrong flag should not wait for
+    """Build; then say what was built, and how to use it."""
+    from polyagents.tasks.pairs.build_pairs import (  # imports numpy: errors in flags are reported before
         PairsPlan,
         build,
-        told,
+        describe_counts,
     )
 
     made = build(PairsPlan(opt["source"], opt["outdir"], opt["context_lines"], opt["valid_examples"]))
+    counts = describe_counts(made["counts"])
     say(
         f"{opt['outdir']}: {made['examples']['train']:,} pairs to train on, {made['examples']['valid']:,} to "
-        f"validate with ({told(made['counts'])}). Train: -t polyagents.tasks.pairs --pairs-path {opt['outdir']}"
+        f"validate with ({counts}). Train: -t polyagents.tasks.pairs --pairs-path {opt['outdir']}"
     )
     print(json.dumps(made["examples"] | {"counts": made["counts"]}))

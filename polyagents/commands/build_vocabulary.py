@@ -15,7 +15,7 @@ PAPER = 54_940  # entries (v1 4.5)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: files or a task, a size, a folder."""
+    """Declare the flags: files or a task, a size, a folder."""
     parser = TaskCommandParser(
         "polyagents build_vocabulary",
         "Learn a lower-cased BPE vocabulary from a task or from text files, for --backbone scratch:mini --vocabulary "
@@ -29,16 +29,16 @@ def parser() -> argparse.ArgumentParser:
         default=PAPER,
         help="entries, special tokens included; by default the paper's. A small text has fewer",
     )
-    parser.add_argument("--out", required=True, help="folder of the tokenizer; made where it is missing")
+    parser.add_argument("--out", required=True, help="folder of the tokenizer; created if it is missing")
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read, learn, write; then say what there is."""
+    """Read, learn, write; then say what was written."""
     files, size, folder = opt["files"], opt["vocabulary_size"], opt["out"]
     if bool(files) == bool(opt["task"]):
         raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
-    from polyagents.text.vocabulary import (  # imports what a wrong flag need not wait for
+    from polyagents.text.vocabulary import (  # heavy imports: errors in flags are reported before
         LARGEST,
         SMALLEST,
         SPECIAL,
@@ -56,7 +56,7 @@ def run(opt: Mapping[str, Any]) -> None:
     tokenizer = learn(lines_of(files) if files else texts_of(opt), size)
     found = tokenizer.get_vocab_size()
     if found < size:
-        say(f"The text has {found:,} entries to offer instead of {size:,}: no further pair is in it twice.")
+        say(f"The vocabulary has {found:,} entries instead of {size:,}: no other pair is in the text twice.")
     save(tokenizer, folder)
     say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
     print(json.dumps({"entries": found}))
@@ -69,14 +69,14 @@ def check_folder(folder: str) -> None:
         InputError: it does, or it is a file.
     """
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-        raise InputError(f"--out {folder} is there already; give the name of a folder that is not, or an empty one.")
+        raise InputError(f"--out {folder} exists already; give a new folder, or an empty one.")
 
 
 def lines_of(files: Sequence[str]) -> Iterator[str]:
-    """The lines of text files, one after the other.
+    """Yield the lines of text files, one file after the other.
 
     Raises:
-        InputError: a file cannot be read, or is no text.
+        InputError: a file cannot be read, or is not text.
     """
     for path in files:
         try:
@@ -85,11 +85,11 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}).") from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start:,}).") from error
+            raise InputError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,}).") from error
 
 
 def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:
-    """Texts and labels of a task's training set.
+    """Yield texts and labels of a task's training set.
 
     Raises:
         InputError: the task cannot be read.

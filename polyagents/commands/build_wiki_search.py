@@ -12,7 +12,7 @@ from polyagents.threads import available_cores
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a dump, a folder."""
+    """Declare the flags: a dump, a folder."""
     parser = CommandParser(
         "polyagents build_wiki_search",
         "Make the data of -t polyagents.tasks.wiki_search: sentences of Wikipedia's articles, each with the article "
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
         help="a dump (pages-articles.xml.bz2, read as it is), or what WikiExtractor --json made of one: a file, or a "
         "folder such as ParlAI's DATAPATH/wikipedia/full",
     )
-    parser.add_argument("--outdir", required=True, help="folder of the data; made where it is missing")
+    parser.add_argument("--outdir", required=True, help="folder of the data; created if it is missing")
     parser.add_argument("--seed", type=int, default=0, help="draws each article's query, and its split")
     parser.add_argument(
         "--workers", type=positive_int, default=None, help="processes; by default one per core that it may use"
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then say what there is, and what to do with it."""
+    """Build; then say what was built, and how to use it."""
     from polyagents.tasks.wiki_search.build_data import (  # imports libraries that only this command needs
         WikiPlan,
         build,

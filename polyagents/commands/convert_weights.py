@@ -1,4 +1,4 @@
-"""`polyagents convert_weights`: a trained model for other programs, Hugging Face's libraries or ParlAI's agents."""
+"""`polyagents convert_weights`: convert a trained model for Hugging Face's libraries or ParlAI's agents."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ours or of P
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a model, and what to write."""
+    """Declare the flags: a model, and what to write."""
     parser = CommandParser("polyagents convert_weights", "Write a model in another program's format.")
     parser.add_argument(
         "-mf",
@@ -51,7 +51,7 @@ def run(opt: Mapping[str, Any]) -> None:
         if os.path.lexists(path):
             raise InputError(f"{path} exists, and nothing is overwritten; give another --out.")
 
-    from polyagents.ranker import Ranker  # this imports torch, which a wrong flag should not wait for
+    from polyagents.ranker import Ranker  # imports torch: errors in flags are reported before
 
     moved = {} if opt["backbone"] is None else {"backbone": opt["backbone"]}
     model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"]), **moved).model.merged()
@@ -60,7 +60,15 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def write_huggingface(model: "RankingModel", folder: str) -> str:
-    """Write the encoder that reads contexts, and say how it is used."""
+    """Write the encoder that reads contexts, and say how it is used.
+
+    Args:
+        model: the model.
+        folder: where to write.
+
+    Returns:
+        how it is used, for the user.
+    """
     from polyagents.ranking.hugging_face import write_folder
 
     write_folder(model.context_encoder.backbone, model.tokenizer, folder)
@@ -73,7 +81,15 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
 
 
 def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
-    """Write a bi- or cross-encoder for sentence-transformers, and say how it is used."""
+    """Write a bi- or cross-encoder for sentence-transformers, and say how it is used.
+
+    Args:
+        model: the model.
+        folder: where to write.
+
+    Returns:
+        how it is used, for the user.
+    """
     from polyagents.ranking.sentence_transformers_export import write_folder
 
     write_folder(model, folder)
@@ -82,7 +98,15 @@ def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
 
 
 def write_model_file(model: "RankingModel", file: str) -> str:
-    """Write a model file as training does, and say how it is used."""
+    """Write a model file as training does, and say how it is used.
+
+    Args:
+        model: the model.
+        file: where to write.
+
+    Returns:
+        how it is used, for the user.
+    """
     from polyagents.ranking.saving import save_model
 
     save_model(model, file)
@@ -93,6 +117,13 @@ def write_parlai(model: "RankingModel", file: str) -> str:
     """Write ParlAI's model file, its options and dictionary, and say how they are used.
 
     The model file comes last, so where it is, the others are.
+
+    Args:
+        model: the model.
+        file: where to write.
+
+    Returns:
+        how it is used, for the user.
     """
     from polyagents.parlai_agents.parlai_flags import agent_flags
     from polyagents.parlai_files import parlai_options

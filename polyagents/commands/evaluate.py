@@ -15,10 +15,10 @@ from polyagents.zoo.models import our_agent
 
 
 class EvaluateParser(TaskCommandParser):
-    """Parses flags of a task and of models; `evaluated` holds ParlAI's options for each of the models."""
+    """Parses flags of a task and of models; `evaluated` has ParlAI's options for each of the models."""
 
     def parse_with_task(self, arguments: list[str]) -> dict[str, Any]:
-        """The options for the first model, and under `evaluated` those for every one."""
+        """Return the options for the first model, and under `evaluated` those for every one."""
         file = parlai_command.model_file(arguments)
         if file is not None:
             parlai_command.check_model_file(["evaluate", "-mf", file])
@@ -31,13 +31,18 @@ class EvaluateParser(TaskCommandParser):
         return opt | {"evaluated": [opt, *(self.parse_for_model([*arguments, "-mf", file], file) for file in files)]}
 
     def parse_for_model(self, arguments: list[str], file: str | None) -> dict[str, Any]:
-        """ParlAI's options of a command line, for the model whose file comes last in it."""
+        """Return ParlAI's options of a command line, for the model whose file comes last in it.
+
+        Args:
+            arguments: the command line.
+            file: the model file; None for the one in the command line.
+        """
         written_by_parlai = file is not None and not parlai_command.names_a_model(arguments) and our_agent(file)
         return super().parse_with_task([*arguments, "-m", written_by_parlai] if written_by_parlai else arguments)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: models, a task with its own flags, files to write."""
+    """Declare the flags: models, a task with its own flags, files to write."""
     parser = EvaluateParser(
         "polyagents evaluate",
         "Measure how well a model ranks the candidates of a task: R@k, MRR, nDCG@k and MAP with bootstrap intervals. "
@@ -49,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "--compare", nargs="+", metavar="MODEL_FILE", help="further models, each held against the first"
     )
     parser.add_argument(
-        "-ne", "--num-examples", type=positive_int, help="so many at least, in whole batches; by default all"
+        "-ne", "--num-examples", type=positive_int, help="evaluate at least this many, in whole batches; by default all"
     )
     parser.add_argument("--out", help="a file for the report as JSON")
     parser.add_argument("--trec-run", help="a file for the rankings of the first model, in TREC's format")
@@ -61,7 +66,7 @@ def run(opt: Mapping[str, Any]) -> None:
     """Rank, measure, print the table, write the files."""
     check(opt)
 
-    from polyagents.evaluation import report  # SciPy and torch, which a wrong flag should not wait for
+    from polyagents.evaluation import report  # imports SciPy and torch: errors in flags are reported before
     from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
 
@@ -71,8 +76,8 @@ def run(opt: Mapping[str, Any]) -> None:
     for other in models:
         if other.examples_hash != found.examples_hash:
             raise InputError(
-                f"{other.model_file} was asked other examples than {found.model_file}, and cannot be compared with "
-                f"it: --task {opt['task']} draws what it asks."
+                f"{other.model_file} was evaluated on other examples than {found.model_file}, and cannot be compared "
+                f"with it: --task {opt['task']} draws its examples."
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}

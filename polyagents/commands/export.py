@@ -1,4 +1,4 @@
-"""`polyagents export`: a model's encoders for another runtime, which `--backend` then computes them with."""
+"""`polyagents export`: export a model's encoders for another runtime, which `--backend` then uses."""
 
 import argparse
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from polyagents.zoo.datapath import add_datapath_flag, datapath
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a model, a runtime, and whether weights get 8 bits."""
+    """Declare the flags: a model, a runtime, and whether weights get 8 bits."""
     parser = CommandParser(
         "polyagents export",
         "Write a model's encoders for ONNX Runtime or OpenVINO into a folder beside the model file, M.onnx or "
@@ -29,8 +29,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Export, and say where to and how exact it is."""
-    from polyagents.backends.export import export_model  # this imports torch, which a wrong flag should not wait for
+    """Export, and report where the export is and how exact."""
+    from polyagents.backends.export import export_model  # imports torch: errors in flags are reported before
     from polyagents.ranker import Ranker
     from polyagents.zoo.resolve import zoo_file
 

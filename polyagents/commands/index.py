@@ -1,4 +1,4 @@
-"""`polyagents index add | remove | status`: candidates in a vector database, changed while others search them."""
+"""`polyagents index add | remove | status`: change candidates in a vector database while others search them."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ USAGE = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments: what to do, where, and with which candidates."""
+    """Declare the arguments: what to do, where, and with which candidates."""
     parser = CommandParser(
         "polyagents index",
         "Change the candidates that polyagents build_index --index-url has put into a vector database, or see what is "
@@ -31,16 +31,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Do one step, and print what is there then: a JSON line for each model that has encoded the candidates.
+    """Do one step, and print a JSON line for each model that has encoded the candidates.
 
     Raises:
-        InputError: the step is none, or lacks a flag.
+        InputError: the step does not exist, or lacks a flag.
     """
     needed = {"add": ("model_file", "candidates_file"), "remove": ("candidates_file",), "status": ()}.get(opt["what"])
     given = {name for name in ("model_file", "candidates_file") if opt[name]}
     if needed is None or given != {*needed}:
         raise InputError(f"Give one of: {USAGE}.")
-    from polyagents.index.engines.candidates import remove  # these import torch, which a wrong flag should not wait for
+    from polyagents.index.engines.candidates import remove  # these import torch: errors in flags are reported before
     from polyagents.index.engines.urls import open_engine
     from polyagents.index.texts import FileTexts
     from polyagents.ranker import Ranker

@@ -1,4 +1,4 @@
-"""`polyagents mine_negatives`: a training set with the candidates that a trained model finds hard."""
+"""`polyagents mine_negatives`: a training set with hard negatives, the candidates that a trained model confuses."""
 
 import argparse
 import json
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def margin(text: str) -> float:
-    """A part of a score: 0 or more, and less than all of it."""
+    """Parse a part of a score: at least 0 and less than 1."""
     value = number(text)
     if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no part of a score; give a number from 0 to 1 (excluded)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part of a score; give a number from 0 to 1 (excluded)")
     return value
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a model, a task with its own flags, a file to write."""
+    """Declare the flags: a model, a task with its own flags, a file to write."""
     parser = TaskCommandParser(
         "polyagents mine_negatives",
         "Write the training examples of a task, each with the candidates that a trained model ranks just below the "
@@ -53,17 +53,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read, search, write; then say what was found."""
+    """Read, search, write; then report the result."""
     check_out_file("--outfile", opt["outfile"])
 
-    from polyagents.files.atomic import atomic_write  # these import torch, which a wrong flag should not wait for
+    from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
     from polyagents.ranker import Ranker
     from polyagents.training.hard_negatives import Counts, mine, pairs_of, pool_in, searchable
 
     model = searchable(Ranker.load(opt["miner"]).model)
     file = opt["candidates_file"]
-    given = FileTexts(file) if file else None  # what is wrong with it is said before the task is read
+    given = FileTexts(file) if file else None  # errors in it are reported before the task is read
     pairs, skipped = pairs_of(read_examples(opt))
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
@@ -78,14 +78,14 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Text, with all turns before, and labels of every training example, once and in order.
+    """Yield text, with all turns before it, and labels of every training example, in order.
 
-    The turns are joined as ParlAI's `--mutators flatten` does; it stops at a turn without text or label.
+    The turns are joined as by ParlAI's `--mutators flatten`, which stops at a turn without text or label.
 
     Raises:
         InputError: the task cannot be read.
     """
-    from parlai.core.opt import Opt  # ParlAI: not to be waited for by a wrong flag
+    from parlai.core.opt import Opt  # imports ParlAI: errors in flags are reported before
 
     from polyagents.parlai_agents.task_messages import task_messages
 
@@ -100,8 +100,8 @@ def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 def line_of(mined: "Mined") -> str:
-    """One line of ParlAI's text format."""
-    from parlai.utils.misc import msg_to_str  # ParlAI: not to be waited for by a wrong flag
+    """Format one line of ParlAI's text format."""
+    from parlai.utils.misc import msg_to_str  # imports ParlAI: errors in flags are reported before
 
     from polyagents.files.hashing import utf8
 
@@ -113,17 +113,24 @@ def line_of(mined: "Mined") -> str:
 
 
 def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: int) -> None:
-    """Print a JSON line with the counts; in words, and what to do next, on standard error."""
+    """Print a JSON line with the counts; print a summary, and what to do next, to standard error.
+
+    Args:
+        opt: the flags.
+        counts: what became of the candidates.
+        skipped: how many examples were skipped.
+        candidates: how many candidates there were.
+    """
     means = {name: getattr(counts, name) / counts.examples for name in ("negatives", "gap", "dropped")}
     line: dict[str, float | None] = {"examples": counts.examples, "skipped": skipped, "candidates": candidates}
     line |= {name: json_number(round(mean, 4)) for name, mean in means.items()}
     line |= {"random": counts.random, "short": counts.short}
     if counts.short:
         say(
-            f"{counts.short:,} examples have fewer than {opt['negatives']} negatives: of the {candidates:,} "
-            f"candidates no more are left that are no answer to them."
+            f"{counts.short:,} examples have fewer than {opt['negatives']} negatives: too few of the {candidates:,} "
+            f"candidates are wrong answers to them."
         )
-    without = f" ({skipped:,} without text or label left out)" if skipped else ""
+    without = f" ({skipped:,} without text or label skipped)" if skipped else ""
     say(
         f"{opt['outfile']}: {counts.examples:,} examples{without}, {means['negatives']:.1f} negatives each, which "
         f"score {means['gap']:.4g} below the label on average. The margin dropped {means['dropped']:.1f} candidates "

@@ -1,4 +1,4 @@
-"""Which commands there are: ours and ParlAI's, from tables, so that nothing is imported to list them."""
+"""The names of all commands, ours and ParlAI's, in tables, so that nothing is imported to list them."""
 
 import difflib
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class OwnCommand:
 
     Attributes:
         summary: one line for the list of commands.
-        extra: the extra of setup.py that it needs; None where the core is enough.
+        extra: the extra of setup.py that it needs; None if the core is enough.
         computes: whether it trains, builds or serves for long, so that its number of threads is worth a line in the
             log.
     """
@@ -25,7 +25,7 @@ class OwnCommand:
 
     @staticmethod
     def module(name: str) -> str:
-        """The module of a command, imported when the command is called."""
+        """Return the module of a command, imported when the command is called."""
         return f"polyagents.commands.{name}"
 
 
@@ -52,7 +52,7 @@ OWN_COMMANDS = {
     "bench_inference": OwnCommand("Measure speed and memory against peers, in one run", "dev", computes=True),
     "bench_training": OwnCommand("Measure training speed and memory against peers, in one run", "dev", computes=True),
     "build_index": OwnCommand("Encode candidates into an index, which rank --index-dir searches", computes=True),
-    "build_pairs": OwnCommand("Make pairs of what was said and what came next, to pre-train on", "data"),
+    "build_pairs": OwnCommand("Make pairs of a context and what came next, to pre-train on", "data"),
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own"),
@@ -115,7 +115,7 @@ BY_EVERY_NAME = {alias: name for name, command in PARLAI_COMMANDS.items() for al
 
 
 def listing(with_hidden: bool) -> str:
-    """All commands as text, one line each; ParlAI's rarer ones only on request."""
+    """List all commands, one line each; ParlAI's rarer ones only on request."""
     ours = [(f"  {name}", command.summary) for name, command in OWN_COMMANDS.items()]
     theirs = [
         (f"  {', '.join((name, *command.aliases))}", command.summary)
@@ -141,7 +141,7 @@ def listing(with_hidden: bool) -> str:
 
 
 def no_such_command(name: str) -> str:
-    """The sentence for a command that does not exist, with those that may have been meant."""
+    """Return the sentence for a command that does not exist, with those that may have been meant."""
     close = difflib.get_close_matches(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     return f"There is no command {name}{hint}; polyagents --help lists all commands."

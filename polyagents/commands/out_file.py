@@ -1,4 +1,4 @@
-"""Files that a command is to write."""
+"""Checks of the files that a command is to write."""
 
 import os
 
@@ -6,14 +6,14 @@ from polyagents.errors import InputError
 
 
 def check_out_file(flag: str, path: str) -> None:
-    """Refuse a file that cannot be written, before hours are spent on what it would hold.
+    """Refuse a file that cannot be written, before hours are spent on its content.
 
     Args:
-        flag: that names it.
-        path: what it names.
+        flag: the flag that names it.
+        path: its path.
 
     Raises:
-        InputError: it is empty, a folder, or in a folder that is not there or not ours to write to.
+        InputError: it is empty, a folder, or in a folder that is missing or not writable.
     """
     if not path:
         raise InputError(f"{flag} is empty; give the name of a file in a folder of your own.")

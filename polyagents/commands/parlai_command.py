@@ -26,7 +26,7 @@ NAMES_A_MODEL = ("-m", "--model", "-o", "--init-opt")
 
 
 def with_full_names(arguments: Sequence[str]) -> list[str]:
-    """`-m poly` -> `-m polyagents:PolyEncoder`, so that M.opt loads in plain `parlai` too."""
+    """Replace short names of agents (`-m poly` by `-m polyagents:PolyEncoder`): M.opt then loads in plain `parlai`."""
     result: list[str] = []
     for argument in arguments:  # --model=poly in two parts
         result += argument.split("=", 1) if argument.startswith(("--model=", "--model-file=")) else [argument]
@@ -37,9 +37,9 @@ def with_full_names(arguments: Sequence[str]) -> list[str]:
 
 
 def with_our_agent(arguments: list[str]) -> list[str]:
-    """The arguments of a ParlAI command, which load a model that one of ParlAI's agents wrote with ours.
+    """Return the arguments of a ParlAI command with our agent for a model that one of ParlAI's agents wrote.
 
-    They stay as they are where `--model` says which agent to use, and where the command has no such flag.
+    They stay as they are if `--model` names an agent, and if the command has no such flag.
     """
     file = model_file(arguments)
     if file is None or names_a_model(arguments) or not PARLAI_COMMANDS[BY_EVERY_NAME[arguments[0]]].takes_a_model:
@@ -57,7 +57,7 @@ def check_model_file(arguments: Sequence[str]) -> None:
     file = model_file(arguments)
     if file and os.path.isdir(file) and not os.path.exists(f"{file}.opt"):
         if arguments[0] in OWN_COMMANDS and arguments[0] != "evaluate":
-            return  # which say themselves what is wrong with it
+            return  # these commands report errors in it themselves
         raise InputError(
             f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands and evaluate need a model "
             f"file: make it with polyagents convert_weights -mf {file} --to model-file --out M."
@@ -69,14 +69,14 @@ def check_model_file(arguments: Sequence[str]) -> None:
         )
     for argument in arguments:
         if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):
-            find(argument)  # a wrong name is said before gigabytes are downloaded
+            find(argument)  # a wrong name is reported before gigabytes are downloaded
 
 
 def check_own_text(arguments: Sequence[str]) -> None:
-    """Say what is wrong with the file of `--fromfile-datapath`, which ParlAI opens without a look.
+    """Check the file of `--fromfile-datapath`, which ParlAI opens without a check.
 
     Raises:
-        InputError: it is not there, empty, or no UTF-8.
+        InputError: it does not exist, is empty, or is not UTF-8.
     """
     given = values_in(arguments)
     path = given.get("--fromfile-datapath") or given.get("-ffdp")
@@ -97,23 +97,23 @@ def check_own_text(arguments: Sequence[str]) -> None:
 
 
 def flags_in(arguments: Sequence[str]) -> set[str]:
-    """The flags of a command line, without values."""
+    """Return the flags of a command line, without values."""
     return {argument.split("=", 1)[0] for argument in arguments if argument.startswith("-")}
 
 
 def values_in(arguments: Sequence[str]) -> dict[str, str]:
-    """What follows each flag of a command line."""
+    """Return the word after each flag of a command line."""
     return {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
 
 
 def model_file(arguments: Sequence[str]) -> str | None:
-    """What follows `--model-file`; None where nothing does."""
+    """Return the value of `--model-file`; None if there is none."""
     given = values_in(arguments)
     return given.get("-mf") or given.get("--model-file")
 
 
 def names_a_model(arguments: Sequence[str]) -> bool:
-    """Whether the arguments say which agent to use, by its name or by a file of options."""
+    """Return whether the arguments say which agent to use, by its name or by a file of options."""
     return any(flag in NAMES_A_MODEL for flag in arguments[:-1])
 
 
@@ -138,5 +138,5 @@ def run(arguments: Sequence[str]) -> Any:
     from polyagents.parlai_agents import scripts  # imports ParlAI and torch, which take seconds
 
     arguments = with_our_agent([*arguments])
-    sys.argv = ["polyagents", *arguments]  # ParlAI looks there for what the user gave
+    sys.argv = ["polyagents", *arguments]  # ParlAI reads the user's flags from there
     return scripts.run(PARLAI_COMMANDS[name].script or name, arguments)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags: a model, candidates, and how many to return."""
+    """Declare the flags: a model, candidates, and how many to return."""
     parser = CommandParser("polyagents rank", "Rank candidates for contexts on standard input; JSON lines out.")
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     candidates = parser.add_mutually_exclusive_group(required=True)
@@ -39,7 +39,9 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, rank, write a JSON line for each."""
-    from polyagents.index.engines.candidates import EngineCandidates  # imports torch: a wrong flag should not wait
+    from polyagents.index.engines.candidates import (
+        EngineCandidates,
+    )  # imports torch: errors in flags are reported before
     from polyagents.index.store import CandidateStore
     from polyagents.ranker import Ranker
 
@@ -68,7 +70,12 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def prepared(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates":
-    """What is ranked, encoded as far as that can be done ahead."""
+    """Return the candidates, encoded as far as possible in advance.
+
+    Args:
+        ranker: the model.
+        opt: the flags.
+    """
     from polyagents.index.texts import read_candidates  # imports torch
 
     if opt["index_url"]:

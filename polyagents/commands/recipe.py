@@ -1,4 +1,4 @@
-"""`polyagents recipe`: the paper's numbers, the flags that should reach each of them, and what was reached."""
+"""`polyagents recipe`: the paper's numbers, the flags that should reach each of them, and a report of results."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ USAGE = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments: what to do, and with what."""
+    """Declare the arguments: what to do, and with which recipe."""
     parser = CommandParser(
         "polyagents recipe",
         "One recipe for each number of the paper: list, show NAME, run NAME -mf M [--smoke] [flags of train_model], "
@@ -43,12 +43,12 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def as_training(arguments: Sequence[str]) -> list[str]:
-    """`recipe run NAME ...` -> `train_model -o NAME ...`; anything else stays."""
+    """Replace `recipe run NAME ...` by `train_model -o NAME ...`; any other command line stays."""
     arguments = list(arguments)
     if arguments[:2] != ["recipe", "run"] or {"-h", "--help"} & set(arguments):
         return arguments
     if not arguments[2:] or arguments[2].startswith("-"):
-        raise InputError(f"recipe run wants a NAME first; give one of: {USAGE}.")
+        raise InputError(f"recipe run needs a NAME first; give one of: {USAGE}.")
     name, rest = find(arguments[2]).name, arguments[3:]
     flags = {argument.split("=")[0] for argument in rest}
     if not {"-mf", "--model-file"} & flags:

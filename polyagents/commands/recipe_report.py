@@ -1,4 +1,4 @@
-"""What trained models reach, beside what the paper reports: `polyagents recipe report FOLDER`."""
+"""The results of trained models, beside the paper's numbers: `polyagents recipe report FOLDER`."""
 
 import glob
 import os
@@ -23,9 +23,9 @@ from polyagents.zoo.recipes.describe import CANDIDATES, together
 from polyagents.zoo.recipes.recipe_flags import SMOKE, Recipe, find, flags_of
 
 TIMED_CANDIDATES = 1_000  # paper Table 5
-MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # that the median is of; a cross-encoder reads 1,000 pairs for each
+MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # messages of the median; a cross-encoder reads 1,000 pairs for each
 SAME_RESULT = ("chunk_tokens", "eval_batchsize", "fixed_candidates_path", "init_model")
-# Of flags that a recipe may leave out, and that change what is learnt.
+# Defaults of flags that a recipe may omit, and that change what is learnt.
 DEFAULTS: dict[str, Any] = {"num_epochs": -1, "max_train_steps": -1, "max_train_time": -1, "dropout": None}
 DEFAULTS |= {"lr_scheduler": "reduceonplateau", "lr_scheduler_decay": 0.4, "validation_every_n_epochs": 0.5}
 METRICS = {"MRR": "mrr"}  # R@k is hits@k
@@ -37,12 +37,12 @@ class Trained:
 
     Attributes:
         file: the model.
-        name: the recipe's, with `/smoke` where it was one.
-        changed: flags that were given beside the recipe, as text.
-        epochs: that it was trained for.
+        name: the recipe's name, with `/smoke` if it was one.
+        changed: flags that were given in addition to the recipe, as text.
+        epochs: how long it was trained.
         candidates: of each example in these evaluations.
         reports: split -> metric -> value, of the evaluations at the end of its training.
-        milliseconds: of a reply out of 1,000.
+        milliseconds: of a reply among 1,000 candidates.
     """
 
     file: str
@@ -55,11 +55,16 @@ class Trained:
 
     @property
     def recipe(self) -> Recipe:
-        """What it should have been."""
+        """The recipe that trained it."""
         return find(self.name)
 
     def percent(self, split: str, metric: str) -> float | None:
-        """What it reaches, in percent."""
+        """Return its result, in percent.
+
+        Args:
+            split: valid or test.
+            metric: the metric, by the paper's name.
+        """
         value = self.reports[split].get(METRICS.get(metric, metric.replace("R@", "hits@")))
         return None if value is None else 100 * value
 
@@ -91,7 +96,7 @@ def report(folder: str) -> None:
 
 
 def trained_in(folder: str) -> list[Trained]:
-    """The finished models of a folder and of those below it, in the order of the recipes."""
+    """Return the finished models of a folder and of those below it, in the order of the recipes."""
     found: list[tuple[str, str, str, float, int, dict[str, dict[str, float]]]] = []
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.trainstats"), recursive=True)):
         file = path.removesuffix(".trainstats")
@@ -104,7 +109,7 @@ def trained_in(folder: str) -> list[Trained]:
         except ValueError as error:
             raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
         if not isinstance(stats, dict) or not fits(stats.get("total_epochs", 0), float):
-            raise InputError(f"{path} is damaged: it tells of no training; train that model again, or remove it.")
+            raise InputError(f"{path} is damaged: it describes no training; train that model again, or remove it.")
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if flags_of(name) is not None and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))
@@ -122,7 +127,12 @@ def trained_in(folder: str) -> list[Trained]:
 
 
 def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
-    """Where a model's flags are not the recipe's and could have changed the result."""
+    """Describe the flags of a model that differ from the recipe and could have changed the result.
+
+    Args:
+        name: the recipe.
+        opt: the model's options.
+    """
     if name.endswith(SMOKE):
         return "smoke: two updates on a sample"
     flags = DEFAULTS | (flags_of(name) or {})
@@ -135,7 +145,12 @@ def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
 
 
 def candidates_of(name: str, opt: Mapping[str, Any]) -> int:
-    """How many candidates an example has: the task's number, or the fixed ones and the label."""
+    """Return the number of candidates of an example: the task's number, or the fixed ones and the label.
+
+    Args:
+        name: the recipe.
+        opt: the model's options.
+    """
     if opt.get("eval_candidates") != "fixed":
         return CANDIDATES[find(name).task]
     with open(located(str(opt["fixed_candidates_path"]), opt.get("datapath")), "rb") as file:
@@ -143,7 +158,12 @@ def candidates_of(name: str, opt: Mapping[str, Any]) -> int:
 
 
 def reply_time(file: str, kind: str) -> float:
-    """Milliseconds of a reply: the median of some messages."""
+    """Return the milliseconds of a reply: the median over some messages.
+
+    Args:
+        file: the model.
+        kind: its architecture.
+    """
     words = replies()
     candidates = [f"{words[i % len(words)]} {words[i // len(words)]}" for i in range(TIMED_CANDIDATES)]
     contexts = ["\n".join(turn.text for turn in dialogue) for dialogue in dialogues("test")[: MESSAGES[kind]]]
@@ -155,7 +175,7 @@ def reply_time(file: str, kind: str) -> float:
 
 
 def alike(models: Sequence[Trained]) -> list[list[Trained]]:
-    """Models of one recipe with the same flags and candidates: they differ by their seed."""
+    """Group models of one recipe with the same flags and candidates: they differ only by their seed."""
     groups: dict[tuple[str, str, int], list[Trained]] = {}
     for model in models:
         groups.setdefault((model.name, model.changed, model.candidates), []).append(model)
@@ -163,7 +183,7 @@ def alike(models: Sequence[Trained]) -> list[list[Trained]]:
 
 
 def quality(models: Sequence[Trained]) -> list[dict[str, Any]]:
-    """A row for each number that the paper has."""
+    """Make a row for each number of the paper."""
     rows = []
     for group in alike(models):
         first = group[0]
@@ -194,13 +214,13 @@ def quality(models: Sequence[Trained]) -> list[dict[str, Any]]:
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
-    """As the paper writes it."""
+    """Format a mean and its deviation as in the paper."""
     mean = f"{statistics.mean(values):.1f}"
     return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
 
 def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
-    """A row for each group of models."""
+    """Make a row for each group of models."""
     rows = []
     for group in alike(models):
         milliseconds = statistics.median(model.milliseconds for model in group)
@@ -210,7 +230,12 @@ def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
 
 
 def draw(models: Sequence[Trained], path: str) -> None:
-    """R@1 against milliseconds per reply, a panel a task."""
+    """Draw R@1 against milliseconds per reply, one panel per task.
+
+    Args:
+        models: the models.
+        path: the picture.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -238,7 +263,14 @@ def draw(models: Sequence[Trained], path: str) -> None:
 
 
 def draw_group(panel: Any, group: Sequence[Trained], split: str, colour: str) -> None:
-    """A dot for what was measured, with its deviation, and a ring for each number that the paper has."""
+    """Draw a dot for a measurement, with its deviation, and a ring for each number of the paper.
+
+    Args:
+        panel: where to draw.
+        group: the models.
+        split: valid or test.
+        colour: the colour of the group.
+    """
     recipe = group[0].recipe
     points = [value for model in group if (value := model.percent(split, "R@1")) is not None]
     milliseconds = statistics.median(model.milliseconds for model in group)

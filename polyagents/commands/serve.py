@@ -41,7 +41,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--token", help="the same on the command line, where whoever lists processes can read it")
     parser.add_argument(
-        "--requests-per-minute", type=positive_int, default=600, help="of one client; more are told to wait"
+        "--requests-per-minute",
+        type=positive_int,
+        default=600,
+        help="limit of one client; further requests get status 429",
     )
     return parser
 
@@ -63,7 +66,7 @@ def run(opt: Mapping[str, Any]) -> None:
             f"--host {host} lets other machines in, which needs --token; give one, or omit --host to serve this "
             f"machine only."
         )
-    with listening(host, opt["port"]) as opened:  # what is wrong with it is said before the model is loaded
+    with listening(host, opt["port"]) as opened:  # errors in it are reported before the model is loaded
         from polyagents.serving.ranking_app import create_app
         from polyagents.serving.served import Served  # loads torch
 
@@ -73,8 +76,8 @@ def run(opt: Mapping[str, Any]) -> None:
             opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
         )
         app = create_app(served, token, opt["requests_per_minute"])
-        opened.listen()  # who opens the address at once waits for the server, and is not turned away
-        # Who reads a terminal has given the token; who reads a log of containers may not be meant to have it.
+        opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
+        # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
         shown = quote(token, safe="") if token and sys.stderr.isatty() else "TOKEN"
         query = f"?token={shown}" if token else ""
         say(
@@ -83,31 +86,31 @@ def run(opt: Mapping[str, Any]) -> None:
         )
         try:
             server_of(app).run(sockets=[opened])
-        except KeyboardInterrupt:  # which uvicorn raises again once it has ended
+        except KeyboardInterrupt:  # uvicorn raises it again after it has ended
             say("Ended.")
 
 
 def token_of(opt: Mapping[str, Any]) -> str | None:
-    """What every request must bring: from a file, the command line or the environment; None where nothing is asked.
+    """Return the token of all requests, from a file, the command line or the environment; None if there is none.
 
     Raises:
         InputError: it is given twice, or the file cannot be read.
     """
     path, given = opt["token_file"], opt["token"]
     if path and given is not None:
-        raise InputError("--token and --token-file are one too many; give the file.")
+        raise InputError("Give --token-file or --token, not both.")
     if not path:
         return given if given is not None else os.environ.get(TOKEN)
     try:
         with open(path, encoding="utf-8") as file:
             return file.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
 
 
 def write_replies_of_task(model_file: str) -> None:
-    """Write all labels of a model's task to where `Served.load` looks for them, if they are not there yet.
+    """Write all labels of a model's task to the file where `Served.load` looks for them, if it does not exist.
 
     That needs ParlAI, which reads the task; without it `Served.load` says what to give.
     """

@@ -1,4 +1,4 @@
-"""The parser of a command that reads a task of ParlAI's, which brings flags of its own."""
+"""The parser of a command that reads a task of ParlAI's, which has flags of its own."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from polyagents.faults import parlai_is_installed
 
 
 class TaskCommandParser(CommandParser):
-    """Parses a command's own flags at once, and all of them by ParlAI's parser where a task is given.
+    """Parses a command's own flags at once, and all flags by ParlAI's parser if a task is given.
 
-    ParlAI takes seconds to import. So a missing flag is said before, and a command that was given no task needs none
-    of it. Its result is then ParlAI's `Opt`, a dict, in place of a namespace.
+    ParlAI takes seconds to import. A missing flag is therefore reported before, and a command without a task does not
+    import it. With a task, the result is ParlAI's `Opt`, a dict, instead of a namespace.
 
     Attributes:
-        evaluates: whether the command evaluates a model, so that it takes the flags of the model, too, and reads the
-            valid split unless it is told another one.
+        evaluates: whether the command evaluates a model, so that it accepts the flags of the model, too, and reads the
+            valid split by default.
     """
 
     def __init__(self, prog: str, description: str, task_required: bool, evaluates: bool = False):
@@ -30,13 +30,23 @@ class TaskCommandParser(CommandParser):
             argparse.ArgumentParser.add_argument(self, "-mf", "--model-file", required=True, help="a trained model")
 
     def add_argument(self, *names: Any, **settings: Any) -> Any:
-        """Add a flag of the command's own to this parser and to ParlAI's."""
+        """Add a flag of the command's own to this parser and to ParlAI's.
+
+        Args:
+            *names: its names.
+            **settings: as for argparse.
+        """
         if "-h" not in names:
             self.own_flags.append((names, settings))
         return super().add_argument(*names, **settings)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse a command line; the result is a namespace without a task, and ParlAI's `Opt` with one."""
+        """Parse a command line; the result is a namespace without a task, and ParlAI's `Opt` with one.
+
+        Args:
+            args: the command line; None for that of the process.
+            namespace: where the values go; None for a new one.
+        """
         arguments = list(args or ())
         if {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
             with_task = parlai_is_installed()

@@ -1,4 +1,4 @@
-"""`polyagents zoo`: which pretrained models there are, and having them on the disk."""
+"""`polyagents zoo`: list, show and download pretrained models."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ USAGE = "polyagents zoo list, polyagents zoo show NAME, or polyagents zoo downlo
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments: what to do, with which model, and where models lie."""
+    """Declare the arguments: what to do, with which model, and the folder of models."""
     parser = CommandParser(
         "polyagents zoo",
         f"List, show or download ParlAI's pretrained rankers: zoo:{GROUP}/NAME/model in every command.",
@@ -34,7 +34,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if what == "list":
         print(table())
         return
-    model, folder = find(name), datapath(opt["datapath"])  # what is wrong with the name is said before the download
+    model, folder = find(name), datapath(opt["datapath"])  # a wrong name is reported before the download
     if what == "show":
         print(description(model, folder))
     else:
@@ -45,7 +45,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def table() -> str:
-    """All models, as text."""
+    """List all models."""
     rows = [("name", "architecture", "pretrained on", "fine-tuned on", "expected on ConvAI2 (valid)")]
     for model in MODELS:
         row = (model.short_name, f"{model.kind}-encoder", model.pretrained_on, model.fine_tuned_on or "-", model.metric)
@@ -60,7 +60,12 @@ def table() -> str:
 
 
 def description(model: Model, folder: str) -> str:
-    """Everything about one model, as text."""
+    """Describe one model.
+
+    Args:
+        model: the model.
+        folder: the folder of models.
+    """
     trained = f"pretrained on {model.pretrained_on}"
     if model.fine_tuned_on:
         trained += f", fine-tuned on {model.fine_tuned_on}"
@@ -78,19 +83,29 @@ def description(model: Model, folder: str) -> str:
 
 
 def state(model: Model, folder: str) -> str:
-    """Whether the file of a model is there."""
+    """Say whether the file of a model exists.
+
+    Args:
+        model: the model.
+        folder: the folder of models.
+    """
     if not is_built(os.path.join(models_folder(folder), ARCHIVE.folder), ARCHIVE.version):
         return f"not downloaded; it comes with all others from {ARCHIVE.url}"
     return "downloaded" if os.path.exists(file_of(model, folder)) else "missing from the archive that was downloaded"
 
 
 def file_of(model: Model, folder: str) -> str:
-    """Where ParlAI looks for a model of the zoo."""
+    """Return the path at which ParlAI looks for a model of the zoo.
+
+    Args:
+        model: the model.
+        folder: the folder of models.
+    """
     return os.path.join(models_folder(folder), *model.name.split("/"))
 
 
 def commands(model: Model) -> list[str]:
-    """What a user types next."""
+    """Return the commands that a user types next."""
     train = f"polyagents train_model -m {model.kind} -t convai2 -mf M"
     first = f"{train} --init-model zoo:{model.name}"
     if model.fine_tuned_on:

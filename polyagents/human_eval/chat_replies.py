@@ -65,7 +65,13 @@ class RankerPartner:
         self.ranker, self.candidates, self.history_size = ranker, candidates, history_size
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
-        """Return the best candidate; `seed` changes nothing, as a ranker does not draw."""
+        """Return the best candidate; `seed` changes nothing, as a ranker does not draw.
+
+        Args:
+            persona: lines before the chat.
+            messages: the messages so far.
+            seed: not used.
+        """
         utterances = [*([persona] if persona else []), *messages]
         context = "\n".join(utterances[-self.history_size :] if self.history_size > 0 else utterances)
         said = set(context.split("\n"))
@@ -75,6 +81,11 @@ class RankerPartner:
 
 
 def reply_seed(seed: int, chat: ChatState) -> int:
-    """Derive a seed for each reply, the same again after a restart."""
+    """Derive a seed for each reply, the same again after a restart.
+
+    Args:
+        seed: the seed of the plan.
+        chat: the chat that waits for a reply.
+    """
     place = f"{seed} {chat.number} {len(chat.messages)}"
     return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")

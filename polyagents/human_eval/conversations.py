@@ -1,4 +1,4 @@
-"""How a conversation of the store is made: it is cleaned, its speakers are blind, its content names it."""
+"""How conversations are prepared for the store: cleaned, with neutral speaker names, and named by their content."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, Side, Utterance
 
 NAME = 16  # hexadecimal digits of a name: 64 bits, of which a million conversations share none
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # no UTF-8 has them, or no column of PostgreSQL
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # UTF-8 or PostgreSQL cannot store them
 
 
 def make_conversation(
@@ -52,21 +52,31 @@ def speaker_name(place: int) -> str:
 
 
 def make_pair(first: Side, second: Side, right: int | None = None) -> ConversationPair:
-    """Make a pair; the same two sides always have the same name."""
+    """Make a pair; the same two sides always have the same name.
+
+    Args:
+        first: one side.
+        second: the other side.
+        right: for an onboarding check, the side (0 or 1) that everyone should choose.
+    """
     sides = [[side.conversation, side.speaker] for side in (first, second)]
     return ConversationPair(name_of([sides, right]), (first, second), right)
 
 
 def model_of(side: Side, conversations: Mapping[str, Conversation]) -> str:
-    """Return the model that is judged on a side."""
+    """Return the model that is judged on a side.
+
+    Args:
+        side: the side.
+        conversations: the conversations by name.
+    """
     return conversations[side.conversation].models[side.speaker]
 
 
 def sides_of(conversation: Conversation) -> dict[str, Side]:
-    """Return what of a conversation can be judged: model -> side.
+    """Return the sides of a conversation that can be judged: model -> side.
 
-    Where a model speaks to itself it is judged as the one that spoke second: the first may have begun with an opening
-    that was given.
+    If a model talks with itself, its second speaker is judged: the first may have begun with a given opening.
     """
     speakers = dict.fromkeys(turn.speaker for turn in conversation.turns)
     return {conversation.models[who]: Side(conversation.name, who) for who in speakers if who in conversation.models}
@@ -78,7 +88,7 @@ def models_in(conversations: Iterable[Conversation]) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Make a text that every database stores and every page shows: NULs and lone surrogates become U+FFFD."""
+    """Replace characters that no database can store or page can show (NULs, lone surrogates) by U+FFFD."""
     return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -1,4 +1,4 @@
-"""Which conversations meet: balanced over models and conversations, and the same for the same seed."""
+"""The pairs of conversations: balanced over models and conversations, and the same for the same seed."""
 
 import itertools
 import math
@@ -17,7 +17,11 @@ Matchup = tuple[str, str]
 
 
 def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
-    """Read `A:B,A:C` or `all`, given the models that there are; their names may have colons and commas of their own.
+    """Parse `A:B,A:C` or `all`; names of models may have colons and commas of their own.
+
+    Args:
+        given: the value of the flag.
+        models: the models that exist.
 
     Raises:
         InputError: a model is not there, or meets itself.
@@ -36,7 +40,7 @@ def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
         name = max((name for name in named if f"{rest},".startswith(f"{name},")), key=len, default=None)
         if name is None:
             raise InputError(
-                f"--matchups {given}: {rest.split(',')[0]!r} is no pair of two different models; there are "
+                f"--matchups {given}: {rest.split(',')[0]!r} is not a pair of two different models; there are "
                 f"{listed(models)}. Give all, or for instance A:B,A:C."
             )
         met.setdefault(frozenset(named[name]), named[name])
@@ -58,6 +62,12 @@ def make_pairs(
     One pair of every matchup comes before the second of any, so that an evaluation that is stopped early is balanced,
     too. More pairs with the same seed begin with the same ones.
 
+    Args:
+        conversations: all conversations.
+        matchups: the pairs of models.
+        per_matchup: the number of pairs of each.
+        seed: decides the pairs and their order.
+
     Raises:
         InputError: a matchup has too few conversations.
     """
@@ -71,7 +81,7 @@ def make_pairs(
         if len(pairs) < per_matchup:
             raise InputError(
                 f"{first}:{second} gives {len(pairs)} pairs ({len(sides.get(first, []))} conversations of {first}, "
-                f"{len(sides.get(second, []))} of {second}), and {per_matchup} are wanted; import more conversations, "
+                f"{len(sides.get(second, []))} of {second}), but {per_matchup} are needed; import more conversations, "
                 f"or give a smaller --per-matchup."
             )
         columns.append(pairs)
@@ -84,6 +94,12 @@ def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: in
 
     Both go round their circles; where both are back at the beginning, the second goes a step on, so that no two meet
     twice. Two speakers of one conversation are no pair.
+
+    Args:
+        first: the sides of one model.
+        second: the sides of the other.
+        seed: decides the pairs.
+        count: the largest number of pairs.
     """
     rng = Random(seed)
     first, second = shuffled(rng, first), shuffled(rng, second)
@@ -96,11 +112,21 @@ def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: in
 
 
 def shuffled(rng: Random, items: Sequence[T]) -> list[T]:
-    """Return items in random order, drawn by random() alone, the one method whose sequence Python promises to keep."""
+    """Return items in random order, drawn by random() only, whose sequence Python promises to keep.
+
+    Args:
+        rng: source of the random choices.
+        items: the items.
+    """
     return sorted(items, key=lambda _: rng.random())
 
 
 def without_checks(conversations: Mapping[str, Conversation], pairs: Iterable[ConversationPair]) -> list[Conversation]:
-    """Return the conversations that are not there for an onboarding check."""
+    """Return the conversations that do not belong to an onboarding check.
+
+    Args:
+        conversations: the conversations by name.
+        pairs: all pairs.
+    """
     checks = {side.conversation for pair in pairs if pair.right is not None for side in pair.sides}
     return [conversation for name, conversation in conversations.items() if name not in checks]

@@ -1,1 +1,1 @@
-"""All that knows ParlAI: the agents, their flags, its training loop, and what it needs on today's libraries."""
+"""Everything that knows ParlAI: the agents, their flags, its training loop, and patches for today's libraries."""

@@ -1,4 +1,4 @@
-"""What our agents share on ParlAI's TorchAgent, whatever they learn: what they start from, and their files."""
+"""The common base of our agents on ParlAI's TorchAgent: their initial weights and their files."""
 
 import os
 from typing import Any
@@ -23,7 +23,7 @@ from polyagents.training import distributed
 from polyagents.training.optimising import align_weights, refused_where_damaged
 from polyagents.training.training_files import STATE
 
-# What tells one of several processes who it is, and is nothing for M.opt: a model trained on CPUs may be trained
+# Options that identify one of several processes, and do not belong in M.opt: a model trained on CPUs may be trained
 # further on a GPU.
 PROCESS_OPTIONS = ("gpu", "no_cuda", "rank", "multiprocessing", "distributed_world_size")
 
@@ -39,11 +39,11 @@ class BaseAgent(OptimisingAgent):
 
     @staticmethod
     def dictionary_class() -> type[TextDictionary]:
-        """TorchAgent: the tokenizer of the backbone."""
+        """TorchAgent: return the tokenizer of the backbone."""
         return TextDictionary
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
-        if opt.get("fp16"):  # ParlAI's flag, whose way halves the weights themselves; ours is autocast
+        if opt.get("fp16"):  # ParlAI's flag, which halves the weights themselves; ours uses autocast
             opt["precision"], opt["fp16"] = "fp16", False
         self.encoder_options = EncoderOptions.read(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
@@ -54,17 +54,17 @@ class BaseAgent(OptimisingAgent):
 
     @classmethod
     def upgrade_opt(cls, opt_from_disk: Opt) -> Opt:
-        """TorchAgent's, which adds padding tokens after `--fp16`, that our weights do not know.
+        """Do as TorchAgent, without its padding tokens after `--fp16`, which our weights do not have.
 
-        And M.opt says that the model was in training, which an evaluation would believe; without that, the command's
-        own word counts.
+        M.opt also says that the model was in training, which an evaluation would believe; the current command decides
+        this.
         """
         opt = super().upgrade_opt(opt_from_disk)
         stale = ("datatype",) if train_loop.is_training_run(opt) else ()
         return Opt({name: value for name, value in opt.items() if name not in stale} | {"force_fp16_tokens": False})
 
     def _checked_start(self, opt: Opt) -> str | None:
-        """The file that a model is to be loaded from, refused where it does not fit, before anything is built."""
+        """Return the file from which to load a model; refuse one that does not fit before anything is built."""
         file: str | None = self._get_init_model(opt, None)[0]
         if file is None and opt.get("init_model"):
             raise InputError(f"There is no model at --init-model {opt['init_model']}.")
@@ -73,10 +73,11 @@ class BaseAgent(OptimisingAgent):
         return file
 
     def _check_same_start(self, file: str | None, opt: Opt) -> None:
-        """Refuse to train where the processes start from different files.
+        """Refuse to train if the processes start from different files.
 
-        Machines that do not see one another's files would each resume from somewhere else, with other weights in their
-        optimisers, and none of them would notice.
+        Machines that do not see each other's files would each resume from different weights and optimiser states, and
+        none
+        of them would notice.
 
         Raises:
             InputError: the files differ.
@@ -86,7 +87,7 @@ class BaseAgent(OptimisingAgent):
         digest = None if file is None else file_digest(file)
         if len(set(distributed.gathered(digest))) > 1:
             raise InputError(
-                f"--model-file {opt.get('model_file')} is another one for some of the processes; give one in a "
+                f"--model-file {opt.get('model_file')} is a different file for some of the processes; give one in a "
                 f"folder that all machines share."
             )
 
@@ -95,7 +96,7 @@ class BaseAgent(OptimisingAgent):
         train_loop.patch()
         file, start = self.opt.get("model_file"), str(self.opt.get("init_model"))
         if file:
-            clear_leftovers(file)  # of a file that this run may have no reason to write again
+            clear_leftovers(file)  # this run may never write that file again
         if start.endswith(train_loop.CHECKPOINT):
             self.opt["init_model"] = None  # M.opt would send every later command there
         if start == f"{file}{train_loop.CHECKPOINT}":
@@ -108,22 +109,23 @@ class BaseAgent(OptimisingAgent):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """TorchAgent's, with plain numbers: the inverse square root schedule keeps numpy's, which `load` refuses."""
+        """Return TorchAgent's state with plain numbers, as the inverse square root schedule has numpy's."""
         state: dict[str, Any] = plain(super().state_dict())
         state["model"] = trained_weights(self.module)
         return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
     def save(self, path: str | None = None) -> None:
-        """TorchAgent's files, each whole or not at all: weights, options, dictionary.
+        """Save TorchAgent's files (weights, options, dictionary), each atomically.
 
-        The optimiser's state, twice the size of the weights, goes into the checkpoint only, from which training is
-        resumed; into every file where no checkpoints are kept (`--save-after-valid false`).
+        The optimiser's state, twice the size of the weights, goes only into the checkpoint, from which training is
+        resumed;
+        it goes into every file if there are no checkpoints (`--save-after-valid false`).
         """
         path = path or self.opt.get("model_file")
         if not path:
@@ -146,7 +148,7 @@ class BaseAgent(OptimisingAgent):
         states = self._read(path)
         if STATE in states and path == f"{self.opt.get('model_file')}{train_loop.CHECKPOINT}":
             raise InputError(
-                f"{path} is a checkpoint of Ranker.train; go on with that, or give another --model-file, and "
+                f"{path} is a checkpoint of Ranker.train; resume with that, or give another --model-file, and "
                 f"--init-model to start from its weights."
             )
         own = self.module.state_dict()
@@ -167,19 +169,19 @@ class BaseAgent(OptimisingAgent):
         return read_weights(path)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """TorchAgent's; on a CPU the weights take the place of the model's own, so that none are there twice."""
+        """Load TorchAgent's state; on a CPU the loaded weights replace the model's own, so that none exist twice."""
         load_weights(self.module, state_dict, assign=self.device.type == "cpu")
         if train_loop.is_training_run(self.opt):
             align_weights(self.module)
 
 
 def is_training_command(partial_opt: Opt | None) -> bool:
-    """Whether the flags of train_model (or a sibling) are being read, not those of an evaluation or a chat."""
+    """Return whether the flags of train_model (or a sibling) are being read, not those of an evaluation or a chat."""
     return partial_opt is not None and "validation_every_n_epochs" in partial_opt
 
 
 def plain(value: Any) -> Any:
-    """numpy numbers -> Python's, in nested dicts and lists."""
+    """Convert numpy numbers in nested dicts and lists to Python's."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""What a batch of an evaluation or a chat ranks, by the source that a flag names (`--eval-candidates`).
+"""The candidates of a batch of an evaluation or a chat, by the source in `--eval-candidates`.
 
-What a training batch ranks is in training/candidates.py.
+The candidates of a training batch are in training/candidates.py.
 """
 
 from parlai.core.opt import Opt
@@ -13,15 +13,15 @@ from polyagents.training.examples import Examples
 
 
 def evaluation_candidates(opt: Opt, source: str, examples: Examples) -> CandidateSet:
-    """What a batch of an evaluation or a chat ranks; ParlAI's `_build_candidates` explains the sources.
+    """Return the candidates of a batch of an evaluation or a chat; ParlAI's `_build_candidates` explains the sources.
 
     Args:
-        opt: the agent's options, for what is said to the user.
+        opt: the agent's options, for error messages.
         source: batch, inline or batch-all-cands.
         examples: B of them.
 
     Raises:
-        InputError: the examples lack what the source takes.
+        InputError: the examples lack what the source needs.
     """
     labels = examples.labels if examples.labelled else None
     if source == "batch":
@@ -40,5 +40,5 @@ def evaluation_candidates(opt: Opt, source: str, examples: Examples) -> Candidat
 
 
 def origin(opt: Opt) -> str:
-    """Where an agent's examples are from, for what is said to the user."""
+    """Describe where an agent's examples come from, for messages."""
     return f"--task {opt.get('task')}"

@@ -1,4 +1,4 @@
-"""Agents of ParlAI that people chat with: how they are loaded, and how they reply to a whole chat at once."""
+"""ParlAI's agents as chat partners: how they are loaded, and how they reply to a whole chat at once."""
 
 import contextlib
 import random
@@ -28,7 +28,7 @@ class ParlaiPartner:
         """Return what the agent says next.
 
         Args:
-            persona: what the agent reads before the chat; "" where there is none.
+            persona: what the agent reads before the chat; "" if there is nothing.
             messages: what was said so far; the first, third, ... are the person's.
             seed: seeds Python's and torch's generators, for agents that draw.
 
@@ -42,7 +42,9 @@ class ParlaiPartner:
         for place, text in enumerate(messages):
             if place % 2 == 0:
                 self.agent.observe(Message({"id": "human", "text": text, "episode_done": False}))
-            elif hasattr(self.agent, "self_observe"):  # others do not remember what they said in a living chat, either
+            elif hasattr(
+                self.agent, "self_observe"
+            ):  # other agents do not remember their own messages in a chat either
                 self.agent.self_observe(Message({"text": text, "episode_done": False}))
         with naming_the_flag([self.agent]):
             return self.agent.act().get("text") or ""
@@ -50,7 +52,7 @@ class ParlaiPartner:
 
 def command_options(arguments: Sequence[str]) -> Opt:
     """Parse the flags of ParlAI, of a task and of a model for a chat."""
-    patches.apply()  # the agents of ParlAI are loaded past ours, which would apply it
+    patches.apply()  # ParlAI's agents are not loaded through ours, which would apply it
     parser = ParlaiParser(True, True)
     parser.set_defaults(interactive_mode=True, datatype="valid", batchsize=1)
     return Opt(parser.parse_args(list(arguments)))
@@ -67,10 +69,10 @@ def load_agent(opt: Opt) -> Agent:
 
 
 def load_other_agent(opt: Opt, model_file: str, model: str | None) -> Agent:
-    """Load a model beside the one of --model-file, with the flags that were given for all.
+    """Load a model besides the one of --model-file, with the flags that were given for all.
 
     Args:
-        opt: of the command.
+        opt: the options of the command.
         model_file: its file.
         model: the agent that is to load it; None for the one that wrote it.
     """
@@ -84,7 +86,7 @@ def load_other_agent(opt: Opt, model_file: str, model: str | None) -> Agent:
 
 @contextlib.contextmanager
 def naming_the_flag(agents: Iterable[Agent]) -> Iterator[None]:
-    """Say what to do where a ranker of ParlAI's has no candidate left."""
+    """Name the flag to change when a ranker of ParlAI's has no candidate left."""
     try:
         yield
     except IndexError as error:
@@ -103,7 +105,7 @@ def seed_all(seed: int) -> None:
 
 
 def candidates_file(opt: Opt) -> str:
-    """Find the candidates that a model of ours replies with; the list of its task is written where it is missing.
+    """Find the candidates of a model of ours; the list of its task is written if it is missing.
 
     Args:
         opt: the options of a chat with the model.

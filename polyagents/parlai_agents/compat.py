@@ -1,6 +1,6 @@
-"""What ParlAI 1.7.2 needs on today's libraries, and nothing else.
+"""The patches that ParlAI 1.7.2 needs on today's libraries, and nothing else.
 
-Each item says why, and does nothing where it is not needed any more.
+Each says why it is needed, and does nothing where it is not needed.
 """
 
 import functools
@@ -39,7 +39,7 @@ from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 @functools.cache
 def apply() -> None:
-    """Apply all of them (idempotent)."""
+    """Apply all patches (idempotent)."""
     accept_reduce_on_plateau()
     say_parse_errors_in_one_line()
     exit_with_one_sentence()
@@ -57,11 +57,14 @@ def use_our_zoo() -> None:
 
 
 class NoSuchPreset(InputError, FileNotFoundError):
-    """A FileNotFoundError, too: ParlAI takes `-opt adamax` for `-o pt` at first, and passes over that error."""
+    """The error for an unknown preset.
+
+    It is a FileNotFoundError, too: ParlAI takes `-opt adamax` for `-o pt` at first, and passes over that error.
+    """
 
 
 def find_our_recipes() -> None:
-    """`-o convai2/poly-64/bert` by name: after a file and a preset of the user's own, before ParlAI's presets."""
+    """Find recipes by name (`-o convai2/poly-64/bert`), after files and the user's presets, before ParlAI's."""
     load_init = Opt.load_init.__func__
 
     def load_recipe(cls: Any, optfile: str) -> Any:
@@ -71,7 +74,7 @@ def find_our_recipes() -> None:
             return cls(flags)
         try:
             with saved_options.given_by_the_user():
-                return load_init(cls, optfile)  # which comes back here with each part of a comma-separated list
+                return load_init(cls, optfile)  # which calls this function for each part of a comma-separated list
         except NoSuchPreset:
             raise
         except FileNotFoundError as error:
@@ -84,7 +87,7 @@ def find_our_recipes() -> None:
 
 
 def accept_reduce_on_plateau() -> None:
-    """torch dropped ReduceLROnPlateau's `verbose`, which ParlAI's default scheduler passes (lr_scheduler.py:338)."""
+    """Accept `verbose` for ReduceLROnPlateau, which torch dropped and ParlAI's default scheduler passes."""
     if "verbose" in inspect.signature(torch_schedulers.ReduceLROnPlateau.__init__).parameters:
         return
 
@@ -98,7 +101,7 @@ def accept_reduce_on_plateau() -> None:
 
 
 def say_parse_errors_in_one_line() -> None:
-    """ParlAI prints hundreds of lines of help before the one that says which flag is wrong."""
+    """Report a wrong flag in one line; ParlAI prints hundreds of lines of help before it."""
 
     def error(self: Any, message: str) -> NoReturn:
         exit_with_one_line(getattr(self, "_help_subparser", None) or self, message)  # of `parlai train_model`
@@ -107,7 +110,7 @@ def say_parse_errors_in_one_line() -> None:
 
 
 def exit_with_one_sentence() -> None:
-    """In the `parlai` command an InputError is its sentence and exit code 2, without a traceback.
+    """End the `parlai` command after an InputError with its sentence and exit code 2, without a traceback.
 
     ParlAI's commands let every exception through. A script of the user's own keeps its traceback, and the
     `polyagents` command does the same in its main().

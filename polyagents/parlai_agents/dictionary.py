@@ -1,4 +1,4 @@
-"""The tokenizer of a model where ParlAI expects a dictionary."""
+"""The tokenizer of a model in the form of a ParlAI dictionary."""
 
 import copy
 import os
@@ -28,17 +28,22 @@ from polyagents.text.word_pieces import learn_word_pieces
 class TextDictionary(DictionaryAgent):
     """A `RankingTokenizer` as ParlAI's dictionary.
 
-    It comes from `--dict-file` where that exists (a trained model's `M.dict`), else from `--backbone`; for a
-    `scratch:` backbone it is that of `--vocabulary`, or learnt from the task by ParlAI's own dictionary building.
+    It comes from `--dict-file` if that exists (a trained model's `M.dict`), else from `--backbone`; for a `scratch:`
+    backbone it is that of `--vocabulary`, or learnt from the task by ParlAI's own dictionary building.
 
     Attributes:
-        tokenizer: None as long as it is to be learnt.
+        tokenizer: None until it has been learnt.
         backbone_config: the backbone's configuration as plain values; None until there is a backbone.
     """
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """Only the flags that are read; ParlAI's word dictionary has twenty more."""
+        """Add only the flags that are read; ParlAI's word dictionary has twenty more.
+
+        Args:
+            parser: ParlAI's parser.
+            partial_opt: what is known of the options.
+        """
         group = parser.add_argument_group("Dictionary Arguments")
         group.add_argument("-df", "--dict-file", help="path to the dictionary file, by default MODEL_FILE.dict")
         return parser
@@ -51,7 +56,7 @@ class TextDictionary(DictionaryAgent):
         self.tokenizer: RankingTokenizer | None = None
         self.backbone_config: dict[str, Any] | None = None
         self._hold_model()
-        self._lines: dict[str, None] = {}  # what a scratch vocabulary is learnt from; a dict keeps the order
+        self._lines: dict[str, None] = {}  # the texts from which a scratch vocabulary is learnt; a dict keeps the order
         file, backbone = opt.get("dict_file"), opt["backbone"]
         if opt.get("vocabulary") and not backbone.startswith(SCRATCH):
             raise InputError(
@@ -92,11 +97,11 @@ class TextDictionary(DictionaryAgent):
         return None if self.backbone_config is None else config_of(self.backbone_config)
 
     def note_backbone(self, backbone: PreTrainedModel) -> None:
-        """Keep the configuration of a backbone, which the dictionary file holds."""
+        """Store the configuration of a backbone for the dictionary file."""
         self.backbone_config = config_values(backbone)
 
     def _hold_model(self) -> None:
-        """Keep other trainings from the same model file: the dictionary is the first of what a training writes."""
+        """Lock the model file against other training runs: the dictionary is the first file that a run writes."""
         file = self.opt.get("model_file")
         if file and is_training_run(self.opt) and is_primary_worker():
             self.model_lock = lock_model(file)
@@ -110,11 +115,21 @@ class TextDictionary(DictionaryAgent):
     # ---- what TorchAgent asks of a dictionary ----------------------------------------------------------------------
 
     def txt2vec(self, text: str, vec_type: type = list) -> list[int]:
-        """Token ids of one text, without special tokens around it; line ends become the newline token."""
+        """Return the token ids of one text, without special tokens around it; line ends become the newline token.
+
+        Args:
+            text: the text.
+            vec_type: not used; the result is a list.
+        """
         return self.ready.encode([text])[0]
 
     def vec2txt(self, vector: Iterable[int], delimiter: str = " ") -> str:
-        """Token ids back to text, special tokens left out."""
+        """Return the text of token ids, without special tokens.
+
+        Args:
+            vector: the ids.
+            delimiter: not used.
+        """
         return self.ready.decode(vector)
 
     def is_prebuilt(self) -> bool:
@@ -132,32 +147,32 @@ class TextDictionary(DictionaryAgent):
         return compiled.id_to_token(key) if isinstance(key, int) else compiled.token_to_id(key)
 
     def __setitem__(self, key: str, value: int) -> None:
-        """How TorchAgent adds its person tokens; `value` is a word count, of no use here."""
+        """Add a person token, as TorchAgent does; `value` is a word count and is not used."""
         self.add_additional_special_tokens([key])
 
     def add_additional_special_tokens(self, additional_special_tokens: list[str]) -> None:
-        """Tokens of the user (`--special-tok-lst`, `--person-tokens`), found in text and never split."""
+        """Add tokens of the user (`--special-tok-lst`, `--person-tokens`), which are found in text and never split."""
         if self.tokenizer is not None:
             self.tokenizer.add_tokens(additional_special_tokens)
 
     def keys(self) -> Iterable[str]:
-        """The vocabulary."""
+        """Return the vocabulary."""
         return {} if self.tokenizer is None else self.tokenizer.compiled.get_vocab()
 
     def set_tokenization_mode(self, mode: Any) -> None:
-        """Training and evaluation tokenise alike."""
+        """Do nothing: training and evaluation tokenise alike."""
 
     def share(self) -> dict[str, Any]:
-        """Clones hold this very dictionary (TorchAgent.share); nothing else is to share."""
+        """Return nothing to share: clones have this very dictionary (TorchAgent.share)."""
         return {"class": type(self), "opt": self.opt}
 
     def shutdown(self) -> None:
-        """Nothing to save: ParlAI's dictionary would write itself here."""
+        """Do nothing: ParlAI's dictionary would save itself here."""
 
     # ---- learning a vocabulary (scratch backbones) -----------------------------------------------------------------
 
     def act(self) -> dict[str, str]:
-        """Remember the texts of the example that `build_dict` shows."""
+        """Collect the texts of the example that `build_dict` shows."""
         example: dict[str, Any] = self.observation or {}
         texts = [example.get("text"), *example.get("labels", ()), *example.get("label_candidates", ())]
         self._lines.update(dict.fromkeys(line for text in texts if text for line in text.split("\n")))
@@ -175,7 +190,13 @@ class TextDictionary(DictionaryAgent):
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def save(self, filename: str | None = None, append: bool = False, sort: bool = True) -> None:
-        """Write the dictionary file, whole or not at all."""
+        """Write the dictionary file, atomically.
+
+        Args:
+            filename: the file; None for --dict-file.
+            append: not used.
+            sort: not used.
+        """
         if self.tokenizer is None:
             self._learn()
         made_for = {name: self.opt.get(name) for name in ("backbone", "vocabulary", "task")}
@@ -185,7 +206,7 @@ class TextDictionary(DictionaryAgent):
     def load(self, filename: str) -> None:
         """Read what `save` wrote, or ParlAI's own `bpe` dictionary."""
         model = filename.removesuffix(".dict")
-        parlai_options.check(model)  # before its dictionary, which may be one of the options that we do not have
+        parlai_options.check(model)  # checked before its dictionary, which may need an option that we do not support
         if bpe_dictionary.is_dictionary(filename):
             options = parlai_options.read(model) or parlai_options.read(filename)
             self._take(RankingTokenizer.of_content(bpe_dictionary.read(filename, options)))
@@ -196,7 +217,7 @@ class TextDictionary(DictionaryAgent):
         self._check_fresh(filename, held.made_for)
 
     def _check_fresh(self, filename: str, made_for: dict[str, Any]) -> None:
-        """Before training, refuse the dictionary that a run with another backbone or task has left at `M.dict`."""
+        """Refuse, before training, the dictionary that a run with another backbone or task has left at `M.dict`."""
         model = self.opt.get("model_file")
         if filename != f"{model}.dict" or os.path.exists(model) or self.opt.get("init_model"):
             return

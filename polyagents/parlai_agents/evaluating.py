@@ -1,4 +1,4 @@
-"""One of our rankers, evaluated on a ParlAI task: what eval_model runs, with every example's ranking kept."""
+"""Evaluation of one of our rankers on a ParlAI task, like eval_model, but with every example's ranking."""
 
 import contextlib
 import hashlib
@@ -31,14 +31,14 @@ def evaluate(opt: Opt, num_examples: int | None, run: str | None = None, qrels: 
     """Evaluate a model on a task, with the candidates that its flags name.
 
     Args:
-        opt: of a command with flags of a model and of a task.
-        num_examples: at least so many, in whole batches; None is all.
+        opt: the options of a command with flags of a model and of a task.
+        num_examples: how many at least, in whole batches; None for all.
         run: a file to write, TREC's run of this evaluation.
         qrels: a file to write, TREC's qrels.
 
     Raises:
-        InputError: the model is none of our rankers, the task cannot be read or has no example with a label, or a file
-            cannot be written.
+        InputError: the model is not one of our rankers, the task cannot be read or has no example with a label, or a
+            file cannot be written.
     """
     # Standard output is for the report, and teachers print to it.
     with quiet(), contextlib.redirect_stdout(sys.stderr):
@@ -48,14 +48,14 @@ def evaluate(opt: Opt, num_examples: int | None, run: str | None = None, qrels: 
 
 
 def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
-    """The agent of a model file, which keeps its rankings, and the task before it.
+    """Return the agent of a model file, which keeps its rankings, and a world with the task.
 
     Raises:
-        InputError: it is none of our rankers, or the task cannot be read.
+        InputError: it is not one of our rankers, or the task cannot be read.
     """
     agent = create_agent(opt, requireModelExists=True)
     if not isinstance(agent, RankerAgent):
-        raise InputError(f"{opt['model_file']} is no ranker of polyagents: evaluate is for bi, poly, uni and cross.")
+        raise InputError(f"{opt['model_file']} is not a ranker of polyagents: evaluate is for bi, poly, uni and cross.")
     agent.judges = True
     try:
         return agent, create_task(opt, agent)
@@ -69,11 +69,11 @@ def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
 
 
 def judged_examples(world: World, num_examples: int | None) -> Iterator[Example]:
-    """The examples that have a label, in order: the dialogue that each is from, the task's message, and its ranking.
+    """Yield the examples that have a label, in order: the dialogue of each, the task's message, and its ranking.
 
     Args:
         world: of the task and an agent that judges.
-        num_examples: at least so many, in whole batches; None is all.
+        num_examples: how many at least, in whole batches; None for all.
     """
     limit = math.inf if num_examples is None else num_examples
     dialogue_of: dict[int, int] = {}  # by place in the batch
@@ -90,13 +90,13 @@ def judged_examples(world: World, num_examples: int | None) -> Iterator[Example]
 
 
 def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: Write) -> Evaluated:
-    """What an evaluation comes to.
+    """Compute the result of an evaluation.
 
     Args:
-        opt: that `agent` was made with.
-        agent: whose rankings are measured.
-        examples: what it was asked.
-        write: is told every example.
+        opt: the options of `agent`.
+        agent: the ranker.
+        examples: the ranked examples.
+        write: a callback for every example.
 
     Raises:
         InputError: there are no examples.
@@ -118,7 +118,7 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
         model_file=opt["model_file"],
         architecture=agent.ranking.label,
         cutoffs=agent.recall_at,
-        # Where a task brings no candidates the labels of each batch take their place (batch_candidates.py).
+        # If a task has no candidates, the labels of each batch replace them (batch_candidates.py).
         source=agent.eval_candidates if own_candidates or agent.eval_candidates == "fixed" else "batch",
         right_ranks=ranks,
         sizes=np.array(sizes),

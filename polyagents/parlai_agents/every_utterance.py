@@ -2,14 +2,14 @@
 
     your persona: i have two cats .
     hi , how are you today ?
-        -> a bit tired .                    what the task has, as it is
+        -> a bit tired .                    an example of the task, which stays as it is
     so early ? what do you do ?
-        -> i bake bread .                   and so has this
+        -> i bake bread .                   another one
     hi , how are you today ?
     a bit tired .
-        -> so early ? what do you do ?      what is added: the persona is that of the other speaker
+        -> so early ? what do you do ?      an added target: the persona is that of the other speaker
 
-It is a mutator of ParlAI's, which teachers of training sets are given, and no others.
+It is a mutator of ParlAI's, which is given to teachers of training sets only.
 """
 
 import functools
@@ -24,29 +24,31 @@ from parlai.core.teachers import ChunkTeacher, DialogTeacher, FixedDialogTeacher
 
 from polyagents.parlai_agents.train_loop import is_training_run
 
-NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # lines of a text that are no utterances
-SPEAKER = re.compile(r"^participant \d+: ?")  # how ParlAI's dstc7 begins each line of a context, and no label
+NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefixes of lines that are not utterances
+SPEAKER = re.compile(
+    r"^participant \d+: ?"
+)  # in ParlAI's dstc7, the prefix of each line of a context, but not of labels
 
 
 class Utterance(NamedTuple):
-    """What somebody said, and whether the task has it as a label."""
+    """An utterance, and whether the task has it as a label."""
 
     text: str
     is_label: bool
 
 
 class EveryUtterance(ManyEpisodeMutator):
-    """An episode as it is, and one for each of its utterances that is none of its labels."""
+    """Yields an episode as it is, and one for each of its utterances that is not a label."""
 
     def many_episode_mutation(self, episode: list[Message]) -> list[list[Message]]:
-        """ManyEpisodeMutator: the episodes that take the place of one."""
+        """ManyEpisodeMutator: return the episodes that replace one."""
         return [episode, *([target] for target in added_targets(episode))]
 
 
 def added_targets(episode: Sequence[Message]) -> list[Message]:
-    """The utterances of an episode that are none of its labels, each with all that was said before it.
+    """Return the utterances of an episode that are not labels, each with everything that was said before it.
 
-    The first utterance answers nothing, and candidates of a label are nobody else's: there are none.
+    The first utterance answers nothing, and candidates of a label belong to no other target: there are none.
     """
     said = list(utterances(episode))
     texts = [utterance.text for utterance in said]
@@ -55,7 +57,7 @@ def added_targets(episode: Sequence[Message]) -> list[Message]:
 
 
 def utterances(episode: Sequence[Message]) -> Iterator[Utterance]:
-    """The lines of the texts that somebody said, and the labels (the first where there are several), in their order."""
+    """Yield the lines of the texts that somebody said, and the labels (the first if there are several), in order."""
     for message in episode:
         lines = (message.get("text") or "").split("\n")
         yield from (Utterance(line, False) for line in lines if not NOT_SAID.fullmatch(line))
@@ -65,15 +67,15 @@ def utterances(episode: Sequence[Message]) -> Iterator[Utterance]:
 
 
 def apply() -> None:
-    """Have ParlAI's teachers obey the flag (idempotent)."""
+    """Make ParlAI's teachers follow the flag (idempotent)."""
     if not getattr(FixedDialogTeacher.__init__, "of_polyagents", False):
         FixedDialogTeacher.__init__ = with_added_targets(FixedDialogTeacher.__init__)
 
 
 def with_added_targets(initialise: Any) -> Any:
-    """A teacher that adds targets where it is of a training set, and is asked to.
+    """Wrap a teacher's constructor: it adds targets if it is for a training set and the flag says so.
 
-    A class with `has_own_targets` is left as it is: its data say which utterances are targets.
+    A class with `has_own_targets` is not changed: its data say which utterances are targets.
     """
 
     @functools.wraps(initialise)
@@ -81,8 +83,8 @@ def with_added_targets(initialise: Any) -> Any:
         initialise(self, opt, shared)
         asked = opt.get("every_utterance") and is_training_run(opt) and not getattr(self, "has_own_targets", False)
         if asked and shared is None:  # the other teachers of a batch get their mutators from this one
-            self.mutators.insert(0, EveryUtterance(opt))  # those of --mutators see the task's own messages in it
-            if not isinstance(self, ChunkTeacher):  # which counts nothing itself
+            self.mutators.insert(0, EveryUtterance(opt))  # the user's --mutators see the task's own messages in it
+            if not isinstance(self, ChunkTeacher):  # the teacher does not count these itself
                 self.num_examples = functools.cache(lambda: count(self))
 
     patched.of_polyagents = True  # type: ignore[attr-defined]
@@ -90,12 +92,12 @@ def with_added_targets(initialise: Any) -> Any:
 
 
 def count(teacher: Any) -> int:
-    """Examples of an epoch, those that are added included."""
+    """Return the number of examples of an epoch, added ones included."""
     return sum(len(episode) + len(added_targets(episode)) for episode in episodes_of(teacher))
 
 
 def episodes_of(teacher: Any) -> Iterator[list[Message]]:
-    """All that a teacher reads, without a mutator, whatever it has told so far."""
+    """Yield all episodes of a teacher, without a mutator, whatever it has yielded so far."""
     if isinstance(teacher, DialogTeacher) and teacher.stream:
         data = teacher.data
         for entries in data._read_episode(data.data_loader(data.datafile)):

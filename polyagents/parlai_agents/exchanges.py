@@ -1,4 +1,4 @@
-"""What a task says and what is replied, message by message, as ParlAI's eval_model has it said."""
+"""The messages of a task and the replies to them, one by one, as in ParlAI's eval_model."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,14 @@ PARLAIS_SEED = 42  # of eval_model, for a task that draws its candidates
 
 
 def exchanges(world: World, num_examples: float) -> Iterator[tuple[int, Any, Any]]:
-    """One pass over a task, in its order: (place in the batch, message, reply).
+    """Do one pass over a task, in its order, and yield (place in the batch, message, reply).
 
     It draws nothing but from ParlAI's fixed seed: all models with the same batch size meet the same examples in the
     same order.
 
     Args:
         world: of the task and the agent, for evaluation.
-        num_examples: at least so many, in whole batches; all where there are fewer.
+        num_examples: how many at least, in whole batches; all if there are fewer.
     """
     random.seed(PARLAIS_SEED)
     world.reset()
@@ -33,6 +33,11 @@ def exchanges(world: World, num_examples: float) -> Iterator[tuple[int, Any, Any
 
 
 def note(message: Mapping[str, Any], digest: Any) -> None:
-    """Add an example to a hash of all."""
+    """Add an example to a hash of all.
+
+    Args:
+        message: the example.
+        digest: the hash.
+    """
     texts = [message["text"], *message["eval_labels"], *(message.get("label_candidates") or ())]
     digest.update(utf8("\n".join(texts) + "\n\n"))

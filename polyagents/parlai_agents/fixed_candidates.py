@@ -32,7 +32,12 @@ Ranked = tuple[list[str], list[float]]
 
 
 def located(path: str, datapath: str | None) -> str:
-    """A candidates file: of the zoo, or in the working folder, or else below `--datapath`, where tasks have theirs."""
+    """Return the path of a candidates file: in the zoo, in the working folder, or else below `--datapath`.
+
+    Args:
+        path: the path that was given.
+        datapath: ParlAI's data folder; None for the default.
+    """
     path = modelzoo_path(datapath, path)
     below = os.path.join(datapath or "", path)
     return below if os.path.exists(below) and not os.path.exists(path) else path
@@ -69,38 +74,46 @@ class FixedCandidates:
 
     @functools.cached_property
     def places(self) -> dict[str, int]:
-        """Where each text stands."""
+        """The index of each text."""
         return {text: place for place, text in enumerate(self.listed)}
 
     @property
     def encoded(self) -> EncodedCandidates:
-        """Their vectors."""
+        """The vectors of the candidates."""
         if self._encoded is None:
             self._encoded = self.encode_file(self.path)
         return self._encoded
 
     def forget_vectors(self) -> None:
-        """The weights have changed."""
+        """Drop the vectors, since the weights have changed."""
         self._encoded = None
 
     @property
     def texts(self) -> "Sequence[str] | EncodedCandidates":
-        """What has the text at [index]."""
+        """The texts by index."""
         return self.encoded if isinstance(self.model, TwoTowerModel) else self.listed
 
     def find(self, text: str) -> int | None:
-        """The index of a candidate; None where it is not among them."""
+        """Return the index of a candidate; None if it is not among them."""
         return self.encoded.find(text) if isinstance(self.model, TwoTowerModel) else self.places.get(text)
 
     def scores(self, contexts: Sequence[Sequence[int]]) -> Tensor:
-        """Scores [B, C] of token ids of B contexts over all candidates."""
+        """Compute scores [B, C] of token ids of B contexts over all candidates."""
         if isinstance(self.model, TwoTowerModel):
             return score_all(self.model.query(contexts), self.encoded)
-        shared = shared_set(self.candidates, None)  # what has the same token ids is scored once, and keeps its place
+        shared = shared_set(
+            self.candidates, None
+        )  # candidates with the same token ids are scored once, and keep their indices
         return self.model.scores(contexts, shared)[:, columns_of(self.candidates, shared)]
 
     def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:
-        """The k best candidates of every context without what was said, unless nothing else remains."""
+        """Return the k best candidates of every context that were not said, unless nothing else remains.
+
+        Args:
+            contexts: token ids of B contexts.
+            k: how many.
+            said: the texts that were said.
+        """
         spoken = {place for line in said if (place := self.find(line)) is not None}
         found = self._best(contexts, k + len(spoken))
         return [
@@ -109,7 +122,7 @@ class FixedCandidates:
         ]
 
     def _best(self, contexts: Sequence[Sequence[int]], k: int) -> TopCandidates:
-        """The k best candidates of every context, without scoring all of them where that can be had."""
+        """Return the k best candidates of every context, if possible without scoring all of them."""
         if isinstance(self.model, TwoTowerModel):
             return search(self.model.query(contexts), self.encoded, k)
         return TopCandidates.of(self.scores(contexts).cpu().numpy(), k)
@@ -117,9 +130,13 @@ class FixedCandidates:
     def scores_with_labels(
         self, contexts: Sequence[Sequence[int]], labels: Sequence[Label | None]
     ) -> tuple[Tensor, CandidateSet]:
-        """Scores over all candidates, and where the labels stand.
+        """Compute scores over all candidates, and say which are the labels.
 
         A label that is not among the candidates gets the last column, for its own example alone.
+
+        Args:
+            contexts: token ids of B contexts.
+            labels: the label of each; None if it has none.
 
         Returns:
             Scores [B, C] or [B, C + 1], and the set that says what they are of.
@@ -149,12 +166,12 @@ class FixedCandidates:
         return torch.cat([scores, own], dim=1), CandidateSet([], real, real, right, lists, columns)
 
     def place_of(self, label: Label) -> int | None:
-        """Where a label stands: the one that was drawn, or else another right one; None where none is there."""
+        """Return the index of a label: the one that was drawn, or else another right one; None if there is none."""
         found = (self.find(text) for text in (label.candidate.text, *label.right))
         return next((place for place in found if place is not None), None)
 
     def reading_as(self, label: Label) -> list[int]:
-        """Indices of the candidates that read as one of the right labels does."""
+        """Return the indices of the candidates that read like one of the right labels."""
         if self._reads_as is None:  # of a million texts: ten seconds once, and 8 MB
             every = (self.texts[index] for index in range(len(self.texts)))
             self._reads_as = np.fromiter((hash(normalized(text)) for text in every), np.int64)
@@ -164,9 +181,9 @@ class FixedCandidates:
 
 
 class EngineReplies:
-    """The candidates of `--index-url`, in a vector database: what a chat replies with.
+    """The candidates of `--index-url`, in a vector database, for replies in a chat.
 
-    Such a database finds the best ones only, so that nothing can be evaluated over it.
+    Such a database finds only the best ones, so nothing can be evaluated over it.
     """
 
     def __init__(self, url: str, model: RankingModel):
@@ -180,20 +197,33 @@ class EngineReplies:
         self.model, self.candidates = model, EngineCandidates.open(open_engine(url), model.fingerprint())
 
     def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:
-        """The k best candidates of every context without what was said, unless nothing else remains."""
+        """Return the k best candidates of every context that were not said, unless nothing else remains.
+
+        Args:
+            contexts: token ids of B contexts.
+            k: how many.
+            said: the texts that were said.
+        """
         best, _ = self.candidates.search(self.model.query(contexts), k + len(said))
         return [first_unsaid(one.texts, one.scores, said, k) for one in best]
 
 
 def first_unsaid(texts: Sequence[str], scores: np.ndarray, said: Collection[str], k: int) -> Ranked:
-    """The first k of ranked texts that were not said; the first k of all where each was."""
+    """Return the first k of ranked texts that were not said; the first k of all if each was.
+
+    Args:
+        texts: the texts, best first.
+        scores: their scores.
+        said: the texts that were said.
+        k: how many.
+    """
     ranked = list(zip(texts, map(float, scores), strict=True))
     fresh = ([one for one in ranked if one[0] not in said] or ranked)[:k]
     return [text for text, _ in fresh], [score for _, score in fresh]
 
 
 class WithLabel(Sequence[str]):
-    """The fixed texts and, after them, a label that they lack."""
+    """The fixed texts, followed by a label that they lack."""
 
     def __init__(self, texts: "Sequence[str] | EncodedCandidates", label: str):
         self.texts, self.label = texts, label

@@ -1,4 +1,4 @@
-"""The flags of the agents: those that options classes declare, and those of training."""
+"""The flags of the agents: those that option classes declare, and those of training."""
 
 from typing import Any
 
@@ -17,13 +17,18 @@ PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
 
 
 def add_options(parser: ParlaiParser, options: type[Options]) -> None:
-    """Make flags of a class's fields, under the title of the class that declares each."""
+    """Make flags of the fields of a class, under the title of the class that declares each.
+
+    Args:
+        parser: ParlAI's parser.
+        options: the class.
+    """
     declared = [kind for kind in reversed(options.__mro__) if issubclass(kind, Options) and kind is not Options]
     fields = {field.name: field for field in fields_of(options)}
     for kind in declared:
         group = parser.add_argument_group(kind.title)
         for name in [name for name in kind.__annotations__ if name in fields]:
-            field = fields.pop(name)  # as the last class has it that declares it
+            field = fields.pop(name)  # the declaration of the most derived class
             parse = field.metadata["parse"]
             group.add_argument(
                 f"--{name.replace('_', '-')}",
@@ -35,12 +40,12 @@ def add_options(parser: ParlaiParser, options: type[Options]) -> None:
 
 
 def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_training_command: bool) -> None:
-    """All flags of a ranker, and the paper's training settings as defaults (5.1).
+    """Add all flags of a ranker, with the paper's training settings as defaults (5.1).
 
     Args:
-        parser: of a command.
+        parser: the parser of a command.
         architecture: the class of the model.
-        is_training_command: whether a run's own settings are asked for, such as its batch size.
+        is_training_command: whether a run's own settings are read, such as its batch size.
     """
     add_encoder_flags(parser)
     add_options(parser, architecture.options_type)
@@ -69,20 +74,20 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     if hasattr(architecture.options_type, "codes_init"):
         add_options(parser, CodesOptions)
     if is_training_command:
-        # ParlAI's own batch is 1, and a chat needs that. A killed run is resumed from its last checkpoint, so there is
-        # one.
+        # ParlAI's own batch size is 1, which a chat needs. A killed run is resumed from its last checkpoint, so runs
+        # save checkpoints by default.
         parser.set_defaults(batchsize=16 if reads_together(architecture) else 64)
         parser.set_defaults(validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600)
 
 
 def add_encoder_flags(parser: ParlaiParser) -> None:
-    """The flags of all agents."""
+    """Add the flags of all agents."""
     add_options(parser, EncoderOptions)
     add_options(parser, TextOptions)
 
 
 def add_metric_flags(parser: ParlaiParser) -> None:
-    """What an evaluation reports beside ParlAI's own metrics."""
+    """Add the flags for metrics besides ParlAI's own."""
     group = parser.add_argument_group("Metrics (polyagents)")
     group.add_argument(
         "--recall-at",
@@ -93,7 +98,7 @@ def add_metric_flags(parser: ParlaiParser) -> None:
 
 
 def add_target_flags(parser: ParlaiParser) -> None:
-    """What of a task's dialogues a training learns to say."""
+    """Add the flags that choose the targets of a training."""
     group = parser.add_argument_group("Targets (polyagents)")
     group.add_argument(
         "--every-utterance",
@@ -105,7 +110,7 @@ def add_target_flags(parser: ParlaiParser) -> None:
 
 
 def add_training_flags(parser: ParlaiParser) -> None:
-    """The flags of a ranker's training."""
+    """Add the flags of a ranker's training."""
     add_target_flags(parser)
     add_options(parser, MemoryOptions)
     for action in parser._actions:
@@ -119,7 +124,7 @@ def add_training_flags(parser: ParlaiParser) -> None:
 
 
 def add_pretraining_flags(parser: ParlaiParser) -> None:
-    """The flags of pre-training (paper 4.1)."""
+    """Add the flags of pre-training (paper 4.1)."""
     add_target_flags(parser)
     group = parser.add_argument_group("Pre-training (polyagents)")
     group.add_argument(
@@ -154,13 +159,13 @@ def add_pretraining_flags(parser: ParlaiParser) -> None:
 
 
 def read_recall_at(opt: Opt) -> tuple[int, ...]:
-    """The k of hits@k; M.opt holds them as JSON left them."""
+    """Read the k of hits@k; M.opt has them as JSON."""
     value: Any = opt["recall_at"]
     return positive_ints(value) if isinstance(value, str) else tuple(value)
 
 
 def check_not_reserved(opt: Opt) -> None:
-    """Refuse ParlAI's values that mean nothing to these agents, before anything is loaded."""
+    """Refuse ParlAI's values that have no meaning for these agents, before anything is loaded."""
     if "vocab" in (opt["candidates"], opt["eval_candidates"], opt["interactive_candidates"]):
         raise InputError(
             "candidates 'vocab' (every word of the vocabulary) is nothing these agents can rank; use inline, batch, "

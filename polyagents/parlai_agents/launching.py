@@ -1,10 +1,10 @@
-"""ParlAI's multi-process training where there is no GPU, under torchrun, and when a process dies.
+"""ParlAI's multi-process training without a GPU, under torchrun, and when a process dies.
 
     parlai multiprocessing_train --distributed-world-size 2 -m polyagents:PolyEncoder ...
     torchrun --nproc-per-node 2 -m polyagents train_model -m poly ...
 
 ParlAI starts every process with CUDA and NCCL only, and its first process trains in the launching one: when another
-dies, it waits for ever.
+dies, it waits forever.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from polyagents.errors import InputError
 from polyagents.parlai_agents import compat, train_loop
 from polyagents.training.distributed import gathered
 
-USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # how a traceback that was sent over begins its end
+USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # begins the last part of a traceback
 
 
 def apply() -> None:
@@ -36,7 +36,7 @@ def apply() -> None:
 
 
 def choose_device(opt: Opt) -> bool:
-    """Make ParlAI's processes talk by gloo where they train on CPUs; whether they do not."""
+    """Make ParlAI's processes communicate by gloo if they train on CPUs; return whether they do not."""
     if torch.cuda.is_available() and not opt["no_cuda"]:
         return True
     parlai_distributed.distributed_context = gloo_context
@@ -46,12 +46,17 @@ def choose_device(opt: Opt) -> bool:
 
 
 def from_first(data: Any) -> Any:
-    """The first process's data, for all (ParlAI's sync_object, which asks for CUDA)."""
+    """Return the first process's data, for all (ParlAI's sync_object, which asks for CUDA)."""
     return gathered(data)[0]
 
 
 def launch_and_train(opt: Opt, port: int | None = None) -> None:
-    """Start all processes, wait for them, and end all when one fails: its error is what the user sees."""
+    """Start all processes, wait for them, and end all when one fails: its error is what the user sees.
+
+    Args:
+        opt: the options of the training.
+        port: the port of the first process; None for a free one.
+    """
     count = opt["distributed_world_size"]
     if not count or count < 1:
         raise InputError(
@@ -68,21 +73,27 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
             lines[-1].removeprefix(USERS_FAULT)
             if lines[-1].startswith(USERS_FAULT)
             else f"Process {error.error_index} of {count} ended ({lines[-1]}), and the others were stopped; the same "
-            f"command goes on from the last checkpoint."
+            f"command resumes from the last checkpoint."
         ) from error
 
 
 def learn_vocabulary(opt: Opt) -> None:
-    """What ParlAI does before a training, and refuses to do in one of several processes."""
+    """Build the dictionary as ParlAI does before a training, which it refuses in one of several processes."""
     opt = copy.deepcopy(opt)
     if not opt.get("dict_file") and not opt.get("model_file"):
-        raise InputError("Training in several processes needs --model-file, where they find what was learnt.")
+        raise InputError("Training in several processes needs --model-file, for the vocabulary that all of them use.")
     opt["dict_file"] = opt.get("dict_file") or f"{opt['model_file']}.dict"
     build_dict(opt, skip_if_built=True)
 
 
 def worker(rank: int, opt: Opt, port: int) -> None:
-    """Train in one of the processes, which starts with ParlAI as it was shipped."""
+    """Train in one of the processes, which starts with ParlAI as it was shipped.
+
+    Args:
+        rank: the number of the process.
+        opt: the options of the training.
+        port: the port of the first process.
+    """
     compat.apply()
     train_loop.patch_for_all_agents()
     choose_device(opt)
@@ -90,7 +101,7 @@ def worker(rank: int, opt: Opt, port: int) -> None:
 
 
 def train_under_torchrun(arguments: list[str]) -> None:
-    """`train_model` in a process that torchrun has started; torchrun ends the others when one fails."""
+    """Run `train_model` in a process that torchrun has started; torchrun ends the others when one fails."""
     opt = multiprocessing_train.setup_args().parse_args(arguments)
     opt["distributed_world_size"] = int(os.environ["WORLD_SIZE"])
     if os.environ["RANK"] == "0":  # the others wait for it in the process group
@@ -108,7 +119,15 @@ def train_under_torchrun(arguments: list[str]) -> None:
 def gloo_context(
     rank: int, opt: Opt, rank_offset: int = 0, gpu: Any = None, init_method: str = "tcp://localhost:61337"
 ) -> Iterator[Opt]:
-    """ParlAI's distributed_context on CPUs."""
+    """Do as ParlAI's distributed_context, on CPUs.
+
+    Args:
+        rank: the number of the process.
+        opt: the options of the training.
+        rank_offset: added to the rank.
+        gpu: not used.
+        init_method: where the processes meet.
+    """
     opt = copy.deepcopy(opt)
     opt["rank"] = rank = rank + rank_offset
     opt["gpu"] = "cpu"
@@ -118,7 +137,7 @@ def gloo_context(
         world = opt["distributed_world_size"]
         distributed.init_process_group("gloo", init_method=init_method, world_size=world, rank=rank)
         try:
-            from_first(None)  # nobody goes ahead
+            from_first(None)  # all processes start together
             yield opt
         finally:
             distributed.destroy_process_group()

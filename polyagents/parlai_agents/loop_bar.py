@@ -1,4 +1,4 @@
-"""A progress bar for ParlAI's train_model, at a terminal: its log lines stay what they are, above the bar."""
+"""A progress bar for ParlAI's train_model in a terminal: its log lines stay as they are, above the bar."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ from polyagents.training.progress_bar import TrainingBar
 
 @contextlib.contextmanager
 def progress_bar(loop: TrainLoop) -> Iterator[None]:
-    """Show a bar as long as a loop trains; nothing where standard error is no terminal."""
+    """Show a bar while a loop trains; nothing if standard error is not a terminal."""
     if not is_primary_worker():  # one bar for all processes
         yield
         return
@@ -32,7 +32,7 @@ def progress_bar(loop: TrainLoop) -> Iterator[None]:
 
 
 def moving_the_bar(get_time: Any) -> Any:
-    """ParlAI's `_get_time`, which its loop calls once after each batch."""
+    """Wrap ParlAI's `_get_time`, which its loop calls once after each batch."""
 
     def patched(self: Any, world: Any) -> Any:
         times = get_time(self, world)
@@ -44,14 +44,14 @@ def moving_the_bar(get_time: Any) -> Any:
 
 
 def last_update(loop: TrainLoop, seconds: float) -> int | None:
-    """How many updates there will be at most: of epochs or of a time, as many as there were in those so far.
+    """Estimate how many updates there will be at most, from the epochs or the time so far.
 
     Args:
         loop: its flags say how long it trains.
-        seconds: that it has trained.
+        seconds: how long it has trained.
 
     Returns:
-        None where only its patience ends it.
+        None if only its patience ends it.
     """
     steps, epochs = loop._train_steps, loop._total_epochs
     limits = [loop.max_train_steps]
@@ -61,7 +61,7 @@ def last_update(loop: TrainLoop, seconds: float) -> int | None:
 
 
 def figures(agent: Any) -> dict[str, float]:
-    """Loss and R@1 of a ranker's last batch; nothing of other agents."""
+    """Return loss and R@1 of a ranker's last batch; nothing for other agents."""
     values = getattr(agent, "last_values", {})
     names = {"loss": "mean_loss", "R@1": "train_accuracy"}
     return {shown: float(values[name].mean()) for shown, name in names.items() if name in values}

@@ -1,4 +1,4 @@
-"""What a model takes from the texts of its task before it trains: `--output-scaling auto`, `--codes-init kmeans`."""
+"""Initial values measured on the texts of the task before training: `--output-scaling auto`, `--codes-init kmeans`."""
 
 from parlai.core.opt import Opt
 from parlai.utils import logging
@@ -14,15 +14,15 @@ from polyagents.training import distributed
 
 
 class TaskTexts:
-    """The first training examples of the task that an agent was given, as token ids."""
+    """The first training examples of an agent's task, as token ids."""
 
     def __init__(self, opt: Opt, tokenizer: RankingTokenizer, text_truncate: int | None, label_truncate: int | None):
-        """Of an agent: its options and its tokenizer, and how many tokens of a context and of a label it reads."""
+        """Read them with the options and the tokenizer of an agent, truncated as the agent reads them."""
         self.opt, self.tokenizer = opt, tokenizer
         self.text_truncate, self.label_truncate = text_truncate, label_truncate
 
     def output_scaling(self, encoder: Encoder) -> float:
-        """The factor that `--output-scaling auto` stands for.
+        """Return the factor for `--output-scaling auto`.
 
         Raises:
             InputError: there are no texts, or outputs that cannot be scaled.
@@ -36,9 +36,13 @@ class TaskTexts:
         return factor
 
     def codes(self, encoder: Encoder, m: int) -> Tensor:
-        """The codes [m, D] that `--codes-init kmeans` stands for.
+        """Return the codes [m, D] for `--codes-init kmeans`.
 
         They are weights, which all processes of a training take over from the first (distributed.same_weights).
+
+        Args:
+            encoder: the encoder of contexts.
+            m: how many.
 
         Raises:
             InputError: there are no texts, too few, or outputs that are no numbers.
@@ -51,13 +55,13 @@ class TaskTexts:
 
     def _read(self, count: int, flag: str, instead: str) -> list[TextPair]:
         if self.opt.get("interactive_mode") or not self.opt.get("task"):
-            raise InputError(f"{flag} measures what a task trains on, and here is none; {instead}.")
+            raise InputError(f"{flag} measures the training examples of a task, and no task is given; {instead}.")
         pairs = TaskReader(Opt(self.opt | {"datatype": "train"}), seed=0).read(count)
         if not pairs:
             raise InputError(f"{flag} finds no texts in --task {self.opt['task']}; {instead}.")
         return pairs
 
     def _contexts(self, pairs: list[TextPair]) -> list[list[int]]:
-        """Each as the model reads it, truncated."""
+        """Return each context as the model reads it, truncated."""
         encoded = self.tokenizer.encode([pair.context for pair in pairs])
         return [self.tokenizer.context(ids, self.text_truncate) for ids in encoded]

@@ -1,4 +1,4 @@
-"""How an agent comes by its model: what it starts from, what that decides, and how it is built."""
+"""How an agent gets its model: which weights it starts from, which flags they decide, and how it is built."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ class ModelAgent(BaseAgent):
 
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
-        parlai_model: weights of ParlAI's own agents that are to be loaded; None for all others, and once they are.
-        resumed: what a resumed run draws from (checkpoint.py); None for a new one.
+        parlai_model: weights of ParlAI's own agents that are to be loaded; None for all others, and after loading.
+        resumed: the random states of a resumed run (checkpoint.py); None for a new one.
     """
 
     ranking: RankingModel
@@ -52,7 +52,7 @@ class ModelAgent(BaseAgent):
             )
         if is_training_run(opt) and backend_of(opt) != TORCH:
             raise InputError(
-                f"--backend {backend_of(opt)} has no gradients; train without it, and export what was trained."
+                f"--backend {backend_of(opt)} has no gradients; train without it, and export the trained model."
             )
         lacks_negatives = opt["candidates"] == "inline" and not reads_together(find(self.architecture))
         if is_training_run(opt) and opt.get("every_utterance") and lacks_negatives:
@@ -63,7 +63,7 @@ class ModelAgent(BaseAgent):
         return model
 
     def build_model(self) -> nn.Module:
-        """TorchRankerAgent: the architecture, with pretrained weights unless a model file brings its own."""
+        """TorchRankerAgent: build the architecture, with pretrained weights unless a model file has its own."""
         file, _ = self._get_init_model(self.opt, None)
         if self.opt.get("seed") is not None:  # ParlAI seeds only after the model is made
             torch.manual_seed(self.opt["seed"])
@@ -79,7 +79,7 @@ class ModelAgent(BaseAgent):
         return self.ranking.module
 
     def _start_codes_at_centres(self) -> None:
-        """Put the centres that `--codes-init kmeans` asks for in the place of codes that no file has brought."""
+        """Replace codes that come from no file by the centres for `--codes-init kmeans`."""
         module: Any = self.ranking.module
         if self.opt.get("codes_init") == KMEANS and getattr(module, "codes", None) is not None:
             module.codes.data.copy_(self._task_texts().codes(module.context_encoder, len(module.codes)))
@@ -88,14 +88,14 @@ class ModelAgent(BaseAgent):
         return TaskTexts(self.opt, self.dict.ready, self.text_truncate, self.label_truncate)
 
     def build_criterion(self) -> nn.Module:
-        """TorchRankerAgent wants a module; the loss is `losses.ranking_loss`."""
+        """Return a module, which TorchRankerAgent requires; the loss is `losses.ranking_loss`."""
         return nn.Identity()
 
     def load(self, path: str) -> dict[str, Any]:
-        """BaseAgent's; what a resumed run draws from is kept until everything else is built."""
+        """Load as BaseAgent; the random states of a resumed run are kept until everything else is built."""
         states = super().load(path)
         use_backend(self.ranking, path, backend_of(self.opt))
-        if not self.brought_codes:  # by the encoder, which is there only now
+        if not self.brought_codes:  # measured with the encoder, which did not exist before
             self._start_codes_at_centres()
         file = self.opt.get("model_file")
         if path in (file, f"{file}{CHECKPOINT}"):  # not those of another run's model
@@ -117,5 +117,5 @@ class ModelAgent(BaseAgent):
 
 
 def backend_of(opt: Opt) -> str:
-    """What is to compute the encoders, as the command line says; a model's file does not decide it."""
+    """Return the runtime of the encoders that the command line names; a model's file does not decide it."""
     return str(opt.get("override", {}).get("backend", TORCH))

@@ -1,4 +1,4 @@
-"""From ParlAI's observations to batches of token ids: [S] context [S], and every candidate between its [S]."""
+"""Batches of token ids from ParlAI's observations: [S] context [S], and every candidate between its [S]."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,12 +17,12 @@ OWN_CANDIDATES = ("inline", "batch-all-cands", "batch+inline")  # sources that r
 
 
 class ObservingAgent(TorchRankerAgent):
-    """What a ranker makes of observations.
+    """Turns observations into batches for a ranker.
 
     Attributes:
         ranking: the model, with its tokenizer and its options.
         dict: its tokenizer, as ParlAI asks for it.
-        phase: whether the batch before was trained on, under "training"; all clones share it.
+        phase: whether the previous batch was trained on, under "training"; all clones share it.
     """
 
     ranking: RankingModel
@@ -30,7 +30,7 @@ class ObservingAgent(TorchRankerAgent):
     phase: Phase
 
     def _set_text_vec(self, obs: Any, history: Any, truncate: int | None) -> Any:
-        """TorchAgent: the context's ids, between its [S], from the history, whose turns are tokenised once."""
+        """TorchAgent: set the context's ids, between its [S], from the history, whose turns are tokenised once."""
         ids = history.get_history_vec()
         if obs.get("text") is None or ids is None:
             return obs
@@ -51,20 +51,20 @@ class ObservingAgent(TorchRankerAgent):
         truncate: int | None = None,
         truncate_left: bool = True,
     ) -> tuple[Tensor, int, bool]:
-        """TorchAgent's way to a label's ids. Every candidate is between its [S], whatever the caller says."""
+        """TorchAgent: return a label's ids. Every candidate is between its [S], whatever the caller says."""
         ids, tokenizer = self.dict.txt2vec(text), self.dict.ready
         candidate, length = tokenizer.candidate(ids, truncate), tokenizer.full_candidate(ids)
         return torch.tensor(candidate), length, length > len(candidate)
 
     def _set_label_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> None:
-        """TorchAgent's, which fails on an empty list of labels, and takes an empty label for one."""
+        """Do as TorchAgent, which fails on an empty list of labels, and takes an empty label for one."""
         for field in ("labels", "eval_labels"):
             if field in obs and not any(obs[field] or ()):
                 return
         super()._set_label_vec(obs, add_start, add_end, truncate)
 
     def _set_label_cands_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> Any:
-        """TorchRankerAgent: the candidates' ids, in one call of the tokenizer, and only where they are used."""
+        """TorchRankerAgent: set the candidates' ids, in one call of the tokenizer, and only if they are used."""
         source = self.candidates if "labels" in obs else self.eval_candidates
         if source in OWN_CANDIDATES and obs.get("label_candidates"):
             texts = list(obs["label_candidates"])
@@ -73,27 +73,32 @@ class ObservingAgent(TorchRankerAgent):
         return obs
 
     def is_valid(self, obs: Any) -> bool:
-        """TorchRankerAgent's, and what has no context is no example; in training, nor is what has no label."""
+        """Do as TorchRankerAgent, but an example needs a context; in training it needs a label, too."""
         learns = "labels" in obs or (self.phase["training"] and "eval_labels" not in obs)
         has_label = obs.get("labels_vec") is not None
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (has_label or not learns)
 
     def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
-        """TorchAgent's, with our own view of the examples; a batch without any is still one of training, or not."""
+        """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not.
+
+        Args:
+            obs_batch: the observations.
+            sort: as in TorchAgent.
+        """
         training = self._is_training_batch(obs_batch)
         batch: Batch = super().batchify(obs_batch, sort=sort)
         batch.is_training = training
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
         batch.examples = examples_of([obs_batch[i] for i in valid])
-        if batch.valid_indices is None:  # batch_act records nothing for nobody, but asks
+        if batch.valid_indices is None:  # batch_act calls this even for an empty batch
             batch.valid_indices = torch.tensor([], dtype=torch.long)
         return batch
 
     def _is_training_batch(self, obs_batch: Sequence[Any]) -> bool:
-        """Whether a batch is trained on.
+        """Return whether a batch is trained on.
 
-        ParlAI tells by the labels. Where a batch has none at all, it is what the batch before it was: other processes
-        train on theirs, and wait for this one.
+        ParlAI decides by the labels. A batch without any label is what the previous batch was: other processes train on
+        theirs, and wait for this one.
         """
         if any("labels" in obs for obs in obs_batch):
             self.phase["training"] = True
@@ -102,5 +107,5 @@ class ObservingAgent(TorchRankerAgent):
         return self.phase["training"]
 
     def share(self) -> Any:
-        """TorchRankerAgent's, and what all clones have in common."""
+        """Return what TorchRankerAgent shares, and what all our clones have in common."""
         return super().share() | {"phase": self.phase, "ranking": self.ranking}

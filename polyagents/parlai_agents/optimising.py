@@ -1,4 +1,4 @@
-"""How our agents update weights under ParlAI's training loop; the step itself is in training/optimising.py."""
+"""How our agents update weights in ParlAI's training loop; the step itself is in training/optimising.py."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from polyagents.training import optimising
 
 
 class OptimisingAgent(TorchAgent):
-    """A TorchAgent's optimiser.
+    """The optimiser part of a TorchAgent.
 
     Attributes:
         scaler: scales the loss in fp16, so that small gradients are not lost.
-        failed_updates: how many in a row had gradients that are no numbers.
+        failed_updates: how many consecutive updates had gradients that are not finite.
     """
 
     scaler: torch.amp.GradScaler
@@ -24,12 +24,17 @@ class OptimisingAgent(TorchAgent):
     _number_grad_accum: int  # TorchAgent's: batches since the last update
 
     def init_optim(self, params: Any, *args: Any, **kwargs: Any) -> bool:
-        """TorchAgent's, with our groups of weights, and betas and eps for every Adam.
+        """Make the optimiser like TorchAgent, with our groups of weights, and betas and eps for every Adam.
 
         ParlAI passes `--betas` and `--adam-eps` on to some optimisers and silently not to AdamW.
+
+        Args:
+            params: not used: the groups come from the model.
+            *args: as in TorchAgent.
+            **kwargs: as in TorchAgent.
         """
         opt = self.opt
-        # ParlAI leaves a decay of 0 away, and torch's AdamW then takes 0.01: each group has its own.
+        # ParlAI omits a decay of 0, and torch's AdamW then uses 0.01: so each group has its own.
         groups = optimising.weight_groups(
             self.model, opt["learningrate"], opt.get("codes_learningrate"), opt.get("weight_decay")
         )
@@ -45,12 +50,16 @@ class OptimisingAgent(TorchAgent):
         return was_reset
 
     def build_lr_scheduler(self, states: dict[str, Any] | None = None, hard_reset: bool = False) -> None:
-        """TorchAgent's, without two slips on resuming.
+        """Make the scheduler like TorchAgent, without two errors in resuming.
 
         Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
         where there is no scheduler the count of updates begins anew.
+
+        Args:
+            states: the state of a resumed run.
+            hard_reset: as in TorchAgent.
         """
-        if states and "optimizer" not in states:  # M itself, not its checkpoint: the training begins anew
+        if states and "optimizer" not in states:  # M itself, not its checkpoint: the training starts from the beginning
             states, hard_reset = {}, True
         rates = [group["lr"] for group in self.optimizer.param_groups]
         with optimising.refused_where_damaged("The learning rates of the checkpoint"):
@@ -61,7 +70,7 @@ class OptimisingAgent(TorchAgent):
             self._number_training_updates = states.get("number_training_updates", 0)
 
     def update_params(self) -> None:
-        """TorchAgent's step, left out where the gradients are no numbers."""
+        """Do TorchAgent's step, unless the gradients are not finite."""
         if self._number_grad_accum != 0:
             return
         limit = self.opt.get("gradient_clip", -1)
@@ -74,7 +83,7 @@ class OptimisingAgent(TorchAgent):
         self.failed_updates = optimising.failures_in_a_row(self.failed_updates, norm, self._number_training_updates)
 
     def _count_update(self, norm: Tensor, limit: float) -> None:
-        """Report an update that was made, and let the learning rate follow."""
+        """Report a finished update, and update the learning rate."""
         self.global_metrics.add("gnorm", GlobalAverageMetric(float(norm)))
         if limit > 0:
             self.global_metrics.add("clip", GlobalAverageMetric(float(norm > limit)))

@@ -8,5 +8,5 @@ from polyagents.parlai_files.parlai_options import AGENTS
 
 
 def agent_flags(architecture: str) -> dict[str, Any]:
-    """All flags of ParlAI's agent of an architecture, with their defaults."""
+    """Return all flags of ParlAI's agent of an architecture, with their defaults."""
     return dict(ParlaiParser(True, True).parse_args(["--model", AGENTS[architecture]]))

@@ -8,13 +8,13 @@ from polyagents.parlai_agents import compat, every_utterance, train_loop
 def apply() -> None:
     """Patch ParlAI in this process (idempotent).
 
-    `parlai multiprocessing_train` wants CUDA and hangs when a process dies; `launching` replaces what it calls. That
-    imports ParlAI's script, so it is done only where ParlAI's command has imported it.
+    `parlai multiprocessing_train` requires CUDA and hangs when a process dies; `launching` replaces what it calls. That
+    imports ParlAI's script, so it is done only if ParlAI's command has imported it.
     """
     compat.apply()
     train_loop.patch_for_all_agents()
     every_utterance.apply()
     if "parlai.scripts.multiprocessing_train" in sys.modules:
-        from polyagents.parlai_agents import launching  # saves every other command the import of that script
+        from polyagents.parlai_agents import launching  # so that other commands need not import that script
 
         launching.apply()

@@ -1,4 +1,4 @@
-"""Without ParlAI's log: it tells each step of loading, and a library says nothing."""
+"""Silencing ParlAI's log, which reports each step of loading; a library should print nothing."""
 
 import contextlib
 from collections.abc import Iterator

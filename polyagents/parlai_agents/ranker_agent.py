@@ -51,13 +51,13 @@ from polyagents.zoo.resolve import zoo_file
 
 
 class RankerAgent(ModelAgent, ObservingAgent):
-    """A ranker of any architecture; a subclass says of which.
+    """A ranker of any architecture, which a subclass names.
 
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
         objective: what training minimises.
-        last_values: what was measured of the last training batch, for a progress bar.
-        fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None where none are asked for.
+        last_values: measurements of the last training batch, for a progress bar.
+        fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
         judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
     """
 
@@ -68,7 +68,12 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """TorchRankerAgent's flags, the architecture's, and the paper's training settings as defaults (5.1)."""
+        """Add the flags of TorchRankerAgent and of the architecture, with the paper's settings as defaults (5.1).
+
+        Args:
+            parser: ParlAI's parser.
+            partial_opt: what is known of the options.
+        """
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         flags.add_ranker_flags(parser, find(cls.architecture), is_training_command(partial_opt))
         return parser
@@ -107,22 +112,22 @@ class RankerAgent(ModelAgent, ObservingAgent):
                 draws.restore(self.resumed, self.training_candidates, distributed.rank())
 
     def state_dict(self) -> dict[str, Any]:
-        """BaseAgent's, and what a resumed run draws from."""
+        """Return BaseAgent's state, and the random states for a resumed run."""
         return super().state_dict() | {"draws": draws.draws(self.training_candidates)}
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
     def set_vocab_candidates(self, shared: dict[str, Any] | None) -> None:
-        """TorchRankerAgent's word candidates: refused in flags.py; its share() wants the names."""
+        """Set TorchRankerAgent's word candidates to None: flags.py refuses them, but share() needs the names."""
         self.vocab_candidates = self.vocab_candidate_vecs = self.vocab_candidate_encs = None
 
     def set_fixed_candidates(self, shared: dict[str, Any] | None) -> None:
-        """TorchRankerAgent: the candidates of `--fixed-candidates-path`, or all of the task."""
-        # Its share() wants these names; nothing is kept under them.
+        """TorchRankerAgent: set the candidates of `--fixed-candidates-path`, or all of the task."""
+        # TorchRankerAgent.share() needs these names; they hold nothing.
         self.fixed_candidates = self.fixed_candidate_vecs = self.fixed_candidate_encs = None
         self.num_fixed_candidates = 0
         self.fixed = None if shared is None else shared["fixed"]
-        # Of the command line alone: a stranger's model file could have us talk to the stranger's server.
+        # Only from the command line: a stranger's model file could make us contact the stranger's server.
         index_url = self.opt.get("override", {}).get("index_url")
         if shared is None and index_url:
             if is_training_run(self.opt) or self.eval_candidates != "fixed" or self.opt.get("fixed_candidates_path"):
@@ -132,35 +137,35 @@ class RankerAgent(ModelAgent, ObservingAgent):
             path = self.fixed_candidates_path or self.get_task_candidates_path()
             self.fixed_candidates_path = located(path, self.opt.get("datapath"))
             self.fixed = FixedCandidates(self.fixed_candidates_path, self.ranking, self._encode_file)
-            # What is wrong with the file is said now, and the first message of a chat need not wait.
+            # Errors in the file are reported now, and the first message of a chat does not have to wait.
             _ = self.fixed.listed if is_training_run(self.opt) else self.fixed.texts
 
     def _encode_file(self, path: str) -> EncodedCandidates:
-        """Candidates with their vectors, kept beside the model file while the weights do not change any more."""
+        """Encode candidates; their vectors are stored beside the model file if the weights no longer change."""
         assert isinstance(self.ranking, TwoTowerModel)
         file = self.opt.get("model_file")
         writable = file and os.access(os.path.dirname(os.path.abspath(file)), os.W_OK)
         if is_training_run(self.opt) or not writable:
             return InMemoryCandidates.encode(read_candidates(path), self.ranking.encode_texts)
         folder = f"{file}.{os.path.splitext(os.path.basename(path))[0]}.index"
-        before = Manifest.read(folder)  # build_index may have been there, and asked for less
+        before = Manifest.read(folder)  # build_index may have stored it in another format
         stored_as = "fp32" if before is None else before.stored_as
         return CandidateStore.build(path, folder, CandidateEncoder.of(self.ranking, stored_as))
 
     def get_task_candidates_path(self) -> str:
-        """TorchRankerAgent's list of all candidates of the task, beside the model file."""
+        """TorchRankerAgent: return the list of all candidates of the task, beside the model file."""
         if not self.opt.get("model_file"):
             raise InputError("Fixed candidates need --fixed-candidates-path, a text file with one candidate per line.")
         return write_task_candidates(self.opt)
 
     def share(self) -> dict[str, Any]:
-        """ObservingAgent's, and the fixed candidates: what goes stale for one clone does for all."""
+        """Return what ObservingAgent shares, and the fixed candidates: they become stale for all clones together."""
         return dict(super().share()) | {"fixed": self.fixed}
 
     # ---- training --------------------------------------------------------------------------------------------------
 
     def train_step(self, batch: Batch) -> Output | None:
-        """TorchRankerAgent: one update (or one part of an accumulated one).
+        """TorchRankerAgent: do one update (or one part of an accumulated one).
 
         A process whose own batch is empty takes part all the same: the others wait for its share of the work.
         """
@@ -169,7 +174,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if not sum(counts):
             return None
         self.model.train()
-        self.ranking.weights_changed()  # they are about to
+        self.ranking.weights_changed()  # they are about to change
         if isinstance(self.fixed, FixedCandidates):
             self.fixed.forget_vectors()
         self.zero_grad()
@@ -181,7 +186,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         return Output()
 
     def _training_losses(self, examples: Examples) -> BatchLoss:
-        """What the examples of this process are to lose."""
+        """Compute the losses of this process's examples."""
         if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
             return BatchLoss(torch.zeros(0, device=self.device), [], {})
         assert not isinstance(self.fixed, EngineReplies)  # refused in set_fixed_candidates
@@ -199,7 +204,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     # ---- evaluation and chat ---------------------------------------------------------------------------------------
 
     def eval_step(self, batch: Batch) -> Output | None:
-        """TorchRankerAgent: rank, reply, and measure where there are labels."""
+        """TorchRankerAgent: rank, reply, and measure if there are labels."""
         examples: Examples = batch.examples
         if not len(examples):
             return None
@@ -226,7 +231,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
             self.record_local_metric(name, values)
 
     def _said(self) -> set[str]:
-        """Lines of the conversation so far, which a chat leaves out unless nothing else remains."""
+        """Return the lines of the conversation so far, which a chat does not repeat unless nothing else remains."""
         if not self.opt.get("repeat_blocking_heuristic", True):
             return set()
         return {line for text in self.history.history_raw_strings for line in text.split("\n")}
@@ -239,7 +244,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
 @functools.cache
 def agent_class(architecture: str) -> type[RankerAgent]:
-    """The agent of an architecture: `polyagents:<architecture>` in ParlAI's commands."""
+    """Return the agent of an architecture: `polyagents:<architecture>` in ParlAI's commands."""
     return type(
         architecture,
         (RankerAgent,),

@@ -1,4 +1,4 @@
-"""From ParlAI's observations to the examples of a batch."""
+"""The examples of a batch from ParlAI's observations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from polyagents.training.examples import Examples
 
 
 def examples_of(observations: Sequence[Mapping[str, Any]]) -> Examples:
-    """The examples of observations that have a context."""
+    """Return the examples of observations that have a context."""
     given = [candidates_of(one) for one in observations]
     return Examples(
         [one["text_vec"].tolist() for one in observations],
@@ -19,7 +19,7 @@ def examples_of(observations: Sequence[Mapping[str, Any]]) -> Examples:
 
 
 def label_of(observation: Mapping[str, Any]) -> Label | None:
-    """The label that ParlAI drew of an observation's labels, and all of them; None where it has none."""
+    """Return the label that ParlAI drew from an observation's labels, and all of them; None if it has none."""
     for field in ("labels", "eval_labels"):
         if observation.get(f"{field}_choice"):
             text, ids = observation[f"{field}_choice"], observation[f"{field}_vec"].tolist()
@@ -28,7 +28,7 @@ def label_of(observation: Mapping[str, Any]) -> Label | None:
 
 
 def candidates_of(observation: Mapping[str, Any]) -> list[Candidate] | None:
-    """The candidates of an observation; None where it brings none, or they are not asked for."""
+    """Return the candidates of an observation; None if it has none, or they are not used."""
     vectors = observation.get("label_candidates_vecs")
     if vectors is None:
         return None

@@ -1,4 +1,4 @@
-"""Ranked texts as ParlAI's replies, and the metrics beside them."""
+"""ParlAI's replies from ranked texts, and their metrics."""
 
 import random
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ Metrics = dict[str, "list[AverageMetric | None]"]
 def evaluation_metrics(
     scores: Tensor, candidates: CandidateSet, logit_scale: float, recall_at: Sequence[int]
 ) -> Metrics:
-    """Loss, rank, mrr, and the hits@k that ParlAI's teachers do not count already.
+    """Compute loss, rank, mrr, and the hits@k that ParlAI's teachers do not report already.
 
     Args:
         scores: [B, C] on the CPU.
-        candidates: what they are of, with labels.
-        logit_scale: what the loss multiplies them by.
+        candidates: the candidates, with labels.
+        logit_scale: the factor of the scores in the loss.
         recall_at: the k that are reported.
     """
     assert candidates.labels is not None
@@ -39,7 +39,12 @@ def evaluation_metrics(
 
 
 def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[AverageMetric | None]":
-    """A metric for each of B values; none where nothing was measured."""
+    """Return a metric for each of B values; None where nothing was measured.
+
+    Args:
+        values: [B].
+        measured: which values count; None for all.
+    """
     listed = values.tolist()
     return [
         AverageMetric(value) if wanted else None
@@ -48,10 +53,15 @@ def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[Av
 
 
 def tie_order(candidates: CandidateSet, example: int, count: int) -> np.ndarray | None:
-    """The order of an example's `count` candidates when their scores are equal: None without labels.
+    """Return the order of an example's candidates when their scores are equal; None without labels.
 
     First what is wrong, then the label that is ranked, then what reads as it does. So the list says what `label_ranks`
     says: ParlAI's teachers find the label in it by its text, which other texts of the same token ids do not have.
+
+    Args:
+        candidates: the candidates of the batch.
+        example: the index of the example.
+        count: how many candidates it has.
     """
     if candidates.labels is None:
         return None
@@ -62,14 +72,19 @@ def tie_order(candidates: CandidateSet, example: int, count: int) -> np.ndarray 
 
 
 class Replies:
-    """Ranked texts -> replies, by ParlAI's flags."""
+    """Makes replies of ranked texts, by ParlAI's flags."""
 
     def __init__(self, opt: Opt, rank_top_k: int):
         self.opt = opt
         self.ranked_texts = int(rank_top_k if rank_top_k > 0 else opt["cap_num_predictions"])
 
     def of_scores(self, scores: np.ndarray, candidates: CandidateSet) -> Output:
-        """The best texts of every example, highest score first; a label comes after what ties with it."""
+        """Return the best texts of every example, highest score first; a label comes after its ties.
+
+        Args:
+            scores: [B, C].
+            candidates: the candidates.
+        """
         # ParlAI's teachers count their hits in this list.
         k = self.ranked_texts if candidates.labels is None else max(self.ranked_texts, *TEACHER_RECALL_AT)
         ranked, values = [], []
@@ -84,7 +99,13 @@ class Replies:
     def of_fixed(
         self, fixed: FixedCandidates | EngineReplies, contexts: Sequence[Sequence[int]], said: set[str]
     ) -> Output:
-        """The best of the fixed candidates, without what was said already, unless nothing else remains."""
+        """Return the best fixed candidates that were not said, unless nothing else remains.
+
+        Args:
+            fixed: the candidates.
+            contexts: token ids of B contexts.
+            said: the texts that were said.
+        """
         found = fixed.unsaid(contexts, max(self.ranked_texts, 1), said)
         return self._output([texts for texts, _ in found], [scores for _, scores in found])
 

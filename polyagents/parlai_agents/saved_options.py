@@ -1,8 +1,9 @@
 """What a model's options file may decide where ParlAI reads it, whoever wrote it.
 
 ParlAI imports what `M.opt` calls "model", and calls it with all other options: `{"model": "subprocess:Popen"}` is a
-command line. So of a file only this is taken: which of our agents it is, and values of that agent's own flags. Any
-other agent is loaded where the user names it. What `-o FILE` reads is the user's own command line, and passes whole.
+command line. Therefore only this is read from a file: which of our agents it is, and values of that agent's own flags.
+Any other agent is loaded only if the user names it. What `-o FILE` reads is the user's own command line, and passes as
+a whole.
 
 The plain `parlai` command has read the file before anything of ours is imported (SECURITY.md).
 """
@@ -30,14 +31,14 @@ OURS = "polyagents:"
 PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.agents
 # A task below parlai.tasks, whose class ParlAI makes by adding "Teacher", or one of ours.
 TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
-# What else ParlAI imports by its name.
+# Other modules that ParlAI imports by name.
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
 
 of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
 
 
 class NamedByFile(str):
-    """The name of an agent that nobody but a file has given."""
+    """The name of an agent that only a file has given, not the user."""
 
 
 def apply() -> None:
@@ -65,7 +66,7 @@ def apply() -> None:
     def load_teacher_module(name: str) -> Any:
         parts = name.strip().split(":")[0].split(".")
         if name not in parlai.core.loader.TEACHER_REGISTRY and not all(map(str.isidentifier, parts)):
-            raise InputError(no_such_task(name))  # no module can be called so
+            raise InputError(no_such_task(name))  # no module can have this name
         sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
         with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):
             return load_task(name)
@@ -75,7 +76,7 @@ def apply() -> None:
 
 
 def no_such_task(name: str) -> str:
-    """What to say of a task that there is not."""
+    """Return the sentence for a task that does not exist."""
     return (
         f"There is no task {name or 'without a name'}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for "
         f"your own text fromfile:parlaiformat with --fromfile-datapath."
@@ -84,11 +85,11 @@ def no_such_task(name: str) -> str:
 
 @contextlib.contextmanager
 def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
-    """Say in one sentence that there is nothing of a name, whatever Python raises in looking for it.
+    """Report in one sentence that nothing has a name, whatever Python raises in looking for it.
 
     Args:
-        sentence: what to say.
-        folder: where ParlAI looks for a short name, below `parlai`; "" where only an attribute is looked for here.
+        sentence: the sentence.
+        folder: where ParlAI looks for a short name, below `parlai`; "" if only an attribute is looked for here.
         name: the name, perhaps of a module with `:` and its attribute.
 
     Raises:
@@ -109,7 +110,7 @@ def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def given_by_the_user() -> Iterator[None]:
-    """What is loaded in here was named by `-o`: all of it counts."""
+    """Mark that files that are loaded inside were named by `-o`: all of their content counts."""
     token = of_the_user.set(True)
     try:
         yield
@@ -118,7 +119,7 @@ def given_by_the_user() -> Iterator[None]:
 
 
 def load(optfile: str) -> Opt:
-    """An options file, as far as it may decide anything.
+    """Read an options file, as far as it may decide anything.
 
     Raises:
         InputError: it cannot be read, or holds no options.
@@ -139,22 +140,27 @@ def load(optfile: str) -> Opt:
 
 
 def flags_of(agent: str, options: dict[str, Any]) -> set[str]:
-    """The flags of ParlAI, of an agent, and of the task that it was trained on, by their names in the options."""
+    """Return the flags of ParlAI, of an agent, and of the task of its training, by their names in the options.
+
+    Args:
+        agent: the name of the agent.
+        options: the options of the file.
+    """
     parser = ParlaiParser(True, False)
     parlai.core.loader.load_agent_module(agent).add_cmdline_args(parser, Opt(options))
     if options.get("task"):
-        with contextlib.suppress(ImportError, AttributeError):  # no such task: said where it is needed
+        with contextlib.suppress(ImportError, AttributeError):  # no such task: reported where the task is needed
             parser.add_task_args(options["task"], Opt(options))
     return {"model", *(action.dest for action in parser._actions)}
 
 
 def is_trusted_task(names: str) -> bool:
-    """Whether all of these tasks are ParlAI's or ours, so that a file may name them."""
+    """Return whether all of these tasks are ParlAI's or ours, so that a file may name them."""
     return all(TASK.fullmatch(name.strip()) for name in names.split(","))
 
 
 def refusal(name: str) -> str:
-    """The sentence for an agent that a file names, and that is none of ours."""
+    """Return the sentence for an agent that a file names, and that is not one of ours."""
     how = f"; if you trust the file, name it yourself with --model {name}" if PARLAIS.fullmatch(name) else ""
     return (
         f"The options file of this model names the agent {name}, which is none of polyagents, and a file may not "

@@ -1,7 +1,7 @@
 """Conversations of models: two of them, or one with itself, begun as a task's dialogues are.
 
-They run in ParlAI's own world for self-chats, but for what that world begins with: ParlAI has personas for five tasks
-only, and draws them without a seed.
+They run in ParlAI's own world for self-chats, except for its openings: ParlAI has personas for five tasks only, and
+draws them without a seed.
 """
 
 import random
@@ -17,9 +17,9 @@ from polyagents.errors import InputError
 from polyagents.parlai_agents.chat_partner import CONTEXT, naming_the_flag
 from polyagents.parlai_agents.task_messages import task_messages
 
-OWN = "your persona:"  # of who answers the message that it stands in
+OWN = "your persona:"  # the persona of the agent that answers this message
 PARTNER = "partner's persona:"
-SILENCE = "__SILENCE__"  # ParlAI's message of a partner who waits
+SILENCE = "__SILENCE__"  # ParlAI's message for a partner who says nothing
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Opening:
 
     Attributes:
         text: the first message.
-        personas: of the one who says it, and of the one who answers; "" where the task has none.
+        personas: of its speaker, and of the one who answers; "" if the task has none.
     """
 
     text: str
@@ -43,19 +43,24 @@ class OpenedSelfChat(SelfChatWorld):
         super().__init__(opt, list(agents))
 
     def init_openers(self) -> None:
-        """SelfChatWorld: read openers. The opening is there already."""
+        """SelfChatWorld: do nothing, since the opening is given."""
 
     def get_contexts(self) -> list[str] | None:
-        """SelfChatWorld: what each agent reads before the first message; an empty message is left out."""
+        """SelfChatWorld: return what each agent reads before the first message; an empty message is skipped."""
         return list(self.opening.personas) if any(self.opening.personas) else None
 
     def get_openers(self, episode_num: int) -> list[str]:
-        """SelfChatWorld: what the first agent says."""
+        """SelfChatWorld: return what the first agent says."""
         return [self.opening.text]
 
 
 def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
     """Draw beginnings from a task's dialogues, no dialogue twice; the same for the same seed.
+
+    Args:
+        opt: the options of the command.
+        count: how many.
+        seed: decides which.
 
     Raises:
         InputError: the task cannot be read, or has too few dialogues.
@@ -63,8 +68,8 @@ def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
     found = all_openings(opt, seed)
     if len(found) < count:
         raise InputError(
-            f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, and {count} are "
-            f"wanted; give a smaller --conversations, or another -dt."
+            f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, but {count} are "
+            f"needed; give a smaller --conversations, or another -dt."
         )
     return found[:count]
 
@@ -74,6 +79,10 @@ def all_openings(opt: Opt, seed: int) -> list[Opening]:
 
     Where a task has only the persona of the one who answers, the one who opens gets that of another dialogue, as in
     ParlAI.
+
+    Args:
+        opt: the options of the command.
+        seed: decides the order.
 
     Raises:
         InputError: the task cannot be read, or nobody says anything in it.
@@ -91,7 +100,7 @@ def opening_of(text: str, other: str) -> Opening:
 
     Args:
         text: a first message of the task, persona lines first.
-        other: another one, whose persona is taken where the task does not give the partner's.
+        other: another one, whose persona is used if the task does not give the partner's.
     """
     own = persona_in(text, OWN)
     partner = persona_in(text, PARTNER).replace(PARTNER, OWN) or persona_in(other, OWN)
@@ -99,7 +108,12 @@ def opening_of(text: str, other: str) -> Opening:
 
 
 def persona_in(text: str, mark: str) -> str:
-    """Return the persona lines of one kind."""
+    """Return the persona lines of one kind.
+
+    Args:
+        text: a message.
+        mark: the prefix of the lines.
+    """
     return "\n".join(line for line in text.split("\n") if line.startswith(mark))
 
 

@@ -1,4 +1,4 @@
-"""All labels of a model's task as a candidates file, read from the task where they are not there yet."""
+"""A candidates file of all labels of a model's task, read from the task if it does not exist yet."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from polyagents.ranking.task_candidates import task_candidates_path
 
 
 def write_task_candidates(options: Mapping[str, Any]) -> str:
-    """The file of all labels of a model's task, beside the model file; written once, whole or not at all.
+    """Return the file of all labels of a model's task, beside the model file; write it if it is missing.
 
     Args:
         options: of the model; its `task` with the task's own flags, and `model_file`.
@@ -25,7 +25,7 @@ def write_task_candidates(options: Mapping[str, Any]) -> str:
         unfinished = temporary_name(path)
         opt |= {"outfile": unfinished, "datatype": "train:evalmode", "interactive_task": False, "batchsize": 1}
         opt.setdefault("log_every_n_secs", 2)
-        opt["num_examples"] = -1  # an evaluation of a few examples wants all candidates, too
+        opt["num_examples"] = -1  # --num-examples must not limit the candidates
         try:
             build_cands(opt)
             texts = sorted(read_candidates(unfinished))  # ParlAI writes them in the order of a hash table

@@ -1,4 +1,4 @@
-"""What a ParlAI task says, from its first message to its last, for commands that read a task and train nothing."""
+"""The messages of a ParlAI task, from the first to the last, for commands that read a task without training."""
 
 import contextlib
 import sys
@@ -13,11 +13,11 @@ from tqdm import tqdm
 from polyagents.errors import InputError
 from polyagents.parlai_agents.quiet import quiet
 
-MANY = 100_000  # examples, from which on a progress bar is shown
+MANY = 100_000  # a progress bar is shown for at least this many examples
 
 
 def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
-    """The teacher's messages of one pass over the task of `opt`, in order, with a batch of one.
+    """Yield the teacher's messages of one pass over the task of `opt`, in order, with a batch of one.
 
     Raises:
         InputError: the task cannot be read.

@@ -1,4 +1,4 @@
-"""The examples of a ParlAI task in an order that the seed decides, from any place on."""
+"""The examples of a ParlAI task in an order that the seed decides, from any position on."""
 
 import contextlib
 import random
@@ -15,7 +15,7 @@ from polyagents.errors import InputError
 
 
 class TextPair(NamedTuple):
-    """What was said, an utterance a line, what came next, and which of several tasks it is from."""
+    """A context, one line per utterance; what came next; and which of several tasks it is from."""
 
     context: str
     label: str
@@ -24,12 +24,12 @@ class TextPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """How far a training is.
+    """The position of a training in its task.
 
     Attributes:
-        windows: that are done.
-        updates: made of the one after them.
-        of: how many that one has; 0 where it is not begun.
+        windows: finished windows.
+        updates: finished updates of the next window.
+        of: the number of updates of that window; 0 if it has not been started.
         total: updates in all.
     """
 
@@ -39,15 +39,16 @@ class Position:
     total: int = 0
 
     def __float__(self) -> float:
-        """In windows."""
+        """Return the position in windows."""
         return self.windows + (self.updates / self.of if self.of else 0.0)
 
 
 class TaskReader:
     """One teacher, read one message after the other.
 
-    ParlAI's teachers draw from Python's own generator. They get a state of it that is theirs alone, so that what they
-    draw does not depend on who else draws: after the same number of messages the same one follows.
+    ParlAI's teachers draw from Python's own generator. They get a state of it that only they use, so what they draw
+    does
+    not depend on other draws: after the same number of messages the same one follows.
     """
 
     def __init__(self, opt: Opt, seed: int):
@@ -69,7 +70,7 @@ class TaskReader:
 
     @contextlib.contextmanager
     def own_state(self) -> Iterator[None]:
-        """Put the teacher's generators in the place of everybody's."""
+        """Use the teacher's random states instead of the global ones inside."""
         everybodys = (random.getstate(), np.random.get_state())
         random.setstate(self.state[0])
         np.random.set_state(self.state[1])
@@ -88,10 +89,11 @@ class TaskReader:
             self.read(messages)
 
     def read(self, messages: int) -> list[TextPair]:
-        """The pairs of so many messages, fewer at the end of an evaluation.
+        """Return the pairs of this many messages, fewer at the end of an evaluation.
 
-        The context is all that was said in the dialogue, labels included, an utterance a line; the label is empty
-        where a message has none.
+        The context is everything that was said in the dialogue, labels included, one line per utterance; the label is
+        empty
+        if a message has none.
         """
         pairs = []
         with self.own_state():
@@ -108,9 +110,9 @@ class TaskReader:
         return pairs
 
     def at_end(self) -> bool:
-        """Whether an evaluation has nothing more."""
+        """Return whether an evaluation has ended."""
         return not self.is_endless and bool(self.teacher.epoch_done())
 
     def num_examples(self) -> int:
-        """Of the task; 0 where it does not know."""
+        """Return the number of examples of the task; 0 if it does not know."""
         return int(self.teacher.num_examples() or 0)

@@ -1,8 +1,8 @@
-"""ParlAI's training loop, so that a killed run goes on where it was and never leaves half a file.
+"""ParlAI's training loop, patched so that a killed run is resumed and no file is ever incomplete.
 
 A model in training is two files: M, the weights that did best so far, and M.checkpoint, the last state with the
-optimiser's, from which the same command goes on. Each has a .opt, a .dict and a .trainstats beside it; what
-M.checkpoint.trainstats says is in M.checkpoint, too, as a run may be killed between the two.
+optimiser's, from which the same command resumes. Each has a .opt, a .dict and a .trainstats beside it; the content of
+M.checkpoint.trainstats is in M.checkpoint, too, as a run may be killed between writing the two.
 """
 
 import contextlib
@@ -35,20 +35,20 @@ Progress = Callable[[TrainLoop], str]
 
 
 def is_training_run(opt: Opt) -> bool:
-    """Whether an agent with these options is to be trained."""
+    """Return whether an agent with these options is to be trained."""
     datatype = opt.get("datatype", "")
     return not opt.get("interactive_mode") and "train" in datatype and "evalmode" not in datatype
 
 
 def patch() -> None:
-    """Replace four methods of ParlAI's loop; twice is once."""
+    """Replace four methods of ParlAI's loop (idempotent)."""
     if getattr(TrainLoop, "of_polyagents", False):
         return
     TrainLoop.of_polyagents = True
     TrainLoop.train_steps = after_resuming(TrainLoop.train_steps)
     progress = functools.partial(progress_of, TrainLoop._save_train_stats)
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
-    TrainLoop._save_train_stats = whole_or_not_at_all(progress)
+    TrainLoop._save_train_stats = with_atomic_progress(progress)
     TrainLoop._get_time = moving_the_bar(TrainLoop._get_time)
 
 
@@ -59,15 +59,15 @@ def patch_for_all_agents() -> None:
     """
     if getattr(train_model.load_eval_worlds, "of_polyagents", False):
         return
-    train_model.load_eval_worlds = where_there_is_one(train_model.load_eval_worlds)
-    TrainLoop._run_eval = of_these_worlds(TrainLoop._run_eval)
+    train_model.load_eval_worlds = without_missing_test_sets(train_model.load_eval_worlds)
+    TrainLoop._run_eval = over_test_worlds(TrainLoop._run_eval)
     build_dict.create_task = in_this_process(build_dict.create_task)
 
 
 def in_this_process(create_task: Any) -> Any:
-    """Read for a dictionary without the helpers of `--num-workers`, which ask it for what only a model has.
+    """Wrap ParlAI's creation of a task: a dictionary is built without the worker processes of `--num-workers`.
 
-    Nor with `--every-utterance`, which brings the same lines once more with each target.
+    These ask it for things that only a model has. `--every-utterance` is off, too: it repeats lines for each target.
     """
 
     def patched(opt: Opt, *args: Any, **kwargs: Any) -> Any:
@@ -76,8 +76,8 @@ def in_this_process(create_task: Any) -> Any:
     return patched
 
 
-def where_there_is_one(load_eval_worlds: Any) -> Any:
-    """No test world for a task that has no test set; ParlAI wants one of every task when all training is done."""
+def without_missing_test_sets(load_eval_worlds: Any) -> Any:
+    """Wrap ParlAI's loading of test worlds, which fails for a task without a test set: such a task gets none."""
 
     def patched(agent: Any, opt: Opt, datatype: str) -> list[Any]:
         if datatype != "test":
@@ -87,17 +87,17 @@ def where_there_is_one(load_eval_worlds: Any) -> Any:
             try:
                 worlds += load_eval_worlds(agent, Opt(opt | {"task": task, "evaltask": None}), datatype)
             except NoTestSplit as error:
-                logging.warning(f"The evaluation of test at the end leaves out {task}: {error}")
+                logging.warning(f"The evaluation of test at the end skips {task}: {error}")
         return worlds
 
     patched.of_polyagents = True  # type: ignore[attr-defined]
     return patched
 
 
-def of_these_worlds(run_eval: Any) -> Any:
-    """An empty report, and no file of it, where no task has a test set: ParlAI divides by the number of worlds.
+def over_test_worlds(run_eval: Any) -> Any:
+    """Wrap ParlAI's evaluation: an empty report, and no file, if no task has a test set.
 
-    And it tells them apart by the place of their task among all.
+    ParlAI divides by the number of worlds, and identifies them by the index of their task among all.
     """
 
     def patched(self: Any, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def after_resuming(train_steps: Any) -> Any:
         if str(self.opt.get("init_model")).endswith(CHECKPOINT):
             self.opt["init_model"] = None
         self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
-        if self.valid_reports:  # ParlAI forgets when, and validates after the first update
+        if self.valid_reports:  # ParlAI does not restore this, and would validate after the first update
             self._last_valid_steps = self.valid_reports[-1][UPDATES]
         if hasattr(self.world, "updates_done"):
             counted_by_world(self)
@@ -132,7 +132,7 @@ def after_resuming(train_steps: Any) -> Any:
 
 
 def counted_by_world(loop: TrainLoop) -> None:
-    """What a run goes on from is what the checkpoint says; .trainstats may be older."""
+    """Set the progress of a resumed run to that of the checkpoint; .trainstats may be older."""
     loop.parleys = loop._train_steps = loop.world.updates_done()
     loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
     loop._total_exs = 0
@@ -140,15 +140,22 @@ def counted_by_world(loop: TrainLoop) -> None:
 
 
 def validate_once_more(loop: TrainLoop) -> None:
-    """ParlAI ends without: what was learnt after the last validation would be in the checkpoint alone."""
-    loop.parleys = loop._train_steps = loop.world.updates_done()  # ParlAI leaves out the one that ended the schedule
+    """Validate at the end: ParlAI does not, and later learning would only be in the checkpoint."""
+    loop.parleys = loop._train_steps = (
+        loop.world.updates_done()
+    )  # ParlAI does not count the one that ended the schedule
     if loop.saved and loop._train_steps > loop._last_valid_steps:
         loop.world.reset_metrics()
         loop.validate()
 
 
 def with_checkpoint(save_model: Any, progress: Progress) -> Any:
-    """A run that never validated saves M at its end, and like the others leaves a checkpoint to go on from."""
+    """Wrap ParlAI's save_model: a run that never validated saves M at its end, and a checkpoint to resume from.
+
+    Args:
+        save_model: ParlAI's method.
+        progress: returns the progress to store.
+    """
 
     def patched(self: Any, suffix: str | None = None) -> None:
         self.agent.progress = progress(self)
@@ -160,7 +167,12 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
 
 
 def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """What ParlAI's `_save_train_stats` writes to a file, as a text, and the machine; empty where it writes none."""
+    """Return what ParlAI's `_save_train_stats` writes, as a text, with the machine; empty if it writes nothing.
+
+    Args:
+        save_train_stats: ParlAI's method.
+        loop: the training loop.
+    """
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)
@@ -170,8 +182,8 @@ def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
     return json.dumps(parse_json(written.getvalue()) | {"machine": training_machine()}, indent=4)
 
 
-def whole_or_not_at_all(progress: Progress) -> Any:
-    """The .trainstats are JSON that a resumed run cannot do without; ParlAI writes over the last ones."""
+def with_atomic_progress(progress: Progress) -> Any:
+    """Write .trainstats atomically: a resumed run needs this JSON, and ParlAI overwrites the last one in place."""
 
     def patched(self: Any, suffix: str | None = None) -> None:
         file = self.opt.get("model_file")
@@ -182,10 +194,10 @@ def whole_or_not_at_all(progress: Progress) -> Any:
 
 
 def check_progress(progress: Any) -> None:
-    """Refuse what ParlAI's loop cannot go on from; the file may be somebody else's.
+    """Refuse progress that ParlAI's loop cannot resume from; the file may be somebody else's.
 
     Raises:
-        ValueError: it is no JSON, or has not the fields and types of .trainstats.
+        ValueError: it is not JSON, or has not the fields and types of .trainstats.
     """
     found = parse_json(progress) if isinstance(progress, str) else None
     if not isinstance(found, dict) or not fits(found.get("valid_reports"), list[dict[str, Any]]):
@@ -196,21 +208,21 @@ def check_progress(progress: Any) -> None:
 
 
 def restore_progress(checkpoint: str, progress: str | None) -> None:
-    """Have the .trainstats of a checkpoint be of as many updates as the checkpoint, before ParlAI's loop reads them.
+    """Make the .trainstats of a checkpoint match its number of updates, before ParlAI's loop reads them.
 
     Args:
-        checkpoint: the file from which a run goes on.
-        progress: what it holds; None where an earlier version wrote it.
+        checkpoint: the file from which a run resumes.
+        progress: its stored progress; None if an earlier version wrote it.
     """
     if progress is not None and is_primary_worker():
         path = f"{checkpoint}.trainstats"
         if updates_in(path) != parse_json(progress).get(UPDATES):
             write_text(path, progress)
-    distributed.gathered(None)  # nobody reads them before
+    distributed.gathered(None)  # they are not read earlier
 
 
 def updates_in(path: str) -> int | None:
-    """How many updates .trainstats are of; None where there are none, or they are damaged."""
+    """Return the number of updates in .trainstats; None if there are none, or they are damaged."""
     try:
         found = read_json(path)
     except (OSError, ValueError):

@@ -1,1 +1,1 @@
-"""Pre-training (paper 4.1): masked words and next utterances, from nothing or from weights that are there."""
+"""Pre-training (paper 4.1): masked words and next utterances, from random or existing weights."""

@@ -1,7 +1,7 @@
-"""Examples of a window -> updates of equal size, made of chunks in which all are about as long.
+"""Updates of equal size from a window of examples: chunks in which all examples have about the same length.
 
-Padding is work thrown away; sorted by length a window of thousands of examples needs almost none. Chunks, and so the
-lengths in an update, are in random order.
+Padding is wasted work; sorted by length, a window of thousands of examples needs almost none. The chunks, and therefore
+the lengths in an update, are in random order.
 """
 
 import math
@@ -13,7 +13,16 @@ Chunk = list[int]
 
 
 def chunks(lengths: Sequence[int], tokens: int, draw: random.Random) -> list[Chunk]:
-    """Rows of similar length together, at most `tokens` of them with padding, but one row at least."""
+    """Group rows of similar length into chunks of at most `tokens` tokens, padding included, but of at least one row.
+
+    Args:
+        lengths: the number of tokens of each row.
+        tokens: the limit of a chunk.
+        draw: shuffles rows of equal length.
+
+    Returns:
+        The rows of each chunk.
+    """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], draw.random()))
     made, start = [], 0
     while start < len(order):
@@ -24,7 +33,12 @@ def chunks(lengths: Sequence[int], tokens: int, draw: random.Random) -> list[Chu
 
 
 def split_up(made: list[Chunk], count: int) -> list[Chunk]:
-    """As many chunks as are wanted, where there are rows enough: the fullest are halved."""
+    """Halve the fullest chunks until there are `count` of them, if there are enough rows.
+
+    Args:
+        made: the chunks.
+        count: how many are needed.
+    """
     made = sorted(made, key=len)
     while len(made) < count and len(made[-1]) > 1:
         fullest = made.pop()
@@ -35,7 +49,16 @@ def split_up(made: list[Chunk], count: int) -> list[Chunk]:
 
 
 def updates(made: list[Chunk], count: int, draw: random.Random) -> list[list[Chunk]]:
-    """Chunks in random order, dealt out to `count` updates; as many to each, as nearly as can be."""
+    """Distribute chunks in random order over `count` updates, as evenly as possible.
+
+    Args:
+        made: the chunks.
+        count: the number of updates.
+        draw: the random order.
+
+    Returns:
+        The chunks of each update.
+    """
     made = list(made)
     draw.shuffle(made)
     size = math.ceil(len(made) / count)

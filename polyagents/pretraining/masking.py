@@ -1,4 +1,4 @@
-"""Which tokens a model has to guess, and what stands in their place (Devlin et al. 2018; paper 4.1)."""
+"""Which tokens a model has to guess, and what replaces them (Devlin et al. 2018; paper 4.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ MASKED, REPLACED = 0.8, 0.1  # of the chosen ones: [MASK], a random token; the r
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking knows of V tokens.
+    """What masking needs to know of a vocabulary of V tokens.
 
     Attributes:
-        mask_id: of the token that hides another.
+        mask_id: id of the token that hides another.
         is_text: [V], False for special tokens.
-        starts_word: [V], False for what continues the word before it.
+        starts_word: [V], False for tokens that continue a word.
     """
 
     mask_id: int
@@ -30,7 +30,13 @@ class MaskingVocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, mask: str, special: Sequence[str]) -> "MaskingVocabulary":
-        """Of a tokenizer; `special` are tokens that are never guessed, beside those that it calls special itself."""
+        """Describe the vocabulary of a tokenizer.
+
+        Args:
+            tokenizer: the tokenizer.
+            mask: the token that hides another.
+            special: tokens that are never guessed, besides those that the tokenizer calls special.
+        """
         tokens = [tokenizer.id_to_token(number) or "" for number in range(tokenizer.get_vocab_size())]
         never = {*special, mask, *(str(token) for token in tokenizer.get_added_tokens_decoder().values())}
         is_text = torch.tensor([token not in never for token in tokens])
@@ -38,7 +44,7 @@ class MaskingVocabulary:
 
 
 def starts(tokens: Sequence[str]) -> list[bool]:
-    """Whether each token begins a word: WordPiece marks what goes on, other vocabularies what begins."""
+    """Return whether each token begins a word: WordPiece marks continuations, other vocabularies mark beginnings."""
     for mark in ("\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}", "\N{LOWER ONE EIGHTH BLOCK}"):
         if sum(token.startswith(mark) for token in tokens) > 1:
             return [token.startswith(mark) for token in tokens]
@@ -52,12 +58,12 @@ def mask(
 
     Args:
         tokens: [B, T].
-        vocabulary: V tokens.
-        generator: everything is drawn with it.
+        vocabulary: describes the V tokens.
+        generator: source of all random choices.
         whole_words: choose words with all of their pieces; the share of tokens stays the same.
 
     Returns:
-        The batch with hidden tokens, and which were chosen, [B, T].
+        The batch with hidden tokens, and which tokens were chosen, [B, T].
     """
     drawn = torch.rand(3, *tokens.ids.shape, generator=generator)
     choice = drawn[0]

@@ -1,4 +1,4 @@
-"""Windows of examples -> updates: what is guessed in each, masked words or classes of labels, and in what chunks."""
+"""Updates from windows of examples: what is guessed in each (hidden words or classes of labels), in which chunks."""
 
 import math
 import random
@@ -33,17 +33,17 @@ Objectives = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Update:
-    """What one step of the optimiser is trained on: chunks of examples, and what is guessed in them."""
+    """The training data of one optimiser step: chunks of examples, and what is guessed in them."""
 
     objectives: Objectives
     chunks: list[list[PretrainingExample]]
 
 
 class PlanningAgent(BaseAgent):
-    """What a pre-training agent is trained on.
+    """The part of a pre-training agent that decides what it is trained on.
 
     Attributes:
-        seed: with the number of a window it decides what is drawn.
+        seed: decides, together with the number of a window, all random choices.
         vocabulary: which tokens can be hidden.
     """
 
@@ -51,20 +51,23 @@ class PlanningAgent(BaseAgent):
     vocabulary: MaskingVocabulary
 
     def plan(self, pairs: Sequence[TextPair], window: int) -> list[Update]:
-        """A window of the training data -> updates, of words and of labels in turn, or of both at once.
+        """Turn a window of the training data into updates, of words and of labels alternately, or of both at once.
 
-        All processes get as many. Where they take turns, half of the pairs are for either objective.
+        All processes get the same number of updates. If the objectives alternate, half of the pairs are for each.
 
         Args:
-            pairs: read from the task.
-            window: its number, of which everything that is drawn depends.
+            pairs: pairs read from the task.
+            window: the number of the window, on which all random choices depend.
+
+        Returns:
+            The updates.
         """
         draw = random.Random(f"{self.seed} {get_rank()} {window}")
         given = self._as_asked(pairs, draw)
         if not min(distributed.gathered(len(given))):
             if window == 0:
                 raise InputError(
-                    f"--task {self.opt['task']} brings no pairs of texts to train on; --pretrain-task next_utterance "
+                    f"--task {self.opt['task']} has no pairs of texts to train on; --pretrain-task next_utterance "
                     f"takes texts with labels, next_sentence texts of several lines, utterance_relevance dialogues of "
                     f"two utterances."
                 )
@@ -88,7 +91,7 @@ class PlanningAgent(BaseAgent):
         return [update for turn in zip(*dealt, strict=True) for update in turn]
 
     def plan_evaluation(self, pairs: Sequence[TextPair]) -> list[Update]:
-        """All of the pairs for both objectives; the same ones are masked and exchanged in the same way each time."""
+        """Plan all pairs for both objectives; the same words are masked and the same labels exchanged every time."""
         draw = random.Random(0)
         given, plans = self._as_asked(pairs, draw), []
         for objectives, part in self._parts(given, given, given, draw):
@@ -99,13 +102,13 @@ class PlanningAgent(BaseAgent):
     def _parts(
         self, given: Sequence[Labelled], words: Sequence[Labelled], labels: Sequence[Labelled], draw: random.Random
     ) -> Iterator[tuple[Objectives, Sequence[Labelled]]]:
-        """What is guessed, and in which pairs.
+        """Yield what is guessed, and in which pairs.
 
         Args:
-            given: all of a window.
-            words: those whose words are guessed, where the objectives take turns.
-            labels: those whose labels are, then.
-            draw: draws other labels, once the words are dealt with.
+            given: all pairs of a window.
+            words: the pairs whose words are guessed if the objectives alternate.
+            labels: the pairs whose labels are guessed in that case.
+            draw: draws other labels, after the words were planned.
         """
         if self.is_joint:
             yield (WORDS, LABELS), given
@@ -120,7 +123,7 @@ class PlanningAgent(BaseAgent):
         return examples, batches.chunks([len(example) for example in examples], self.chunk_tokens, draw)
 
     def _as_asked(self, pairs: Sequence[TextPair], draw: random.Random) -> list[Labelled]:
-        """The pairs of the objective that was asked for, and the classes of their labels."""
+        """Return the pairs for the chosen objective, and the classes of their labels."""
         if self.is_joint:
             return with_relevance(pairs, self.opt["relevance_context"], draw)
         is_running_text = self.opt["pretrain_task"] == "next_sentence"
@@ -128,17 +131,26 @@ class PlanningAgent(BaseAgent):
 
     @property
     def is_joint(self) -> bool:
-        """Whether words and labels are guessed in the same input, as BERT-FP does, and not in turn."""
+        """Whether words and labels are guessed in the same input, as in BERT-FP, instead of alternately."""
         return bool(self.opt["pretrain_task"] == "utterance_relevance")
 
     @property
     def chunk_tokens(self) -> int:
-        """Tokens that go through the encoder at once, padding counted."""
+        """The number of tokens that go through the encoder at once, padding included."""
         suits = TRAINING_CHUNK_TOKENS.get(self.device.type, TRAINING_CHUNK_TOKENS["cuda"])
         return min(self.opt.get("chunk_tokens") or suits, self.opt["batch_tokens"])
 
     def prepared(self, chunk: Sequence[PretrainingExample], objectives: Objectives, draw: torch.Generator) -> Prepared:
-        """A chunk as the model takes it: tokens [B, T], targets by objective, and which words were hidden [B, T]."""
+        """Prepare a chunk for the model.
+
+        Args:
+            chunk: the examples.
+            objectives: what is guessed.
+            draw: source of the random choices.
+
+        Returns:
+            Tokens [B, T], targets by objective, and which words were hidden [B, T].
+        """
         tokens: Tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.ready.pad_id)
         targets, hidden = {}, None
         if LABELS in objectives:

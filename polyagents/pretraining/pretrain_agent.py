@@ -38,13 +38,13 @@ FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers fro
 
 
 class PretrainDictionary(TextDictionary):
-    """A tokenizer with a token that hides others."""
+    """A tokenizer with a token for hidden words."""
 
     def _take(self, tokenizer: RankingTokenizer) -> None:
         if tokenizer.parlai is not None:
             raise InputError(
-                f"--backbone {self.opt['backbone']} has ParlAI's dictionary, in which no token can hide another; make "
-                f"a folder of it with polyagents convert_weights --to huggingface, and give that."
+                f"--backbone {self.opt['backbone']} has ParlAI's dictionary, without a token that hides others; "
+                f"convert it to a folder with polyagents convert_weights --to huggingface, and give that folder."
             )
         vocabulary = tokenizer.compiled.get_vocab()
         self.mask_token = next((token for token in MASK_TOKENS if token in vocabulary), MASK_TOKENS[-1])
@@ -54,18 +54,26 @@ class PretrainDictionary(TextDictionary):
 
 
 class PretrainAgent(PlanningAgent):
-    """Trains a backbone before it ranks anything; world.py brings it the examples, a window at a time."""
+    """Trains a backbone before it is used for ranking; world.py brings the examples, one window at a time."""
 
     architecture = "Pretrain"
 
     @staticmethod
     def dictionary_class() -> type[TextDictionary]:
-        """TorchAgent: with a token for hidden words."""
+        """TorchAgent: the dictionary with a token for hidden words."""
         return PretrainDictionary
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """TorchAgent's flags, ours, and the paper's settings as defaults (4.1)."""
+        """Add TorchAgent's flags and ours, with the paper's settings as defaults (4.1).
+
+        Args:
+            parser: ParlAI's parser.
+            partial_opt: what is known of the options.
+
+        Returns:
+            The parser.
+        """
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         flags.add_encoder_flags(parser)
         flags.add_options(parser, MemoryOptions)
@@ -97,13 +105,17 @@ class PretrainAgent(PlanningAgent):
         start, file = self._checked_start(opt), opt.get("model_file")
         self._check_classes(start, opt)
         self._check_same_start(start, opt)
-        is_finetune = start not in (None, file, f"{file}{train_loop.CHECKPOINT}")  # ParlAI's is not, of any checkpoint
+        is_finetune = start not in (
+            None,
+            file,
+            f"{file}{train_loop.CHECKPOINT}",
+        )  # ParlAI's flag is not set for checkpoints
         super().__init__(opt, shared)
         self.seed = int(opt.get("seed") or 0)
         self.model: Any = self.build_model()
         states = {} if start is None else self.load(start)
-        goes_on = "position" in states and not is_finetune  # M has none, unless it is its own checkpoint
-        self.position = Position(**states["position"]) if goes_on else Position()
+        resumes = "position" in states and not is_finetune  # M has no position, unless it is its own checkpoint
+        self.position = Position(**states["position"]) if resumes else Position()
         tokenizer = self.dict.ready
         self.vocabulary = MaskingVocabulary.of(
             tokenizer.compiled, self.dict.mask_token, [tokenizer.special.newline, tokenizer.unknown]
@@ -117,21 +129,21 @@ class PretrainAgent(PlanningAgent):
     def _check(self, opt: Opt, training: bool) -> None:
         if opt.get("interactive_mode"):
             raise InputError(
-                f"polyagents:Pretrain answers nobody; train a ranker with --backbone {opt.get('model_file')}{FOLDER}, "
-                f"and talk to that."
+                f"polyagents:Pretrain cannot reply; train a ranker with --backbone {opt.get('model_file')}{FOLDER}, "
+                f"and chat with that model."
             )
         if training and opt.get("update_freq", 1) > 1:
             raise InputError(
-                "--update-freq is not for polyagents:Pretrain; give the tokens of an update with --batch-tokens."
+                "polyagents:Pretrain does not support --update-freq; give the tokens of an update with --batch-tokens."
             )
         if opt.get("num_workers"):
             raise InputError(
-                "--num-workers is not for polyagents:Pretrain, which reads the task in windows; remove it."
+                "polyagents:Pretrain does not support --num-workers (it reads the task in windows); remove the flag."
             )
         if training and "ordered" in opt["datatype"]:
             raise InputError(
-                f"--datatype {opt['datatype']} reads the task once, and polyagents:Pretrain trains until it is told to "
-                f"end; remove it: the order follows from --seed."
+                f"--datatype {opt['datatype']} reads the task once, but polyagents:Pretrain trains until its flags end "
+                f"it; remove the flag: the order follows from --seed."
             )
         if opt.get("every_utterance") and opt["pretrain_task"] == "utterance_relevance":
             raise InputError(
@@ -141,22 +153,24 @@ class PretrainAgent(PlanningAgent):
         for name in ("world_logs", "validation_share_agent"):
             if opt.get(name):
                 flag = name.replace("_", "-")
-                raise InputError(f"--{flag} is not for polyagents:Pretrain, which answers nobody; remove it.")
+                raise InputError(
+                    f"polyagents:Pretrain does not support --{flag} (it produces no replies); remove the flag."
+                )
 
     def _check_classes(self, start: str | None, opt: Opt) -> None:
-        """Refuse to go on with a head of another objective."""
+        """Refuse to resume with a head of another objective."""
         if start is None:
             return
         before = parlai_options.read(start).get("pretrain_task", opt["pretrain_task"])
         if classes_of(before) != classes_of(opt["pretrain_task"]):
             file = start.removesuffix(train_loop.CHECKPOINT)
             raise InputError(
-                f"{start} was trained with --pretrain-task {before}, and --pretrain-task {opt['pretrain_task']} tells "
-                f"other classes apart; start from --backbone {file}{FOLDER} instead, with a --model-file of its own."
+                f"{start} was trained with --pretrain-task {before}, and --pretrain-task {opt['pretrain_task']} has "
+                f"other classes; start from --backbone {file}{FOLDER} instead, with a --model-file of its own."
             )
 
     def _check_validation(self) -> None:
-        """Now, not after the first hour."""
+        """Refuse a task without validation data at the start, instead of after the first hour."""
         opt = Opt(self.opt | {"task": self.opt.get("evaltask") or self.opt["task"], "datatype": "valid"})
         if not self._as_asked(TaskReader(opt, 0).read(world.WINDOW), random.Random(0)):
             raise InputError(
@@ -165,7 +179,7 @@ class PretrainAgent(PlanningAgent):
             )
 
     def build_model(self) -> PretrainModel:
-        """TorchAgent: the backbone with its heads; weights unless a model file brings them."""
+        """TorchAgent: build the backbone with its heads; it gets weights here unless a model file brings them."""
         training, has_file = train_loop.is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is not None
         torch.manual_seed(self.seed)
         config, weights = initial_weights.backbone_of(self.opt, self.dict.config, None, has_file)
@@ -173,7 +187,7 @@ class PretrainAgent(PlanningAgent):
         lm = load_backbone(self.encoder_options, vocabulary, training, config, weights, AutoModelForMaskedLM)
         self.dict.note_backbone(lm)
         model = PretrainModel(lm, self.encoder_options, classes_of(self.opt["pretrain_task"]))
-        texts, labels = self.text_truncate, self.label_truncate  # a pair holds both
+        texts, labels = self.text_truncate, self.label_truncate  # a pair has both
         check_lengths(model.encoder, self.encoder_options.backbone, texts, labels, (texts or 0) + (labels or 0))
         return model
 
@@ -182,7 +196,7 @@ class PretrainAgent(PlanningAgent):
         distributed.same_weights(self.model)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if self.opt["invsqrt_lr_decay_gamma"] <= 0:
-            self.opt["invsqrt_lr_decay_gamma"] = self.opt["warmup_updates"]  # which ParlAI does with a warning
+            self.opt["invsqrt_lr_decay_gamma"] = self.opt["warmup_updates"]  # ParlAI would do the same with a warning
         was_reset = self.init_optim(
             parameters, states.get("optimizer"), states.get("optimizer_type"), is_finetune=is_finetune
         )
@@ -196,17 +210,22 @@ class PretrainAgent(PlanningAgent):
     # ---- training and evaluation -----------------------------------------------------------------------------------
 
     def train_update(self, update: Update, number: int) -> None:
-        """One step of the optimiser. What it draws depends on the seed, the process and the number of the update."""
+        """Do one step of the optimiser. Its random choices depend on seed, process and number of the update.
+
+        Args:
+            update: the chunks of the step.
+            number: the number of the update.
+        """
         self.model.train()
         drawn = torch.Generator().manual_seed(hash((self.seed, get_rank(), number)))
-        torch.manual_seed(int(torch.randint(2**62, (), generator=drawn)))  # of dropout
+        torch.manual_seed(int(torch.randint(2**62, (), generator=drawn)))  # for dropout
         chunks = [self.prepared(chunk, update.objectives, drawn) for chunk in update.chunks]
         guessed = {name: sum(distributed.gathered(count_of(chunks, name))) for name in update.objectives}
         self.zero_grad()
         results = []
         for chunk in chunks:
             measured = self.model(*chunk)
-            # The mean over all that the processes guess in this update, once their gradients are averaged.
+            # After averaging the gradients, this is the mean over all targets of all processes in this update.
             losses = [loss * num_workers() / max(guessed[name], 1) for name, (loss, _) in measured.items()]
             self.scaler.scale(sum(losses)).backward()
             results.append({name: (loss.detach(), right) for name, (loss, right) in measured.items()})
@@ -215,12 +234,17 @@ class PretrainAgent(PlanningAgent):
         self.count(sum(map(len, update.chunks)))
 
     def count(self, examples: int) -> None:
-        """Examples that a report is of."""
+        """Count examples for the report."""
         self.global_metrics.add("exs", SumMetric(examples))
 
     @torch.no_grad()
     def eval_update(self, update: Update, number: int) -> None:
-        """Measure; the same words are hidden each time."""
+        """Measure one update; the same words are hidden every time.
+
+        Args:
+            update: the chunks.
+            number: the number of the update.
+        """
         self.model.eval()
         drawn = torch.Generator().manual_seed(number)
         chunks = [self.prepared(chunk, update.objectives, drawn) for chunk in update.chunks]
@@ -246,35 +270,40 @@ class PretrainAgent(PlanningAgent):
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """BaseAgent's, and where in the data it is."""
+        """Return BaseAgent's state, and the position in the data."""
         return super().state_dict() | {"position": vars(self.position)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """BaseAgent's; words that go in and words that come out stay the same weights."""
+        """Load BaseAgent's state; input and output embeddings stay shared."""
         super().load_state_dict(state_dict)
         self.module.lm.tie_weights()
 
     def save(self, path: str | None = None) -> None:
-        """BaseAgent's files, and beside M the folder M.backbone."""
+        """Save BaseAgent's files, and the folder M.backbone beside M."""
         super().save(path)
         path = path or self.opt.get("model_file")
         if path and not path.endswith(train_loop.CHECKPOINT):
             write_folder(self.module.lm, self.dict.ready, f"{path}{FOLDER}")
 
-    # ---- ParlAI's own way to an agent, which is not taken ----------------------------------------------------------
+    # ---- ParlAI's own call of an agent, which is not used ----------------------------------------------------------
 
     def train_step(self, batch: Any) -> Output:
-        """TorchAgent is abstract here; world.py calls `train_update`."""
-        raise InputError("polyagents:Pretrain answers nobody; use train_model and eval_model with it.")
+        """Do nothing: TorchAgent's method is abstract, and world.py calls `train_update`."""
+        raise InputError("polyagents:Pretrain cannot reply; use it with train_model and eval_model only.")
 
     eval_step = train_step
 
 
 def classes_of(pretrain_task: str) -> int:
-    """How many classes a label can be of."""
+    """Return the number of classes of a label."""
     return len(SHARES) if pretrain_task == "utterance_relevance" else 2
 
 
 def count_of(chunks: Sequence[Prepared], objective: str) -> int:
-    """How much is guessed in the chunks of an update."""
+    """Return how many targets an update has.
+
+    Args:
+        chunks: the chunks of the update.
+        objective: words or labels.
+    """
     return sum(len(targets[objective]) for _, targets, _ in chunks)

@@ -17,12 +17,12 @@ WORDS, LABELS = "words", "labels"  # the objectives: hidden words, and the class
 
 
 class PretrainModel(nn.Module):
-    """Guesses hidden words, and the class of a label: whether it is the input's own, or from where it is.
+    """Guesses hidden words, and the class of a label: whether it is the input's own, or where it comes from.
 
     Attributes:
         lm: transformers' model for masked words.
         encoder: its backbone.
-        next_utterance: from the first output to the classes; model files know it by this name.
+        next_utterance: maps the first output to the classes; model files use this name.
     """
 
     def __init__(self, lm: PreTrainedModel, options: EncoderOptions, classes: int):
@@ -32,17 +32,19 @@ class PretrainModel(nn.Module):
         self.next_utterance = nn.Linear(self.encoder.width, classes)
         nn.init.normal_(self.next_utterance.weight, std=0.02)
         nn.init.zeros_(self.next_utterance.bias)
-        self._head = [head_of(lm)]  # in a list, since its parts are parts of `lm`
+        self._head = [
+            head_of(lm)
+        ]  # in a list, so that its parameters, which are parts of `lm`, are not registered twice
 
     def forward(
         self, tokens: Tokens, targets: Mapping[str, Tensor], hidden: Tensor | None = None
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Loss and right guesses of each objective, both summed over all that is guessed.
+        """Compute loss and right guesses of each objective, both summed over all targets.
 
         Args:
             tokens: [B, T].
-            targets: of WORDS the tokens that were hidden [n], of LABELS the class of each example [B]; either or both.
-            hidden: [B, T], where these tokens were; for WORDS.
+            targets: for WORDS the hidden tokens [n], for LABELS the class of each example [B]; one or both.
+            hidden: [B, T], the positions of the hidden tokens; required for WORDS.
 
         Returns:
             By objective: the loss in nats, fp32, and the number of right guesses.
@@ -55,22 +57,22 @@ class PretrainModel(nn.Module):
         return measured
 
     def word_scores(self, states: Tensor) -> Tensor:
-        """States [n, D] -> scores [n, V]; of hidden words alone, as all would cost more than a small encoder."""
+        """Map states [n, D] to scores [n, V]. Only for hidden words: all words would cost more than a small encoder."""
         with self.encoder.autocast(states.device):
             scores: Tensor = self._head[0](inputs_embeds=states.unsqueeze(0)).logits[0]
         return scores
 
 
-class Given(nn.Module):
-    """A backbone that returns what it is given."""
+class PassThrough(nn.Module):
+    """A backbone that returns its input."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> BaseModelOutput:
-        """[1, n, D] -> itself."""
+        """Return the embeddings [1, n, D] unchanged, and ignore all other arguments."""
         return BaseModelOutput(last_hidden_state=inputs_embeds)
 
 
 def head_of(lm: PreTrainedModel) -> PreTrainedModel:
-    """The model's own head for words, whatever it is made of: the model around `Given`. It shares all its parts."""
+    """Return the model's own head for words: the model around a `PassThrough`, with which it shares all parts."""
     head = copy.copy(lm)
-    head._modules = dict(lm._modules) | {lm.base_model_prefix: Given()}
+    head._modules = dict(lm._modules) | {lm.base_model_prefix: PassThrough()}
     return head

@@ -1,4 +1,4 @@
-"""Pairs of texts -> what is learnt beside masked words, and the examples that a model reads."""
+"""Examples for pre-training from pairs of texts: the second text of each, its class, and the token ids."""
 
 import random
 from collections import defaultdict
@@ -14,9 +14,9 @@ class PretrainingExample:
     """An input and a label, each between its [S].
 
     Attributes:
-        context: token ids, of segment 0.
-        label: token ids, of segment 1.
-        label_class: 1 for the input's own label, 0 for another one's; of utterance_relevance, from where it is.
+        context: token ids of segment 0.
+        label: token ids of segment 1.
+        label_class: 1 for the input's own label, 0 for another one's; for utterance_relevance, where it comes from.
     """
 
     context: list[int]
@@ -28,7 +28,15 @@ class PretrainingExample:
 
 
 def split_sentences(pairs: Sequence[TextPair], draw: random.Random) -> list[TextPair]:
-    """Running text, a sentence a line, cut in two at a random place, as for BERT; sentences are not kept apart."""
+    """Cut running text, one sentence per line, in two at a random sentence, as for BERT.
+
+    Args:
+        pairs: the texts; those of a single line are skipped.
+        draw: chooses the sentence.
+
+    Returns:
+        The two parts of each text, their sentences joined by spaces.
+    """
     cut = []
     for context, label, task in pairs:
         sentences = [line for line in [*context.split("\n"), *label.split("\n")] if line]
@@ -41,10 +49,18 @@ def split_sentences(pairs: Sequence[TextPair], draw: random.Random) -> list[Text
 def with_others(
     pairs: Sequence[TextPair], others: Sequence[TextPair], draw: random.Random
 ) -> list[tuple[TextPair, int]]:
-    """Half of the pairs with the label of another one of `others` (0), the rest with their own (1; paper 4.1).
+    """Give half of the pairs the label of another one of `others` (class 0); the rest keep their own (1; paper 4.1).
 
     The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
     four tasks learnt. A label that reads like the own one is no other; where there is none, the own stays.
+
+    Args:
+        pairs: the pairs.
+        others: the pairs whose labels can be taken.
+        draw: source of the random choices.
+
+    Returns:
+        Each pair with its class.
     """
     labels = defaultdict(list)
     for other in others:
@@ -59,7 +75,14 @@ def with_others(
 def encode(
     pairs: Sequence[tuple[TextPair, int]], tokenizer: RankingTokenizer, text_limit: int | None, label_limit: int | None
 ) -> list[PretrainingExample]:
-    """Texts -> examples; what is nearest to the label stays of a long input, the beginning of a long label."""
+    """Encode pairs as examples; a long input keeps its end, a long label its beginning.
+
+    Args:
+        pairs: each pair with its class.
+        tokenizer: the tokenizer.
+        text_limit: the largest number of tokens of an input; None for no limit.
+        label_limit: the largest number of tokens of a label; None for no limit.
+    """
     contexts = tokenizer.encode([pair.context for pair, _ in pairs])
     labels = tokenizer.encode([pair.label for pair, _ in pairs])
     return [

@@ -1,8 +1,8 @@
-"""Pairs of a task -> short contexts, each with an utterance that came next, or with another one (BERT-FP).
+"""Short contexts from the pairs of a task, each with the utterance that came next or with another one (BERT-FP).
 
 Han et al. 2021 (NAACL), "Fine-grained Post-training for Improving Retrieval-based Dialogue Systems": every utterance of
-a dialogue is a target, after the few before it, and the model tells apart what came next, what is said elsewhere in the
-same dialogue, and what is said in another one. The proportions, and from where the others are drawn, are those of its
+a dialogue is a target, after the few before it. The model distinguishes what came next, what is said elsewhere in the
+same dialogue, and what is said in another one. The proportions, and where the others are drawn from, are those of the
 authors' code.
 """
 
@@ -16,19 +16,19 @@ from polyagents.parlai_agents.every_utterance import NOT_SAID, SPEAKER
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.text.normalize import normalized
 
-OTHER_DIALOGUE, SAME_DIALOGUE, NEXT = range(3)  # from where the second text is
+OTHER_DIALOGUE, SAME_DIALOGUE, NEXT = range(3)  # where the second text comes from
 SHARES = (0.5, 0.25, 0.25)
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """What is said in a dialogue.
+    """The utterances of a dialogue.
 
     Attributes:
-        lines: its utterances as contexts have them.
-        texts: as labels have them, without the speaker.
-        readings: the same in a form that is equal for texts that read the same.
-        task: which of several tasks it is from.
+        lines: the utterances as contexts have them.
+        texts: the utterances as labels have them, without the speaker.
+        readings: the texts in a form that is equal for texts that read the same.
+        task: the task that the dialogue is from.
     """
 
     lines: tuple[str, ...]
@@ -38,7 +38,7 @@ class Dialogue:
 
     @classmethod
     def of(cls, pair: TextPair) -> "Dialogue":
-        """Of a context and its label, without persona lines and silence."""
+        """Make a dialogue from a context and its label, without persona lines and silence."""
         said = [line for line in f"{pair.context}\n{pair.label}".split("\n") if not NOT_SAID.fullmatch(line)]
         both = [(line, text) for line in said if (text := SPEAKER.sub("", line))]
         texts = tuple(text for _, text in both)
@@ -46,41 +46,42 @@ class Dialogue:
 
     @functools.cached_property
     def distinct_readings(self) -> frozenset[str]:
-        """Without what is said twice."""
+        """The readings, without repetitions."""
         return frozenset(self.readings)
 
     def begins(self, other: "Dialogue") -> bool:
-        """Whether all that is said here is the beginning of another dialogue of the same task."""
+        """Return whether this dialogue is only the beginning of another dialogue of the same task."""
         return self.task == other.task and self.readings == other.readings[: len(self.readings)]
 
     def texts_but(self, readings: Set[str]) -> list[str]:
-        """The texts that do not read like any of these."""
+        """Return the texts that do not read like any of these."""
         return [text for text, reading in zip(self.texts, self.readings, strict=True) if reading not in readings]
 
     def targets(self, context_size: int) -> range:
-        """The places of what follows on `context_size` utterances; of a shorter dialogue the last one alone."""
+        """Return the indices of utterances with `context_size` others before them; if there are none, only the last."""
         return range(max(min(context_size, len(self.texts) - 1), 1), len(self.texts))
 
 
 def dialogues(pairs: Sequence[TextPair]) -> list[Dialogue]:
-    """The dialogues of a window, in alphabetical order.
+    """Return the dialogues of a window, in alphabetical order.
 
-    A task brings a dialogue again and again, each time with more of it, in an episode or as examples of their own; what
-    is only the beginning of another one is left out.
+    A task brings a dialogue again and again, each time with more of it, in an episode or as separate examples; a
+    dialogue
+    that is only the beginning of another one is skipped.
     """
     found = sorted(map(Dialogue.of, pairs), key=lambda dialogue: (dialogue.task, dialogue.readings))
     return [first for first, second in itertools.pairwise(found) if not first.begins(second)] + found[-1:]
 
 
 def with_relevance(pairs: Sequence[TextPair], context_size: int, draw: random.Random) -> list[tuple[TextPair, int]]:
-    """Every short context of the dialogues with a second text, and from where that is.
+    """Return every short context of the dialogues with a second text, and where that text comes from.
 
     The other dialogue is of the same task, for the reason that `with_others` gives.
 
     Args:
         pairs: a window of the task.
-        context_size: the utterances of a short context.
-        draw: everything is drawn with it.
+        context_size: the number of utterances of a short context.
+        draw: source of all random choices.
 
     Returns:
         Short contexts with the second text as their label; OTHER_DIALOGUE, SAME_DIALOGUE or NEXT.
@@ -99,10 +100,20 @@ def with_relevance(pairs: Sequence[TextPair], context_size: int, draw: random.Ra
 def with_second_text(
     dialogue: Dialogue, place: int, context_size: int, other: Dialogue, draw: random.Random
 ) -> tuple[TextPair, int]:
-    """The utterances before a place, with what is said there, elsewhere, or in another dialogue.
+    """Return the utterances before a position, with what is said there, elsewhere, or in another dialogue.
 
     What reads like the utterance of the place is never a wrong one, and what reads like any of the dialogue never
     another dialogue's. Where this leaves nothing of a class, it is one of the others.
+
+    Args:
+        dialogue: the dialogue.
+        place: index of the utterance that is right.
+        context_size: the number of utterances before it.
+        other: another dialogue of the same task.
+        draw: chooses the class and the text.
+
+    Returns:
+        The pair, and its class.
     """
     choices = (
         other.texts_but(dialogue.distinct_readings),

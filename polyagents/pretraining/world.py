@@ -1,7 +1,7 @@
 """Where a pre-training agent meets its task: a window of examples is read, and each parley is one update.
 
 ParlAI's batches are examples that come one after the other; here thousands are read before they are sorted by length.
-What a window holds follows from its number alone, so a run goes on with the very update after its checkpoint's.
+The content of a window follows from its number alone, so a run resumes with the very update after its checkpoint.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ WINDOW = 8_192  # messages; twenty updates of 32,000 tokens, and padding of a hu
 
 
 class PretrainWorld(World):
-    """One task and a pre-training agent."""
+    """A world of one task and a pre-training agent."""
 
     def __init__(self, opt: Opt, agent: Any):
         super().__init__(opt, [agent])
@@ -31,7 +31,7 @@ class PretrainWorld(World):
         self._open()
 
     def _open(self) -> None:
-        """The task from its beginning, or from where the training was."""
+        """Open the task at its beginning, or where the training was."""
         self.reader = TaskReader(self.opt, self.agent.seed + get_rank() if self.is_training else 0)
         self.plan: list[Any] = []
         self.first = self.position = self.agent.position if self.is_training else Position()
@@ -41,12 +41,14 @@ class PretrainWorld(World):
             self.size = min(WINDOW, -(-self.reader.num_examples() // num_workers()) or WINDOW)
             self.reader.skip(self.position.windows * self.size)
         elif self.opt.get("num_examples", -1) > 0:  # eval_model would count chunks
-            raise InputError("--num-examples is not for polyagents:Pretrain, which evaluates windows; leave it away.")
+            raise InputError(
+                "polyagents:Pretrain does not support --num-examples, since it evaluates windows; remove the flag."
+            )
         elif self.opt.get("validation_max_exs", -1) > 0:
             self.size = min(WINDOW, -(-self.opt["validation_max_exs"] // num_workers()))
 
     def parley(self) -> None:
-        """One update of training, or a batch of an evaluation."""
+        """Do one update of training, or one batch of an evaluation."""
         if self.is_training:
             self._train()
         else:
@@ -63,22 +65,22 @@ class PretrainWorld(World):
         update, self.position = self.plan[now.updates], Position(now.windows, now.updates + 1, size, now.total + 1)
         if self.position.updates == size:
             self.position, self.plan = Position(now.windows + 1, total=now.total + 1), []
-        self.agent.position = self.position  # before the update, which may be the last that the schedule allows
+        self.agent.position = self.position  # set before the update, which may be the last one of the schedule
         self.agent.train_update(update, now.total)
 
     def _read_window(self) -> None:
-        """The window's updates; one of which no pair can be made is left out, but for the very first.
+        """Read the next window and plan its updates; a window without pairs is skipped, except the very first.
 
         Raises:
-            InputError: a run goes on from a checkpoint whose window has another number of updates.
+            InputError: a resumed run finds another number of updates in the window of its checkpoint.
         """
         now = self.position
         self.plan = self.agent.plan(self.reader.read(self.size), now.windows)
         if now.of and now.of != len(self.plan):
             raise InputError(
-                f"The checkpoint was made {now.updates} updates into a window of {now.of}, and with these flags it has "
-                f"{len(self.plan)}; give --batch-tokens, --chunk-tokens, --text-truncate, --label-truncate and as many "
-                f"processes as before, or begin another run with --init-model."
+                f"The checkpoint was saved after {now.updates} of {now.of} updates of a window, which has "
+                f"{len(self.plan)} with these flags; give --batch-tokens, --chunk-tokens, --text-truncate, "
+                f"--label-truncate and as many processes as before, or start another run with --init-model."
             )
         if not self.plan:
             self.position = Position(now.windows + 1, total=now.total)
@@ -90,33 +92,33 @@ class PretrainWorld(World):
         if self.plan:
             self.agent.eval_update(self.plan.pop(0), self.evaluated)
             self.evaluated += 1
-        if not self.plan:  # all of a window, or ParlAI would end within one, at its longest texts
+        if not self.plan:  # the whole window, since ParlAI would otherwise end within one, at its longest texts
             self.agent.count(self.exs)
 
     def epoch_done(self) -> bool:
-        """Of an evaluation; training has no end of its own."""
+        """Return whether an evaluation has ended; training has no end of its own."""
         return not self.is_training and not self.plan and self.reader.at_end()
 
     def __exit__(self, error_type: Any, *error: Any) -> bool:
-        """A training has come to its end, or to an error."""
+        """End a training, at its end or after an error."""
         if error_type is None and self.before_the_end is not None:
             self.before_the_end()
         return bool(super().__exit__(error_type, *error))
 
     def updates_done(self) -> int:
-        """Of the whole training, for ParlAI's loop, whose own count is in another file than the weights."""
+        """Return the updates of the whole training; ParlAI's own count is in another file than the weights."""
         return self.position.total
 
     def epochs_before(self) -> float:
-        """Of the whole training, of all processes, before this process began."""
+        """Return the epochs of the whole training, on all processes, before this process began."""
         return num_workers() * self._epochs(float(self.first))
 
     def get_total_exs(self) -> int:
-        """Messages of which all updates are made, since this process began."""
+        """Return the messages that updates have been made of since this process began."""
         return round(self._windows() * self.size)
 
     def get_total_epochs(self) -> float:
-        """The same in epochs; 0 where the task does not know its size."""
+        """Return the epochs since this process began; 0 if the task does not know its size."""
         return self._epochs(self._windows())
 
     def _epochs(self, windows: float) -> float:
@@ -124,32 +126,32 @@ class PretrainWorld(World):
         return windows * self.size / size if size else 0.0
 
     def _windows(self) -> float:
-        """Windows since this process began, with the part of the one that it is in."""
+        """Return the windows since this process began, with the finished part of the current one."""
         return float(self.position) - float(self.first)
 
     def num_examples(self) -> int:
-        """Of the task."""
+        """Return the number of examples of the task."""
         return self.reader.num_examples()
 
     def report(self) -> dict[str, Any]:
-        """The agent's metrics."""
+        """Return the agent's metrics."""
         return dict(self.agent.report())
 
     def reset(self) -> None:
-        """Before and after an evaluation: from the beginning, with nothing measured."""
+        """Start from the beginning, with nothing measured; called before and after an evaluation."""
         self.agent.reset_metrics()
         self._open()
 
 
 def patch() -> None:
-    """Give a pre-training agent its world in ParlAI's commands; twice is once."""
+    """Give a pre-training agent its world in ParlAI's commands (idempotent)."""
     for script in (train_model, eval_model):
         if not getattr(script.create_task, "of_pretraining", False):
             script.create_task = for_pretraining(script.create_task)
 
 
 def for_pretraining(create_task: Any) -> Any:
-    """ParlAI's way to a world, but for pre-training agents."""
+    """Wrap ParlAI's function that creates a world, so that pre-training agents get theirs."""
 
     def patched(opt: Opt, agents: Any, *args: Any, **kwargs: Any) -> World:
         if getattr(agents, "architecture", None) == "Pretrain":

@@ -28,7 +28,7 @@ from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankReq
 from polyagents.serving.limits import TURNS
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
-from polyagents.serving.sentences import given
+from polyagents.serving.sentences import shortened
 from polyagents.serving.served import Served
 
 CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that chats can be ranked together
@@ -55,7 +55,15 @@ class Answering:
             ) from error
 
     async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
-        """Answer POST /rank."""
+        """Answer POST /rank.
+
+        Args:
+            request: the checked body.
+            http: the HTTP request, whose end is noticed: a client that has gone needs no answer.
+
+        Returns:
+            The best candidates with their scores.
+        """
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
         job = RankingJob(one_text(request.context), candidates, request.top_k)
@@ -64,7 +72,16 @@ class Answering:
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
     async def rerank(self, request: RerankRequest, http: HttpRequest, version: str) -> RerankResponse:
-        """Answer POST /v1/rerank and /v2/rerank, by the version of Cohere's API."""
+        """Answer POST /v1/rerank and /v2/rerank, by the version of Cohere's API.
+
+        Args:
+            request: the checked body.
+            http: the HTTP request, whose end is noticed.
+            version: `v1` or `v2`, which decides the shape of the response.
+
+        Returns:
+            The documents in order of relevance.
+        """
         texts = request.texts()
         job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
         result: RankingResult = await wanted_still(self.ask(job).result, http)
@@ -77,6 +94,13 @@ class Answering:
     async def embed(self, request: EmbeddingsRequest, http: HttpRequest) -> EmbeddingsResponse:
         """Answer POST /v1/embeddings.
 
+        Args:
+            request: the checked body.
+            http: the HTTP request, whose end is noticed.
+
+        Returns:
+            One vector per text.
+
         Raises:
             InputError: the model's vectors have another width than the request wants, or there are none.
         """
@@ -84,8 +108,8 @@ class Answering:
         encoding: Encoding = await wanted_still(self.ask(job).result, http)
         width = encoding.vectors.shape[1]
         if request.dimensions not in (None, width):
-            wanted = given(request.dimensions)
-            raise InputError(f"dimensions is {wanted}, and this model's vectors have {width}; leave it out.")
+            wanted = shortened(request.dimensions)
+            raise InputError(f"dimensions is {wanted}, and this model's vectors have {width}; omit it.")
         return EmbeddingsResponse.of(encoding, self.model, request.encoding_format)
 
     def chat(self, request: ChatRequest) -> "PendingReply":
@@ -102,7 +126,7 @@ class NothingLeft(EngineError):
 
 
 class PendingReply:
-    """A message whose reply is on its way."""
+    """A message whose reply is being computed."""
 
     def __init__(self, ticket: Ticket, said: set[str], top_k: int, source: CandidateSource):
         self.begin = time.perf_counter()
@@ -136,12 +160,19 @@ class PendingReply:
 
 
 async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
-    """Wait for a result as long as its client does; what nobody waits for is not done (batching.py).
+    """Wait for a result as long as its client does; if the client goes, the result is cancelled (batching.py skips it).
+
+    Args:
+        result: what is awaited.
+        http: the request of the client.
+
+    Returns:
+        The result.
 
     Raises:
-        HTTPException: 499, which nobody reads: the client has gone.
+        HTTPException: 499, which nobody reads, since the client has gone.
     """
-    gone = asyncio.ensure_future(left(http))
+    gone = asyncio.ensure_future(wait_until_gone(http))
     try:
         either: set[asyncio.Future[Any]] = {result, gone}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -153,14 +184,22 @@ async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
         result.cancel()
 
 
-async def left(http: HttpRequest) -> None:
+async def wait_until_gone(http: HttpRequest) -> None:
     """Wait until a client has gone."""
     while (await http.receive())["type"] != "http.disconnect":
         pass
 
 
 def event(name: str, data: dict[str, Any]) -> str:
-    """Write one server-sent event."""
+    """Write one server-sent event.
+
+    Args:
+        name: the kind of the event, such as `reply`.
+        data: its content, which becomes JSON.
+
+    Returns:
+        The text of the event, with its blank line.
+    """
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
@@ -170,7 +209,7 @@ def milliseconds(begin: float) -> float:
 
 
 def failure(error: Exception) -> tuple[int, str]:
-    """Return status and sentence of what the model, or the engine of its candidates, raised.
+    """Return status and sentence for an error of the model, or of the engine of its candidates.
 
     An engine's own sentence names its address, which is not for whoever may ask; it goes to the server's log.
     """

@@ -1,6 +1,7 @@
 """Requests of many users, answered together by the one thread that owns the model.
 
-Nobody waits for company: what has come in while the model was busy is answered together as soon as it is free.
+No request waits for others to come: the requests that arrived while the model was busy are answered together as soon as
+it is free.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ ContextMatches = tuple[list[Match], bool]
 
 
 class QueueFull(Exception):
-    """As many requests wait for the model as may."""
+    """The queue is full: as many requests wait for the model as are allowed."""
 
 
 @dataclass(frozen=True)
@@ -31,42 +32,72 @@ class Encoding:
 
     Attributes:
         vectors: fp32 [N, D], in the order of the texts.
-        tokens: how many tokens of each text the model has read, those that it puts around a text counted.
+        tokens: number of tokens that the model has read of each text, special tokens included.
     """
 
     vectors: np.ndarray
     tokens: list[int]
 
     def part(self, start: int, stop: int) -> "Encoding":
-        """Return that of some of the texts."""
+        """Return the encoding of some of the texts.
+
+        Args:
+            start: index of the first text.
+            stop: index after the last text.
+        """
         return Encoding(self.vectors[start:stop], self.tokens[start:stop])
 
 
 class Model(Protocol):
-    """What a batcher asks: a `Served`."""
+    """What a batcher requires of a model; `Served` implements it."""
 
     def rank(self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int) -> list[ContextMatches]:
-        """Rank candidates, or the server's own where they are None, for every context."""
+        """Rank candidates, or the server's own where they are None, for every context.
+
+        Args:
+            contexts: the contexts to rank for, one line per turn.
+            candidates: the texts to rank; None for the server's own candidates.
+            top_k: how many matches to return for each context.
+
+        Returns:
+            The matches of each context, in the order of the contexts.
+        """
         ...
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Encoding:
-        """Encode contexts, or candidates."""
+        """Encode contexts, or candidates.
+
+        Args:
+            texts: the texts to encode.
+            are_contexts: True for contexts, False for candidates.
+
+        Returns:
+            One vector per text.
+        """
         ...
 
     def length_class(self, text: str) -> int:
-        """Tell which texts are worth reading in one call: those of one class."""
+        """Return the class of a text's length; texts of one class are worth encoding in one call."""
         ...
 
 
 class Job(Protocol):
-    """What one request wants of the model."""
+    """What one request asks of the model."""
 
     def kind(self, model: Model) -> Hashable:
-        """Return what it has in common with the jobs that one call of the model does with it."""
+        """Return a key that is equal for jobs that one call of the model can do together."""
         ...
 
     def do(self, model: Model, jobs: Sequence[Any]) -> Sequence[Any]:
-        """Do jobs of one kind, this one among them, in one call of the model: a result for each."""
+        """Do jobs of one kind, this one among them, in one call of the model.
+
+        Args:
+            model: what computes the results.
+            jobs: the jobs.
+
+        Returns:
+            a result for each job, in order.
+        """
         ...
 
 
@@ -81,35 +112,51 @@ class RankingResult:
 
 @dataclass(frozen=True)
 class RankingJob:
-    """A context is to be ranked: with which candidates (None for those of the server), how many to return."""
+    """Rank candidates (None for the server's own) for a context, and return the best `top_k`."""
 
     context: str
     candidates: tuple[str, ...] | None
     top_k: int
 
     def kind(self, model: Model) -> Hashable:
-        """Jobs that rank the same candidates with the same top_k, for contexts of similar length, go together."""
+        """Return a key that is equal for jobs with the same candidates and top_k, and contexts of similar length."""
         return self.candidates, self.top_k, model.length_class(self.context)
 
     def do(self, model: Model, jobs: Sequence["RankingJob"]) -> Sequence[RankingResult]:
-        """Rank."""
+        """Rank the candidates for the contexts of all jobs.
+
+        Args:
+            model: what computes the scores.
+            jobs: jobs of one kind.
+
+        Returns:
+            a result for each job, in order.
+        """
         ranked = model.rank([job.context for job in jobs], self.candidates, self.top_k)
         return [RankingResult(matches, complete, len(jobs)) for matches, complete in ranked]
 
 
 @dataclass(frozen=True)
 class EncodingJob:
-    """Texts are to be encoded, as contexts or as candidates."""
+    """Encode texts, as contexts or as candidates."""
 
     texts: tuple[str, ...]
     are_contexts: bool
 
     def kind(self, model: Model) -> Hashable:
-        """Single texts of similar length go together; several are a call by themselves."""
+        """Return a key that is equal for single texts of similar length; several texts have a key of their own."""
         return self.are_contexts, model.length_class(self.texts[0]) if len(self.texts) == 1 else self.texts
 
     def do(self, model: Model, jobs: Sequence["EncodingJob"]) -> Sequence[Encoding]:
-        """Encode."""
+        """Encode the texts of all jobs.
+
+        Args:
+            model: what computes the vectors.
+            jobs: jobs of one kind.
+
+        Returns:
+            a result for each job, in order.
+        """
         encoding = model.encode([text for job in jobs for text in job.texts], self.are_contexts)
         stops = itertools.accumulate(len(job.texts) for job in jobs)
         return [encoding.part(stop - len(job.texts), stop) for job, stop in zip(jobs, stops, strict=True)]
@@ -120,10 +167,10 @@ class Ticket:
     """A job in the queue.
 
     Attributes:
-        job: what is to be done.
-        ahead: how many jobs waited when it came.
-        started: how many jobs are done with it, this one counted; it is set once the model has begun.
-        result: what came out, or the model's error.
+        job: the job.
+        ahead: how many jobs were waiting when it came.
+        started: how many jobs are done together with it, itself included; it is set once the model has begun.
+        result: the job's result, or the model's error.
     """
 
     job: Job
@@ -146,9 +193,10 @@ class Batcher:
 
         Args:
             model: what does the jobs.
-            together: how many jobs are done at once, at most.
+            together: the largest number of jobs that are done at once.
             waiting: how many jobs may wait.
-            answered: is told of every call of the model that succeeded: how many jobs it did, in how many seconds.
+            answered: a callback for every call of the model that succeeded, with the number of jobs and the seconds it
+                took.
         """
         self.model, self.together, self.most, self.answered = model, together, waiting, answered
         self.waiting: list[Ticket] = []
@@ -181,7 +229,7 @@ class Batcher:
             thread.shutdown(wait=False, cancel_futures=True)
 
     def take(self) -> list[Ticket]:
-        """Take the oldest job out of the queue, and those that one call of the model does with it."""
+        """Take the oldest job out of the queue, and with it those that one call of the model can do together."""
         first = self.waiting[0].job.kind(self.model)
         group: list[Ticket] = []
         rest: list[Ticket] = []
@@ -192,7 +240,7 @@ class Batcher:
         return group
 
     async def _answer(self, group: list[Ticket], thread: ThreadPoolExecutor) -> None:
-        group = [ticket for ticket in group if not ticket.result.cancelled()]  # whose client has not gone
+        group = [ticket for ticket in group if not ticket.result.cancelled()]  # the clients of the others have gone
         if not group:
             return
         for ticket in group:
@@ -202,13 +250,13 @@ class Batcher:
         begin = time.perf_counter()
         try:
             results = await asyncio.get_running_loop().run_in_executor(thread, jobs[0].do, self.model, jobs)
-        except EngineError as error:  # it would be away for each of them, one wait after the other
+        except EngineError as error:  # retrying one by one would wait for the same engine each time
             for ticket in group:
                 if not ticket.result.done():
                     ticket.result.set_exception(error)
             return
         except Exception as error:
-            if len(group) > 1:  # only those that the model fails for are to notice
+            if len(group) > 1:  # retried one by one, so that only jobs for which the model fails get the error
                 for ticket in group:
                     await self._answer([ticket], thread)
             elif not group[0].result.done():

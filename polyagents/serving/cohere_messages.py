@@ -1,4 +1,4 @@
-"""A rerank request and its response in Cohere's shape, as its clients, and what is built on them, write and read it."""
+"""A rerank request and its response in the shape of Cohere's API, as its clients use it."""
 
 import math
 from typing import Annotated
@@ -74,7 +74,7 @@ class RerankRequest(Request):
 
 
 class RerankResult(BaseModel):
-    """A document: its place in the request, and how relevant it is."""
+    """A document: its position in the request, and how relevant it is."""
 
     index: int
     relevance_score: Annotated[
@@ -96,13 +96,13 @@ class RerankResult(BaseModel):
 
 
 class ApiVersion(BaseModel):
-    """Whose shape the response has."""
+    """The version of Cohere's API, which decides the shape of the response."""
 
     version: str
 
 
 class RerankMeta(BaseModel):
-    """What is said beside the results."""
+    """Metadata of a response beside its results."""
 
     api_version: ApiVersion
 
@@ -118,13 +118,18 @@ class RerankResponse(BaseModel):
 
 
 class CohereProblem(BaseModel):
-    """What was wrong, in one sentence, where Cohere's clients look for it."""
+    """An error in one sentence, where Cohere's clients look for it."""
 
     message: str
 
 
 def result_of(match: Match, request: RerankRequest) -> RerankResult:
-    """Convert a match of Python; the document comes along where the request wants it."""
+    """Convert a match of the Python API; it includes the document if the request asks for it.
+
+    Args:
+        match: the candidate and its score.
+        request: the request, which has the documents.
+    """
     sent = request.documents[match.index] if request.return_documents else None
     return RerankResult(
         index=match.index,
@@ -135,10 +140,10 @@ def result_of(match: Match, request: RerankRequest) -> RerankResult:
 
 
 def relevance(score: float) -> float:
-    """Return a number from 0 to 1 that rises with the score; 0 where that is no number.
+    """Return a number from 0 to 1 that rises with the score; 0 if the score is not a number.
 
-    The logistic function, which others take, is 1 for every score from 37 on. A model by dot product may give all
-    documents more (a tiny bi-encoder of our tests 126.8 and 126.9): who sorts by it would find them all alike.
+    The logistic function, which others use, is 1 for every score from 37 on. A model by dot product may give all
+    documents more (a tiny bi-encoder of our tests gives 126.8 and 126.9), and sorting by it would find them all alike.
     """
     if not math.isfinite(score):
         return float(score > 0)

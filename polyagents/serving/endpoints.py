@@ -1,4 +1,4 @@
-"""What can be asked: POST /rank and /chat, and in other people's shapes /v1/rerank, /v2/rerank and /v1/embeddings."""
+"""The endpoints: POST /rank and /chat, and in other companies' shapes /v1/rerank, /v2/rerank and /v1/embeddings."""
 
 from typing import Any
 
@@ -42,12 +42,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # for the page that describes them
 
 
 def problems(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Describe all errors of an endpoint, by the shape that they have."""
+    """Describe all errors of an endpoint, for its documentation, in the shape that they have."""
     return {status: {"model": model, "description": description} for status, description in PROBLEMS.items()}
 
 
 def add_endpoints(app: FastAPI, answering: Answering) -> None:
-    """Add our own endpoints."""
+    """Add our own endpoints, /rank and /chat.
+
+    Args:
+        app: the application to extend.
+        answering: what answers the requests.
+    """
 
     @app.post("/rank", responses=problems(Problem), response_description="The matches")
     async def rank(request: RankRequest, http: HttpRequest) -> RankResponse:
@@ -64,7 +69,12 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
 
 
 def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
-    """Add those that clients of Cohere's and of OpenAI's, and what is built on them, find at this server's address."""
+    """Add the endpoints that clients of Cohere and OpenAI, and libraries on top of them, expect at this address.
+
+    Args:
+        app: the application to extend.
+        answering: what answers the requests.
+    """
     shape: Any = {"responses": problems(CohereProblem), "response_model_exclude_none": True}
 
     @app.post(RERANK_V1, response_description="The results", **shape)

@@ -32,25 +32,25 @@ HEADERS = {
 
 
 class Refused(Exception):
-    """A request that goes no further: status, one sentence, more headers."""
+    """A request that is refused: status, one sentence, and further headers."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None):
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, headers
 
     def response(self, path: str) -> Response:
-        """Make the answer in JSON to a request for a path."""
+        """Make the JSON answer to a request for a path."""
         return problem(path, self.sentence, self.status, self.headers)
 
 
 class Guard:
-    """An ASGI application around another one.
+    """An ASGI application around another one, which it protects.
 
     Args:
-        app: what is protected.
-        token: what every request must bring; None lets in all that is addressed to this machine itself.
-        per_minute: requests of one client.
-        open_to_all: paths of pages that tell nobody anything, for a proxy's probes, which bring no token.
+        app: the protected application.
+        token: what every request must send; None accepts every request that is addressed to this machine itself.
+        per_minute: how many requests a client may send in a minute.
+        open_to_all: paths of pages without secrets, for a proxy's probes, which send no token.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, per_minute: int, open_to_all: Sequence[str] = ()):
@@ -80,7 +80,13 @@ class Guard:
         await answer_or(ended, self.once_whole, scope, receive, answer)
 
     async def once_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application answer a request whose body has come."""
+        """Let the application answer a request once its whole body has been read.
+
+        Args:
+            scope: the request, as ASGI describes it.
+            receive: the rest of the request.
+            send: the response.
+        """
         if scope["method"] == "POST":
             try:
                 receive = replay(await body(scope, receive), receive)
@@ -90,7 +96,10 @@ class Guard:
         await self.app(scope, receive, send)
 
     def check(self, scope: Scope) -> bool:
-        """Refuse a request of the wrong host, one too many, or one without the token; else whether a link brought it.
+        """Refuse a request for the wrong host, one too many, or one without the token.
+
+        Returns:
+            Whether the request carries the token in its address, as the printed link does.
 
         Raises:
             Refused: 403, 429 or 401.
@@ -98,7 +107,7 @@ class Guard:
         if scope["path"] in self.open_to_all and scope["method"] == "GET":
             return False
         if self.secret is None and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
-            # Another site's name that was made to point to this machine would read along (DNS rebinding).
+            # Otherwise a site whose name points to this machine could read the answers (DNS rebinding).
             raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")
         client = address(scope)
         if self.secret is None:
@@ -106,7 +115,7 @@ class Guard:
             return False
         given, by_link = self.credentials(scope)
         if not any(hmac.compare_digest(self.secret, one) for one in given):
-            count(self.refusals, client)  # apart: behind one address there may be people with the token, too
+            count(self.refusals, client)  # counted separately: people with the token may share this address
             raise Refused(
                 401,
                 "The token is missing or wrong; send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in "
@@ -117,20 +126,20 @@ class Guard:
         return by_link
 
     def digest(self, token: bytes) -> bytes:
-        """Hash a token with this process's key: of one length, and fit for a cookie.
+        """Hash a token with this process's key: the digest has a fixed length, and can be a cookie.
 
-        Who reads the cookie can neither guess the token from it nor use it once the server has ended.
+        Whoever reads the cookie can neither guess the token from it nor use it once the server has ended.
         """
         return hmac.digest(self.key, token, "sha256").hex().encode()
 
     def credentials(self, scope: Scope) -> tuple[list[bytes], bool]:
-        """Return digests of the tokens that a request brings; and whether it is the page's address with one in it."""
+        """Return digests of the tokens that a request sends, and whether its address contains one."""
         headers = Headers(scope=scope)
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
         given = [cookie.encode("latin-1", "replace")]
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            given.append(self.digest(bearer.strip().encode("latin-1")))  # which is how ASGI's bytes became this text
+            given.append(self.digest(bearer.strip().encode("latin-1")))  # as ASGI decoded the header
         if scope["path"] == "/" and scope["method"] == "GET":
             links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
             given += [self.digest(link.encode("utf-8")) for link in links]
@@ -139,7 +148,15 @@ class Guard:
 
 
 async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Let an application answer; where the server ends before it has begun to, send `ended`."""
+    """Let an application answer; if the server ends before the answer has begun, send `ended` instead.
+
+    Args:
+        ended: the response that says that the server is ending.
+        app: the application.
+        scope: the request, as ASGI describes it.
+        receive: the rest of the request.
+        send: the response.
+    """
     begun = False
 
     async def noted(message: Message) -> None:
@@ -149,7 +166,7 @@ async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receiv
 
     try:
         await app(scope, receive, noted)
-    except asyncio.CancelledError:  # SIGTERM, and the time for requests under way is over
+    except asyncio.CancelledError:  # after SIGTERM, the time for unfinished requests is over
         if not begun:
             await ended(scope, receive, send)
 
@@ -158,12 +175,12 @@ def count(rate: Rate, client: str, instead: str = ", or start the server with mo
     """Count a request of a client.
 
     Args:
-        rate: of all clients.
-        client: who asks.
-        instead: what can be done but to wait.
+        rate: the limits of all clients.
+        client: the address or token of the client.
+        instead: what the client can do other than wait, as the end of the sentence.
 
     Raises:
-        Refused: 429, it is one too many.
+        Refused: 429, it is one request too many.
     """
     if wait := rate.wait(client):
         seconds = math.ceil(wait)
@@ -176,7 +193,7 @@ def address(scope: Scope) -> str:
 
 
 def hostname(host: str) -> str:
-    """Return `localhost` of `localhost:8008`, `::1` of `[::1]:8008`; "" where it is neither."""
+    """Return `localhost` of `localhost:8008`, `::1` of `[::1]:8008`, and "" for anything else."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -184,7 +201,7 @@ def hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or address is this machine's own, which nobody else can reach."""
+    """Return whether a name or address is this machine's loopback, which no other machine can reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -192,10 +209,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_sender(scope: Scope) -> None:
-    """Refuse what another site's page may send in a visitor's name.
+    """Refuse requests that another site's page may send on behalf of a visitor.
 
     Raises:
-        Refused: 403, or 415: only what a page must ask for first (CORS), and is never allowed, is taken.
+        Refused: 403, or 415. Only types are accepted for which a page must ask first (CORS), which is never allowed.
     """
     headers = Headers(scope=scope)
     origin = headers.get("origin")
@@ -211,7 +228,12 @@ def content_type(headers: Headers) -> str:
 
 
 def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
-    """Make an ASGI send that adds headers to the response, those that are there when it begins."""
+    """Make an ASGI `send` that adds headers to the response.
+
+    Args:
+        send: the original one.
+        headers: what to add, as it is when the response begins.
+    """
 
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -224,11 +246,18 @@ def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
 async def body(scope: Scope, receive: Receive) -> bytes:
     """Read the whole body.
 
+    Args:
+        scope: the request, as ASGI describes it.
+        receive: the rest of the request.
+
+    Returns:
+        All bytes of the body.
+
     Raises:
         Refused: 413, before more than BODY_BYTES of it are read; 408 where it does not come.
     """
     announced = Headers(scope=scope).get("content-length", "0")
-    if int(announced) > BODY_BYTES:  # h11 has seen to it that it is a number
+    if int(announced) > BODY_BYTES:  # h11 has checked that it is a number
         raise too_large()
     try:
         return await asyncio.wait_for(collected(receive), BODY_SECONDS)
@@ -237,7 +266,7 @@ async def body(scope: Scope, receive: Receive) -> bytes:
 
 
 async def collected(receive: Receive) -> bytes:
-    """Read a body that may come without its length."""
+    """Read a body whose length may be unknown beforehand."""
     parts, size, more = [], 0, True
     while more:
         message = await receive()
@@ -252,12 +281,17 @@ async def collected(receive: Receive) -> bytes:
 
 
 def too_large() -> Refused:
-    """Make the refusal of a body over the limit."""
+    """Make the refusal of a body beyond the limit."""
     return Refused(413, f"The body is larger than {BODY_BYTES:,} bytes; send fewer or shorter texts.")
 
 
 def replay(content: bytes, receive: Receive) -> Receive:
-    """Make an ASGI receive that gives a body that was read already, and then what comes."""
+    """Make an ASGI `receive` that gives a body that was already read, and then whatever follows.
+
+    Args:
+        content: the bytes that were read.
+        receive: the original one.
+    """
     unread = [content]
 
     async def again() -> Message:

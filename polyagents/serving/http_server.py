@@ -13,17 +13,24 @@ if TYPE_CHECKING:
 def listening(host: str, port: int) -> socket.socket:
     """Open a socket that is bound to an address.
 
+    Args:
+        host: the name or address to bind to.
+        port: the port; 0 for any free one.
+
+    Returns:
+        The bound socket.
+
     Raises:
         InputError: the address is taken, or none of this machine's.
     """
-    if not 0 <= port <= 65535:  # getaddrinfo would take the rest of a division
+    if not 0 <= port <= 65535:  # getaddrinfo would use it modulo 65536
         raise InputError(f"--port {port} is none; give one from 1 to 65535, or 0 for any that is free.")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(where)
-    except (OSError, OverflowError, UnicodeError) as error:  # the last of a name that none can be
+    except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: no host can have this name
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{host}, port {port} cannot be served ({reason}); give another --port or --host.") from error
     return opened
@@ -37,7 +44,7 @@ def address(opened: socket.socket) -> str:
 
 def server_of(app: "ASGIApp") -> "uvicorn.Server":
     """Make the web server around an application."""
-    import uvicorn  # here, so that a wrong --port is told before the web libraries are loaded
+    import uvicorn  # imported here, so that a wrong --port is reported before the web libraries are loaded
 
     from polyagents.serving.limits import CONNECTIONS
     from polyagents.serving.patient_protocol import PatientProtocol

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-# Chosen here: far above what people and evaluation scripts send, far below what would hold up everybody else.
+# Chosen here: far above what people and evaluation scripts send, far below what would block everybody else.
 BODY_BYTES = 1_000_000
 BODY_SECONDS = 10.0  # in which a body must have arrived
 CONTEXT_CHARACTERS = 20_000  # all turns together; the model reads the last --text-truncate tokens of them
@@ -23,7 +23,7 @@ CLIENTS = 10_000  # that are kept in mind before idle ones are forgotten
 
 
 class Rate:
-    """Requests per minute of each client: a minute's worth at once, then one by one as time passes; for any thread."""
+    """Requests per minute of each client: at first a minute's worth at once, then one at a time. Thread-safe."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic):
         self.pause, self.clock = 60 / per_minute, clock

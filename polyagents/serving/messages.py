@@ -1,6 +1,6 @@
-"""What travels as JSON: requests, with what each field may be, and responses.
+"""The JSON messages: requests, with the values that each field may have, and responses.
 
-Here are our own; cohere_messages.py and openai_messages.py have those in other people's shapes.
+Here are our own; cohere_messages.py and openai_messages.py have those in other companies' shapes.
 """
 
 from typing import Annotated, Any
@@ -20,13 +20,13 @@ from polyagents.serving.limits import (
 
 
 def characters(text: str) -> str:
-    """Refuse half a surrogate pair, which JSON can spell and no tokenizer or file takes."""
+    """Refuse half a surrogate pair, which JSON can spell but no tokenizer or file accepts."""
     text.encode("utf-8")  # a UnicodeEncodeError is a ValueError
     return text
 
 
 def whole(number: Any) -> Any:
-    """Take 1.0 for 1, which are one number in JSON and its schemas; everything else stays as it is."""
+    """Convert 1.0 to 1, which are the same number in JSON and its schemas; every other value stays as it is."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
@@ -38,13 +38,13 @@ def short_enough(context: str | list[str]) -> str | list[str]:
 
 
 def not_blank(context: str | list[str]) -> str | list[str]:
-    """Refuse a context, or last turn, with nothing to answer."""
+    """Refuse a context, or a last turn, that is blank."""
     if not (context if isinstance(context, str) else context[-1]).strip():
         raise ValueError("blank")
     return context
 
 
-NOT_BLANK = {"pattern": r"\S"}  # what clients are told of it; lists have no such word for their last item
+NOT_BLANK = {"pattern": r"\S"}  # for the schema, which has no such rule for the last item of a list
 Text = Annotated[str, AfterValidator(characters)]
 Turns = Annotated[list[Text], Field(min_length=1, max_length=TURNS), AfterValidator(short_enough)]
 TopK = Annotated[
@@ -70,12 +70,12 @@ A_CONTEXT = (
 
 
 def one_text(context: str | list[str]) -> str:
-    """Return a context as the model reads it, with a line for each turn."""
+    """Return a context as the model reads it, with one line per turn."""
     return context if isinstance(context, str) else "\n".join(context)
 
 
 class Request(BaseModel):
-    """A request: what it does not know is refused, and a number is no text."""
+    """A request: unknown fields are refused, and a number is not accepted as text."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -115,7 +115,7 @@ class ChatRequest(Request):
         Field(max_length=TURNS),
         AfterValidator(short_enough),
         Field(
-            description=f"a list of at most {TURNS} lines that stand before the conversation, with at most "
+            description=f"a list of at most {TURNS} lines before the conversation, with at most "
             f"{CONTEXT_CHARACTERS:,} characters together",
             examples=[["your persona: i ski ."]],
         ),
@@ -124,7 +124,7 @@ class ChatRequest(Request):
 
 
 class RankedCandidate(BaseModel):
-    """A candidate: its place in the list (in an engine: its id), text and score (null: the model gives no number)."""
+    """A candidate: index in the list (in an engine: id), text, and score (null if the model gives no number)."""
 
     __qualname__ = "Ranked"  # its name in /openapi.json, which clients are made from
     model_config = ConfigDict(title="Ranked")
@@ -135,12 +135,12 @@ class RankedCandidate(BaseModel):
 
     @classmethod
     def of(cls, match: Match) -> "RankedCandidate":
-        """Convert a match of Python; JSON has no infinity."""
+        """Convert a match of the Python API; JSON has no infinity."""
         return cls(index=match.index, text=match.text, score=json_number(match.score))
 
 
 class CandidateSource(BaseModel):
-    """What was ranked: a candidates file or index folder, or `request`; and how many candidates that has."""
+    """What was ranked: the name of a candidates file or index folder, or `request`, and the number of candidates."""
 
     __qualname__ = "Source"  # as above
     model_config = ConfigDict(title="Source")
@@ -150,7 +150,7 @@ class CandidateSource(BaseModel):
 
 
 class RankResponse(BaseModel):
-    """The best candidates, highest score first; among equals the lower index."""
+    """The best candidates, highest score first; of equal scores the lower index first."""
 
     matches: Annotated[list[RankedCandidate], Field(description="the best, each with index, text and score")]
     complete: Annotated[bool, Field(description="false where an approximate index may have left out a better one")]
@@ -162,7 +162,13 @@ class RankResponse(BaseModel):
 
     @classmethod
     def of(cls, result: RankingResult, source: CandidateSource, ms: float) -> dict[str, Any]:
-        """Return the fields of a response."""
+        """Return the fields of a response.
+
+        Args:
+            result: the matches, and how many requests were ranked together.
+            source: where the candidates came from.
+            ms: milliseconds since the request came.
+        """
         return {
             "matches": [RankedCandidate.of(match) for match in result.matches],
             "complete": result.complete,
@@ -173,12 +179,12 @@ class RankResponse(BaseModel):
 
 
 class ChatResponse(RankResponse):
-    """The reply, which is the first of the matches; what the conversation has said already is left out of them."""
+    """The reply, which is the first of the matches; lines that the conversation already contains are not among them."""
 
     text: Annotated[str, Field(description="the reply")]
 
 
 class Problem(BaseModel):
-    """What was wrong, in one sentence."""
+    """An error, in one sentence."""
 
     error: str

@@ -1,4 +1,4 @@
-"""What others watch the server by: probes for a proxy, figures for Prometheus."""
+"""How others observe the server: probes for a proxy, figures for Prometheus."""
 
 import asyncio
 import logging
@@ -21,13 +21,13 @@ STALE = 1.0  # seconds for which a probe is answered as the one before
 
 
 class Figures:
-    """What has happened since the server was started, as Prometheus reads it."""
+    """What has happened since the server was started, in Prometheus's terms."""
 
     def __init__(self, waiting: Callable[[], int]):
-        """Begin to count.
+        """Start counting.
 
         Args:
-            waiting: how many requests wait for the model now.
+            waiting: returns how many requests wait for the model now.
         """
         self.registry = CollectorRegistry()
         self.requests = Counter(
@@ -55,7 +55,12 @@ class Figures:
         Gauge("polyagents_waiting", "Requests that wait for the model", registry=self.registry).set_function(waiting)
 
     def answered(self, jobs: int, seconds: float) -> None:
-        """Count a call of the model."""
+        """Count a call of the model.
+
+        Args:
+            jobs: how many jobs the call did.
+            seconds: how long it took.
+        """
         self.together.observe(jobs)
         self.model_seconds.observe(seconds)
 
@@ -64,8 +69,8 @@ class Counted:
     """An ASGI application whose answers are counted.
 
     Args:
-        app: what answers.
-        figures: where they are counted.
+        app: the application that answers.
+        figures: where the answers are counted.
     """
 
     def __init__(self, app: ASGIApp, figures: Figures):
@@ -76,7 +81,7 @@ class Counted:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begin, status = time.perf_counter(), "none"  # of a client that has gone
+        begin, status = time.perf_counter(), "none"  # "none" stays if the client has gone
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -87,16 +92,16 @@ class Counted:
         try:
             await self.app(scope, receive, noted)
         finally:
-            path = scope["path"] if scope["path"] in PATHS else "other"  # a stranger's paths are no labels
+            path = scope["path"] if scope["path"] in PATHS else "other"  # a stranger must not create labels
             self.figures.requests.labels(path, status).inc()
             self.figures.seconds.labels(path).observe(time.perf_counter() - begin)
 
 
 class Readiness:
-    """Whether requests can be answered, asked at most once in STALE seconds. Why not is for the log, not for strangers.
+    """Whether requests can be answered, checked at most once in STALE seconds; why not is only logged.
 
     Args:
-        check: raises an error where they cannot.
+        check: raises an error if they cannot.
     """
 
     def __init__(self, check: Callable[[], None]):
@@ -105,11 +110,11 @@ class Readiness:
         self.is_ready = True
 
     async def asked(self) -> bool:
-        """Whether they can."""
+        """Return whether requests can be answered."""
         async with self.lock:
             if time.monotonic() - self.checked >= STALE:
                 try:
-                    await asyncio.to_thread(self.check)  # other pages are answered meanwhile
+                    await asyncio.to_thread(self.check)  # other pages are answered in the meantime
                     self.is_ready = True
                 except Exception as error:
                     if self.is_ready:
@@ -120,7 +125,13 @@ class Readiness:
 
 
 def add_probes(app: FastAPI, figures: Figures, check: Callable[[], None]) -> None:
-    """Add /healthz, /readyz and /metrics."""
+    """Add /healthz, /readyz and /metrics.
+
+    Args:
+        app: the application to extend.
+        figures: what /metrics shows.
+        check: raises an error if requests cannot be answered, which /readyz reports.
+    """
     readiness = Readiness(check)
 
     @app.get(HEALTH, include_in_schema=False)

@@ -1,4 +1,4 @@
-"""A request for embeddings and its response in OpenAI's shape, as its clients write and read it."""
+"""A request for embeddings and its response in the shape of OpenAI's API."""
 
 import base64
 from typing import Annotated, Literal
@@ -45,12 +45,12 @@ class EmbeddingsRequest(Request):
     user: Annotated[str | None, Field(description="a text, which nobody reads")] = None
 
     def texts(self) -> tuple[str, ...]:
-        """Return the texts; one is a list of one."""
+        """Return the texts; a single text becomes a list of one."""
         return (self.input,) if isinstance(self.input, str) else tuple(self.input)
 
 
 class Embedding(BaseModel):
-    """The vector of a text, and the text's place in the request."""
+    """The vector of a text, and the text's index in the request."""
 
     object: Literal["embedding"] = "embedding"
     index: int
@@ -74,7 +74,13 @@ class EmbeddingsResponse(BaseModel):
 
     @classmethod
     def of(cls, encoding: Encoding, model: str, encoding_format: str | None) -> "EmbeddingsResponse":
-        """Write vectors down."""
+        """Make the response from encoded texts.
+
+        Args:
+            encoding: the vectors and token counts.
+            model: the model's name, as the response shows it.
+            encoding_format: `base64` or `float`; None means `float`.
+        """
         vectors = encoding.vectors
         rows = list(map(base64_of, vectors)) if encoding_format == "base64" else vectors.tolist()
         tokens = sum(encoding.tokens)
@@ -86,7 +92,7 @@ class EmbeddingsResponse(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """What was wrong: the message is one sentence."""
+    """An error; the message is one sentence."""
 
     message: str
     type: Literal["invalid_request_error", "server_error"]
@@ -95,11 +101,11 @@ class OpenAIError(BaseModel):
 
 
 class OpenAIProblem(BaseModel):
-    """What was wrong, where OpenAI's clients look for it."""
+    """An error where OpenAI's clients look for it."""
 
     error: OpenAIError
 
 
 def base64_of(vector: np.ndarray) -> str:
-    """Write a vector [D] as the bytes of its numbers, little-endian fp32."""
+    """Encode a vector [D] as the base64 of its numbers, little-endian fp32."""
     return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")

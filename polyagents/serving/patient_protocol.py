@@ -1,4 +1,4 @@
-"""HTTP connections that may not keep others waiting: one that sends no request is closed, the oldest first."""
+"""HTTP connections that cannot block others: one that sends no request is closed, the oldest first."""
 
 import asyncio
 from typing import Any
@@ -11,11 +11,11 @@ SILENT: "dict[PatientProtocol, asyncio.TimerHandle]" = {}  # of all connections 
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol, which waits for ever for the first request of a connection, and for the rest of any.
+    """uvicorn's protocol with limits; the original waits forever for the first request of a connection.
 
     A connection is silent from its beginning, and from the end of each answer, until all headers of its next request
-    are there. Silent ones are closed after HEADER_SECONDS; where there are more than SILENT_CONNECTIONS, the oldest is
-    closed at once, so that whoever opens thousands and says nothing closes his own, and everybody else gets in.
+    have arrived. Silent ones are closed after HEADER_SECONDS. If there are more than SILENT_CONNECTIONS, the oldest is
+    closed at once, so a client that opens thousands of them closes its own, and everybody else is served.
 
     Attributes:
         answered: the request that was answered last.
@@ -34,7 +34,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """H11Protocol: take what has come."""
+        """H11Protocol: process the received data."""
         super().handle_events()
         if self.cycle is not None and self.cycle is not self.answered:
             self.end_silence()
@@ -43,10 +43,10 @@ class PatientProtocol(H11Protocol):
         """H11Protocol: an answer is sent."""
         self.answered = self.cycle
         self.begin_silence()
-        super().on_response_complete()  # which takes the next request where it is there already
+        super().on_response_complete()  # handles the next request if it has already arrived
 
     def begin_silence(self) -> None:
-        """Wait for a request, but not for ever."""
+        """Start the time limit for the next request."""
         self.end_silence()
         if self.transport.is_closing():
             return
@@ -55,7 +55,7 @@ class PatientProtocol(H11Protocol):
             next(iter(SILENT)).give_up()
 
     def end_silence(self) -> None:
-        """A request is there, or the connection is not any more."""
+        """End the time limit: a request has arrived, or the connection is closed."""
         if timer := SILENT.pop(self, None):
             timer.cancel()
 

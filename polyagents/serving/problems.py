@@ -9,12 +9,25 @@ from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
 
 
 def problem(path: str, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer a request for a path with an error."""
+    """Answer a request for a path with an error.
+
+    Args:
+        path: the path of the request, which decides the shape.
+        sentence: what was wrong.
+        status: the HTTP status.
+        headers: further headers.
+    """
     return JSONResponse(shaped(path, sentence, status), status, headers)
 
 
 def shaped(path: str, sentence: str, status: int) -> dict[str, Any]:
-    """Return what is sent: ours is {"error": sentence}; OpenAI's clients would show nothing of that but the status."""
+    """Return the body of an error in the shape of its path: OpenAI's clients would show nothing of {"error": sentence}.
+
+    Args:
+        path: the path of the request.
+        sentence: what was wrong.
+        status: the HTTP status.
+    """
     if path in (RERANK_V1, RERANK_V2):
         return {"message": sentence}
     if path == EMBEDDINGS:

@@ -78,7 +78,12 @@ def create_app(
 
 
 def add_pages(app: FastAPI, served: Served) -> None:
-    """Add the chat and the description of the endpoints; neither page loads anything from elsewhere."""
+    """Add the chat and the description of the endpoints; neither page loads anything from elsewhere.
+
+    Args:
+        app: the application to extend.
+        served: the model and candidates that the pages name.
+    """
     chat = PAGES.get_template("chat.html").render(served=served, size=served.size)
 
     @app.get("/", include_in_schema=False)
@@ -111,7 +116,7 @@ def add_error_handlers(app: FastAPI) -> None:
         return problem(request.url.path, sentence, error.status_code, error.headers)
 
     @app.exception_handler(InputError)
-    @app.exception_handler(Exception)  # is raised again once it is answered, and uvicorn logs it
+    @app.exception_handler(Exception)  # raised again after the answer, and logged by uvicorn
     async def failed(request: HttpRequest, error: Exception) -> Response:
         status, sentence = failure(error)
         return problem(request.url.path, sentence, status)

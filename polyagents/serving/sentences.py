@@ -14,7 +14,7 @@ FIELDS = {name: field for request in REQUESTS for name, field in request.model_f
 
 
 def sentence_of(error: RequestValidationError) -> str:
-    """Say what was wrong first."""
+    """Say what was wrong with a request: the first of its errors."""
     first = error.errors()[0]
     kind, place = first["type"], first["loc"][1:]
     if kind == "json_invalid":
@@ -23,12 +23,12 @@ def sentence_of(error: RequestValidationError) -> str:
     if kind == "extra_forbidden":
         return f"There is no field {ascii(name)[:40]}; /docs says which there are."
     if name not in FIELDS:
-        return f"The body must be a JSON object; given: {given(first['input'])}. /docs has examples."
-    what = "it is missing" if kind == "missing" else f"given: {given(first['input'])}"
+        return f"The body must be a JSON object; given: {shortened(first['input'])}. /docs has examples."
+    what = "it is missing" if kind == "missing" else f"given: {shortened(first['input'])}"
     return f"{name} must be {FIELDS[str(name)].description}; {what}."
 
 
-def given(value: Any) -> str:
+def shortened(value: Any) -> str:
     """Describe a value, short, and safe to send back."""
     if isinstance(value, str):
         try:

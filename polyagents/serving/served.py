@@ -1,4 +1,4 @@
-"""What a server serves: one model, and the candidates that it was started with."""
+"""What a server offers: one model, and the candidates that it was started with."""
 
 import functools
 import math
@@ -27,9 +27,9 @@ class Served:
 
     Attributes:
         ranker: the model.
-        candidates: encoded as far as that can be done ahead.
-        model: its file, as the user named it.
-        source: the candidates file, the index folder, or the name in an engine, whose address is nobody's business.
+        candidates: the candidates, encoded as far as possible in advance.
+        model: the model file, as the user named it.
+        source: the candidates file, the index folder, or the name in an engine (whose address stays private).
     """
 
     ranker: Ranker
@@ -48,6 +48,16 @@ class Served:
     ) -> "Served":
         """Load a model and encode its candidates; without any source, all labels of its task, as `interactive`.
 
+        Args:
+            model_file: the model.
+            candidates_file: one candidate per line.
+            index_dir: a folder that `build_index` has written.
+            index_url: an engine and the name of its candidates.
+            backend: the runtime of the encoders: torch, onnx or openvino.
+
+        Returns:
+            The model with its candidates, encoded.
+
         Raises:
             InputError: something of it cannot be read, or there are no candidates.
         """
@@ -62,16 +72,16 @@ class Served:
 
     @functools.cached_property
     def size(self) -> int:
-        """How many candidates there were when that was first asked: an engine of billions takes a while to count."""
+        """Return the number of candidates when this was first asked: an engine of billions takes a while to count."""
         return len(self.candidates)
 
     @property
     def kind(self) -> str:
-        """What people call the architecture: bi-, poly-, uni- or cross-encoder."""
+        """Return the usual name of the architecture: bi-, poly-, uni- or cross-encoder."""
         return self.ranker.model.label
 
     def check(self) -> None:
-        """Ask the candidates' engine, where they are in one, for something that it has at hand.
+        """Check that the engine of the candidates, if there is one, answers.
 
         Raises:
             EngineError: it does not.
@@ -80,17 +90,27 @@ class Served:
             self.candidates.collection.there(np.array([0]))
 
     def length_class(self, text: str) -> int:
-        """Texts of one class are worth encoding together.
+        """Return the class of a text's length; texts of one class are worth encoding together.
 
-        A batch is padded to its longest text. A GPU hardly minds; on a CPU that is work thrown away, and measured to
-        cost more than a common call saves, but for short texts (benchmarks/serving.py).
+        A batch is padded to its longest text. On a GPU padding costs little; on a CPU it is wasted work, and was
+        measured
+        to cost more than a common call saves, except for short texts (benchmarks/serving.py).
         """
         if self.ranker.model.device.type != "cpu":
             return 0
         return max(round(2 * math.log2(max(len(text), 1) / SHORT)), 0)
 
     def rank(self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int) -> list[ContextMatches]:
-        """`Ranker.rank` over a request's candidates, or over the server's where it brings none; and if complete."""
+        """Rank a request's candidates, or the server's own if there are none, by `Ranker.rank`.
+
+        Args:
+            contexts: the contexts to rank for.
+            candidates: the texts to rank; None for the server's own candidates.
+            top_k: how many matches to return for each context.
+
+        Returns:
+            The matches of each context, and whether they are complete.
+        """
         ranked = self.candidates if candidates is None else candidates
         if isinstance(ranked, Encoded):
             return list(zip(*self.ranker.search(contexts, ranked, top_k), strict=True))
@@ -98,6 +118,13 @@ class Served:
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Encoding:
         """Encode candidates, with the vectors that an index has of them, or a bi-encoder's contexts.
+
+        Args:
+            texts: the texts to encode.
+            are_contexts: True for contexts, False for candidates.
+
+        Returns:
+            One vector per text.
 
         Raises:
             InputError: the model has no such vectors.

@@ -1,4 +1,4 @@
-"""Chit-Chat (BYU): what do students say next who chat with one another? It comes as a package, nothing is downloaded.
+"""Chit-Chat (BYU): what does a student who chats with another one say next? The data come as a package.
 
 `-t polyagents.tasks.chitchat`, from the package chitchat-dataset (MIT licence). An example:
 

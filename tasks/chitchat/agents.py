@@ -15,28 +15,33 @@ CANDIDATES = 20  # as ConvAI2
 
 
 class Target(NamedTuple):
-    """A turn that is to be found: which one, of which conversation."""
+    """A turn that is to be found: its conversation and its index there."""
 
     conversation: int
     place: int
 
 
 class DefaultTeacher(OneMessageTeacher):
-    """Every turn after the first as a target; 20 candidates in valid and test, none in training."""
+    """Every turn after the first is a target; there are 20 candidates in valid and test, none in training."""
 
     def read(self, opt: Opt, split: str) -> "Targets":
-        """OneMessageTeacher: all of a split."""
+        """OneMessageTeacher: read all examples of a split.
+
+        Args:
+            opt: the options of the task.
+            split: train, valid or test.
+        """
         targets = Targets(read_conversations(split), split != "train")
         check_count(opt, "Chit-Chat", split, len(targets), "examples", "chitchat-dataset")
         return targets
 
     def fields(self, example: dict[str, Any]) -> dict[str, Any]:
-        """OneMessageTeacher: an example as it is."""
+        """OneMessageTeacher: return an example as it is."""
         return example
 
 
 class Targets:
-    """Every turn after the first of each conversation, after those before it."""
+    """Every turn of each conversation after the first, with the turns before it as context."""
 
     def __init__(self, conversations: list[Conversation], with_candidates: bool):
         self.conversations = conversations
@@ -59,9 +64,9 @@ class Targets:
         return fields
 
     def candidates(self, target: Target) -> list[str]:
-        """The label and turns of other conversations, all of which read differently.
+        """Return the label and turns of other conversations, all of which read differently.
 
-        They follow from the conversation's id and the place in it, so that they are the same in every run.
+        They follow from the conversation's id and the turn's index, so they are the same in every run.
         """
         conversation = self.conversations[target.conversation]
         draw = random.Random(f"{conversation.id} {target.place}")

@@ -10,7 +10,7 @@
 `-t polyagents.tasks.convai2:sample` is a few made-up dialogues in the same format, without a download.
 """
 
-from parlai.tasks.convai2.worlds import InteractiveWorld, SelfChatWorld  # how a chat gets its personas
+from parlai.tasks.convai2.worlds import InteractiveWorld, SelfChatWorld  # from which a chat gets its personas
 
 from .agents import DefaultTeacher, Sample
 

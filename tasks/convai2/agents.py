@@ -20,7 +20,7 @@ Entry = list[Any]  # text, labels, reward, candidates
 
 
 class PersonaTeacher(FbDeprecatedDialogTeacher):
-    """Dialogues of ParlAI's oldest format, persona first; the splits are train and valid."""
+    """Dialogues in ParlAI's oldest format, persona first; the splits are train and valid."""
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         if DatatypeHelper.fold(opt["datatype"]) == "test":
@@ -31,7 +31,7 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
         super().__init__(opt, shared)
 
     def setup_data(self, path: str) -> Iterator[tuple[Entry, bool]]:
-        """DialogTeacher: the turns, and whether a dialogue begins."""
+        """DialogTeacher: yield the turns, and whether each begins a dialogue."""
         found = 0
         for dialogue in dialogues(super().setup_data(path)):
             for number, entry in enumerate(persona_first(dialogue)):
@@ -40,14 +40,24 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
         self.check(found, path)
 
     def check(self, found: int, path: str) -> None:
-        """Compare the number of examples with the paper's."""
+        """Compare the number of examples with the paper's.
+
+        Args:
+            found: the number of examples in the file.
+            path: the file.
+        """
 
 
 class DefaultTeacher(PersonaTeacher, SelfOriginalTeacher):
-    """ParlAI's, whose files and messages these are."""
+    """The task with ParlAI's files and messages."""
 
     def check(self, found: int, path: str) -> None:
-        """Compare the number of examples with the paper's."""
+        """Compare the number of examples with the paper's.
+
+        Args:
+            found: the number of examples in the file.
+            path: the file.
+        """
         if not self.stream:
             check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)
 
@@ -63,7 +73,7 @@ class Sample(PersonaTeacher):
 
 
 def dialogues(entries: Iterator[tuple[Entry, bool]]) -> Iterator[list[Entry]]:
-    """The turns of one dialogue after the other."""
+    """Yield the turns of each dialogue."""
     dialogue: list[Entry] = []
     for entry, begins in entries:
         if begins and dialogue:
@@ -75,7 +85,7 @@ def dialogues(entries: Iterator[tuple[Entry, bool]]) -> Iterator[list[Entry]]:
 
 
 def persona_first(dialogue: list[Entry]) -> list[Entry]:
-    """The same turns, with all persona lines before the first message."""
+    """Return the same turns, with all persona lines before the first message."""
     turns = [entry[0].split("\n") for entry in dialogue]
     persona = [line for lines in turns for line in lines if line.startswith(PERSONA)]
     said = [[line for line in lines if not line.startswith(PERSONA)] for lines in turns]

@@ -1,6 +1,6 @@
-"""Douban Conversation Corpus (Wu et al. 2017), in Chinese: which of ten replies are right? There may be several.
+"""Douban Conversation Corpus (Wu et al. 2017), in Chinese: which of ten replies are right? Several may be.
 
-`-t polyagents.tasks.douban`, from files that are to be had by hand (docs/tasks.md). An example:
+`-t polyagents.tasks.douban`, from files that must be downloaded by hand (docs/tasks.md). An example:
 
     周末 想 去 爬山 有 人 一起 吗
     哪 座 山

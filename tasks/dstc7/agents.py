@@ -18,22 +18,33 @@ NAMES = {"train": "train", "valid": "dev", "test": "test"}  # of the splits in t
 
 
 class DefaultTeacher(OneMessageTeacher):
-    """Every message of a training dialogue as a target; 100 candidates in valid and test.
+    """Every message of a training dialogue is a target; there are 100 candidates in valid and test.
 
-    In training there are none: the agents take those of the batch, or random labels (paper 5.1).
+    In training there are none: the agents use those of the batch, or random labels (paper 5.1).
     """
 
     def folder(self, opt: Opt) -> str:
-        """Where the files are: where ParlAI's teacher has them, downloaded if need be."""
+        """Return the folder of ParlAI's teacher, which downloads the files if necessary."""
         build(opt)
         return os.path.join(opt["datapath"], "dstc7")
 
     def check(self, split: str, found: int, path: str) -> None:
-        """Compare the number of dialogues with the paper's."""
+        """Compare the number of dialogues with the paper's.
+
+        Args:
+            split: train, valid or test.
+            found: the number of dialogues in the file.
+            path: the file.
+        """
         check_count(self.opt, "DSTC7", split, found, "dialogues", path)
 
     def read(self, opt: Opt, split: str) -> Examples:
-        """OneMessageTeacher: all of a split."""
+        """OneMessageTeacher: read all examples of a split.
+
+        Args:
+            opt: the options of the task.
+            split: train, valid or test.
+        """
         folder = self.folder(opt)
         path = os.path.join(folder, f"ubuntu_{NAMES[split]}_subtask_1.json")
         if split == "train":
@@ -46,7 +57,7 @@ class DefaultTeacher(OneMessageTeacher):
         return questions
 
     def fields(self, example: DialogueExample) -> dict[str, Any]:
-        """OneMessageTeacher: an example as ParlAI words it."""
+        """OneMessageTeacher: return an example in ParlAI's wording."""
         fields: dict[str, Any] = {"text": as_parlai_writes(example.context), "labels": [example.label]}
         if example.candidates:
             fields["label_candidates"] = list(example.candidates)
@@ -57,17 +68,17 @@ class Sample(DefaultTeacher):
     """Made-up dialogues in the same files, without a download."""
 
     def folder(self, opt: Opt) -> str:
-        """Beside this file."""
+        """Return the folder beside this file."""
         return SAMPLE
 
     def check(self, split: str, found: int, path: str) -> None:
-        """Nobody published scores on it."""
+        """Do nothing: nobody published scores on the sample."""
 
 
 class Targets:
-    """Every message but the first of each dialogue, after those before it.
+    """Every message of each dialogue except the first, with the messages before it as context.
 
-    Contexts are put together when they are asked for: all of them would take many times the dialogues' memory. An empty
+    Contexts are composed when they are requested: all of them would take many times the dialogues' memory. An empty
     message is no target; ParlAI's pull request 1850 counted thousands among the official candidates.
     """
 
@@ -89,8 +100,8 @@ class Targets:
 
 
 def as_parlai_writes(context: Iterable[DialogueMessage]) -> str:
-    """A context as ParlAI's teacher words it, with the speakers and a line end after each message.
+    """Return a context in the wording of ParlAI's teacher, with the speakers and a line end after each message.
 
-    The models of the paper have read that.
+    The paper's models have read contexts in this form.
     """
     return "".join(f"{message.speaker.replace('_', ' ')}: {message.text}\n" for message in context)

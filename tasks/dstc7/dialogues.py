@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DialogueMessage:
-    """Who said what."""
+    """A message and its speaker."""
 
     speaker: str
     text: str
@@ -34,8 +34,8 @@ class DialogueExample:
 
     Attributes:
         context: the messages so far.
-        label: the one that comes next.
-        candidates: what it is to be found among, itself included; none in training.
+        label: the message that comes next.
+        candidates: the texts among which it is to be found, itself included; none in training.
     """
 
     context: tuple[DialogueMessage, ...]
@@ -44,15 +44,20 @@ class DialogueExample:
 
 
 def read_dialogues(path: str) -> Iterator[tuple[DialogueMessage, ...]]:
-    """The training dialogues, with the correct answer as the last message.
+    """Yield the training dialogues, with the correct answer as the last message.
 
-    Of the candidates that each of them brings nothing stays in memory.
+    The candidates of the training dialogues are not kept in memory.
     """
     return read_examples(path, lambda example, _: (*messages(example), DialogueMessage("", given_answer(example)[1])))
 
 
 def read_questions(path: str, answers_path: str | None) -> Iterator[DialogueExample]:
-    """The dialogues of valid or test; for test, with the file of the answers."""
+    """Yield the dialogues of valid or test.
+
+    Args:
+        path: the file of dialogues.
+        answers_path: the file of the answers, for test; None if the dialogues contain them.
+    """
     answers = {} if answers_path is None else read_answers(answers_path)
 
     def read_question(example: dict[str, Any], number: int) -> DialogueExample:
@@ -71,15 +76,20 @@ def read_questions(path: str, answers_path: str | None) -> Iterator[DialogueExam
 
 
 def given_answer(example: dict[str, Any]) -> tuple[str | None, str]:
-    """The candidate-id, where there is one, and the text of the correct answer."""
+    """Return the candidate-id, if there is one, and the text of the correct answer."""
     answer = example["options-for-correct-answers"][0]
     return answer.get("candidate-id"), answer["utterance"]
 
 
 def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str) -> str | None:
-    """The correct answer as its candidate has it; None where no candidate is it.
+    """Return the text of the candidate that is the correct answer; None if no candidate is.
 
     By its id: the text may differ in white space, and ParlAI then adds it as a candidate 101.
+
+    Args:
+        options: the candidates.
+        answer_id: the candidate-id of the answer; None if it is unknown.
+        answer: the text of the answer.
     """
     for option in options:
         if answer_id is not None and option.get("candidate-id") == answer_id:
@@ -88,13 +98,17 @@ def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str
 
 
 def messages(example: dict[str, Any]) -> Iterator[DialogueMessage]:
-    """What was said so far. There are two speakers, whose names are kept once."""
+    """Yield what was said so far. The names of the two speakers are shared between messages."""
     for message in example["messages-so-far"]:
         yield DialogueMessage(sys.intern(message["speaker"]), message["utterance"])
 
 
 def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterator[T]:
-    """The examples of a file as `read` makes them, by number. One is in memory at a time: train is a gigabyte of JSON.
+    """Yield the examples of a file, one at a time: the training file is a gigabyte of JSON.
+
+    Args:
+        path: the file.
+        read: makes an example of a JSON object and its number.
 
     Raises:
         InputError: the file is missing, cut short, or something else.
@@ -109,7 +123,7 @@ def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterat
         raise InputError(f"{path} cannot be read ({error.strerror}); delete its folder and run again.") from error
     except (ijson.JSONError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path} is damaged after its example {done} (no JSON there); delete its folder and run again."
+            f"{path} is damaged after its example {done} (not JSON there); delete its folder and run again."
         ) from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(
@@ -120,10 +134,10 @@ def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterat
 
 
 def read_answers(path: str) -> dict[str, tuple[str, str]]:
-    """example-id -> (candidate-id, text).
+    """Return a table example-id -> (candidate-id, text).
 
     Raises:
-        InputError: the file is missing, or no such table.
+        InputError: the file is missing or is not such a table.
     """
     found = {}
     try:

@@ -12,24 +12,34 @@ from .splits import KINDS, open_split
 
 
 class DefaultTeacher(StreamTeacher):
-    """A query, its positive as label, and as candidates the positive and the negatives, where there are some."""
+    """A query, its positive as label, and as candidates the positive and the negatives, if there are any."""
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: the flag of the task."""
+        """ParlAI: add the flag of the task.
+
+        Args:
+            parser: ParlAI's parser.
+            partial_opt: what is known of the options.
+        """
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Data sets of Hugging Face's shape (polyagents)")
         group.add_argument("--hf-dataset", help=f"columns query, positive, negative: {KINDS}")
         return parser
 
     def open(self, opt: Opt) -> Stream:
-        """StreamTeacher: the split."""
+        """StreamTeacher: open the split."""
         if not opt.get("hf_dataset"):
             raise InputError(f"-t polyagents.tasks.hf needs --hf-dataset: {KINDS}.")
         return Stream(opt, self.datatype, open_split(opt["hf_dataset"], DatatypeHelper.fold(self.datatype)))
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: the example of `next_episode_idx`."""
+        """FixedDialogTeacher: return the example of `next_episode_idx`.
+
+        Args:
+            episode_idx: its number.
+            entry_idx: always 0.
+        """
         spot, _ = self.data.spot(self.number)
         example = self.data.shards.example(spot)
         message = Message({"text": example["text"], "labels": example["labels"], "episode_done": True})

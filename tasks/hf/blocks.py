@@ -1,6 +1,6 @@
-"""The rows of files, a block at a time: Arrow files of `datasets`, row groups of parquet, JSON lines.
+"""The rows of files, one block at a time: Arrow files of `datasets`, row groups of parquet, JSON lines.
 
-Opening them counts rows. Arrow and parquet files know their own counts; JSON lines are gone through once.
+Opening them counts rows. Arrow and parquet files know their own counts; JSON lines are read through once.
 """
 
 import functools
@@ -18,19 +18,19 @@ from .columns import Columns
 if TYPE_CHECKING:
     from datasets import Dataset
 
-ROWS = 10_000  # of a block of JSON lines or of an Arrow file: what is in memory, and what is shuffled as one
+ROWS = 10_000  # rows of a block of JSON lines or of an Arrow file, which is in memory and shuffled as a unit
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows.
+    """Some consecutive rows.
 
     Attributes:
-        count: how many.
-        path: where they are, for a sentence.
-        first: how many rows are before them there.
-        load: reads them; it is given the columns that are wanted.
+        count: the number of rows.
+        path: the file, for error messages.
+        first: the number of rows before them in the file.
+        load: reads the given columns of the rows.
     """
 
     count: int
@@ -40,7 +40,7 @@ class Block:
 
 
 class Table:
-    """The examples of a split, of which one block is in memory (`streaming.order.Examples`)."""
+    """The examples of a split, with one block in memory (`streaming.order.Examples`)."""
 
     def __init__(self, blocks: Sequence[Block], columns: Columns):
         self.blocks, self.columns = list(blocks), columns
@@ -48,14 +48,14 @@ class Table:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of rows of each block."""
+        """The number of rows of each block."""
         return [block.count for block in self.blocks]
 
     def example(self, spot: Spot) -> dict[str, Any]:
-        """Its `text`, `labels` and `negatives`.
+        """Return `text`, `labels` and `negatives` of an example.
 
         Raises:
-            InputError: the row holds something else than texts, or the file has changed.
+            InputError: the row holds something other than texts, or the file has changed.
         """
         row, block = self._loaded(spot.shard)[spot.row], self.blocks[spot.shard]
         return self.columns.example(row, f"Row {block.first + spot.row + 1:,} of {block.path}")
@@ -72,7 +72,12 @@ class Table:
 
 
 def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
-    """The blocks of a data set that `datasets.load_from_disk` has opened, and its columns."""
+    """Return the blocks and columns of a data set that `datasets.load_from_disk` has opened.
+
+    Args:
+        dataset: the data set.
+        where: its name in error messages.
+    """
 
     def load(columns: Sequence[str], start: int, stop: int) -> list[Row]:
         cells = dataset.select_columns(list(columns))[start:stop]
@@ -86,10 +91,10 @@ def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
 
 
 def of_parquet(path: str) -> tuple[list[Block], list[str]]:
-    """The row groups of a parquet file, and its columns.
+    """Return the row groups and columns of a parquet file.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a parquet file.
     """
     import pyarrow
     from pyarrow import parquet
@@ -116,10 +121,10 @@ def of_parquet(path: str) -> tuple[list[Block], list[str]]:
 
 
 def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
-    """The lines of a file in blocks, and the columns that the first of them has.
+    """Return the lines of a file in blocks, and the columns of the first line.
 
     Raises:
-        InputError: it cannot be read, or its first line is no JSON object.
+        InputError: it cannot be read, or its first line is not a JSON object.
     """
 
     def load(columns: Sequence[str], begin: int, count: int) -> list[Row]:
@@ -140,7 +145,7 @@ def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
 
 
 def opened(path: str) -> Any:
-    """A file of bytes.
+    """Open a file of bytes.
 
     Raises:
         InputError: it cannot be read.
@@ -152,14 +157,18 @@ def opened(path: str) -> Any:
 
 
 def lines_of(file: Any) -> Iterator[bytes]:
-    """The lines from where a file stands, blank ones left out; its place stays the one after the last of them."""
+    """Yield the lines from a file's position on, without blank ones; the position stays after the last of them."""
     while line := file.readline():
         if line.strip():
             yield line
 
 
 def row_of(line: bytes, path: str) -> Row:
-    """A line of JSON as a row.
+    """Parse a line of JSON as a row.
+
+    Args:
+        line: the line.
+        path: the file, for error messages.
 
     Raises:
         InputError: it is none.
@@ -170,4 +179,4 @@ def row_of(line: bytes, path: str) -> Row:
             return row
     except ValueError:
         pass
-    raise InputError(f"{path} has a line that is no JSON object: {line[:60].decode('utf-8', 'replace')!r}.")
+    raise InputError(f"{path} has a line that is not a JSON object: {line[:60].decode('utf-8', 'replace')!r}.")

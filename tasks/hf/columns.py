@@ -1,4 +1,4 @@
-"""Which columns of a data set are contexts, right replies and wrong ones, by the names that people give them."""
+"""The columns of a data set that hold contexts, right replies and wrong ones, found by their usual names."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from polyagents.errors import InputError
 
-# What sentence-transformers' data sets call them, the most usual name first.
+# The names in sentence-transformers' data sets, the most usual one first.
 CONTEXTS = ("query", "anchor", "question")
 LABELS = ("positive", "answer")
 JUDGEMENTS = ("label", "labels", "score", "scores")
@@ -16,7 +16,7 @@ NEGATIVE = re.compile(r"negatives?(_\d+)?")
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a data set that are read; others are not.
+    """The columns of a data set that are read; all others are ignored.
 
     Attributes:
         context: holds a text.
@@ -31,6 +31,13 @@ class Columns:
     @classmethod
     def of(cls, names: Iterable[str], where: str) -> "Columns":
         """Find the columns by their names.
+
+        Args:
+            names: the columns that exist.
+            where: the data set, for error messages.
+
+        Returns:
+            The columns to read.
 
         Raises:
             InputError: one is missing, and the sentence says which there are; or pairs are judged one by one.
@@ -53,11 +60,15 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """All of them."""
+        """Return all of the columns."""
         return [self.context, self.label, *self.negatives]
 
     def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Read a row: `text`, `labels`, and `negatives`, which are none of the labels.
+        """Read a row: `text`, `labels`, and `negatives`, which are different from the labels.
+
+        Args:
+            row: the cells by column.
+            where: the row, for error messages.
 
         Raises:
             InputError: a column holds something else than texts, or no text where there must be one.
@@ -65,13 +76,18 @@ class Columns:
         (context, *more), labels = self.texts(row, self.context, where) or [""], self.texts(row, self.label, where)
         if more or not context or not labels:
             column = self.label if context and not more else self.context
-            raise InputError(f"{where} has no text in the column {column}; leave such rows out.")
+            raise InputError(f"{where} has no text in the column {column}; remove such rows.")
         negatives = [text for name in self.negatives for text in self.texts(row, name, where)]
         return {"text": context, "labels": labels, "negatives": [text for text in negatives if text not in labels]}
 
     @staticmethod
     def texts(row: Mapping[str, Any], column: str, where: str) -> list[str]:
-        """The texts of a cell: one, a list of them, or none; empty ones are none.
+        """Return the texts of a cell: one, a list of them, or none; empty texts are dropped.
+
+        Args:
+            row: the cells by column.
+            column: the column.
+            where: the row, for error messages.
 
         Raises:
             InputError: it holds something else.

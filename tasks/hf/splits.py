@@ -1,4 +1,4 @@
-"""What `--hf-dataset` names, and which of its files are train, valid and test."""
+"""The data that `--hf-dataset` names, and which of its files are train, valid and test."""
 
 import os
 import re
@@ -8,14 +8,18 @@ from polyagents.errors import InputError, NoTestSplit, first_line
 from .blocks import Block, Table, of_json_lines, of_parquet, of_saved
 from .columns import Columns
 
-# Our splits, and what others call them; a file's name begins so.
+# Our splits, and their other names, with which a file's name begins.
 NAMES = {"train": ("train",), "valid": ("valid", "validation", "dev", "eval"), "test": ("test",)}
 READERS = {".parquet": of_parquet, ".jsonl": of_json_lines, ".json": of_json_lines}
 KINDS = "a folder that datasets' save_to_disk wrote, .parquet or .jsonl files, or a folder of such files"
 
 
 def open_split(path: str, split: str) -> Table:
-    """The examples of a split: train, valid or test.
+    """Open the examples of a split.
+
+    Args:
+        path: what `--hf-dataset` names.
+        split: train, valid or test.
 
     Raises:
         InputError: there is none, its columns are others, or it is empty; NoTestSplit where it is the test set.
@@ -32,12 +36,17 @@ def open_split(path: str, split: str) -> Table:
 
 
 def is_saved(path: str) -> bool:
-    """Whether `save_to_disk` wrote a folder."""
+    """Return whether `save_to_disk` wrote a folder."""
     return any(os.path.isfile(os.path.join(path, name)) for name in ("dataset_dict.json", "state.json"))
 
 
 def saved(folder: str, split: str) -> tuple[list[Block], Columns]:
-    """The blocks of a split of what `save_to_disk` wrote, one data set or several by name."""
+    """Return the blocks and columns of a split that `save_to_disk` wrote, as one data set or several by name.
+
+    Args:
+        folder: the folder.
+        split: train, valid or test.
+    """
     import datasets
 
     try:
@@ -54,10 +63,15 @@ def saved(folder: str, split: str) -> tuple[list[Block], Columns]:
 
 
 def from_files(path: str, split: str) -> tuple[list[Block], Columns]:
-    """The blocks of a split of plain files; a single file, or files without a split's name, are the training set."""
+    """Return the blocks and columns of a split of plain files; files without a split's name are the training set.
+
+    Args:
+        path: a file or a folder.
+        split: train, valid or test.
+    """
     found = files_in(path) if os.path.isdir(path) else [path]
     splits = {file: split_of(os.path.basename(file)) for file in found}
-    if os.path.isfile(path) or not any(splits.values()):  # as on the hub, what has no name of a split is for training
+    if os.path.isfile(path) or not any(splits.values()):  # as on the hub, files without a split's name are for training
         splits = dict.fromkeys(found, "train")
     files = [file for file in found if splits[file] == split]
     if not files:
@@ -78,20 +92,26 @@ def from_files(path: str, split: str) -> tuple[list[Block], Columns]:
 
 
 def files_in(folder: str) -> list[str]:
-    """The data files of a folder, and of `data` in it, where the hub's repositories have theirs."""
+    """Return the data files of a folder, and of `data` in it, where the hub's repositories have theirs."""
     folders = [place for place in (folder, os.path.join(folder, "data")) if os.path.isdir(place)]
     names = [(place, name) for place in folders for name in sorted(os.listdir(place))]
     return [os.path.join(place, name) for place, name in names if os.path.splitext(name)[1] in READERS]
 
 
 def split_of(name: str) -> str | None:
-    """Ours for the name of a split or of a file, such as train-00000-of-00002.parquet; None for others."""
+    """Return our name for the name of a split or file, such as train-00000-of-00002.parquet; None for others."""
     first = re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
     return next((split for split, names in NAMES.items() if first in names), None)
 
 
 def no_such_split(path: str, split: str, found: list[str]) -> InputError:
-    """The sentence for a split that is not there."""
+    """Make the error for a missing split.
+
+    Args:
+        path: what was given.
+        split: the split that is missing.
+        found: the splits that exist.
+    """
     kind = NoTestSplit if split == "test" else InputError
     there = ", ".join(found[:5]) or "no data files"
     return kind(

@@ -13,7 +13,7 @@ __all__ = ["DefaultTeacher", "Sample"]
 
 
 def __getattr__(name: str) -> Any:
-    """The teachers, imported when ParlAI asks for one: building the data needs no ParlAI."""
+    """Import the teachers when ParlAI asks for one: building the data needs no ParlAI."""
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from . import agents

@@ -1,4 +1,4 @@
-"""Pairs of files as a ParlAI teacher."""
+"""Pairs of texts from files as a ParlAI teacher."""
 
 import copy
 import os
@@ -25,7 +25,12 @@ class DefaultTeacher(StreamTeacher):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: the flag of the task."""
+        """ParlAI: add the flag of the task.
+
+        Args:
+            parser: ParlAI's parser.
+            partial_opt: what is known of the options.
+        """
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Pairs (polyagents)")
         group.add_argument(
@@ -37,7 +42,7 @@ class DefaultTeacher(StreamTeacher):
         return parser
 
     def open(self, opt: Opt) -> Stream:
-        """StreamTeacher: the split."""
+        """StreamTeacher: open the split."""
         folder = finished(opt)
         split = DatatypeHelper.fold(self.datatype)
         made = read_manifest(folder)
@@ -50,7 +55,7 @@ class DefaultTeacher(StreamTeacher):
 
 
 class Sample(DefaultTeacher):
-    """`-t polyagents.tasks.pairs:sample`: some short conversations, written for it, in the folder beside this file."""
+    """`-t polyagents.tasks.pairs:sample`: some short conversations, in the folder beside this file."""
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         opt = copy.copy(opt)
@@ -59,10 +64,10 @@ class Sample(DefaultTeacher):
 
 
 def finished(opt: Opt) -> str:
-    """The folder of finished data; they are made where `--pairs-path` is what they are made of.
+    """Return the folder of finished data; if `--pairs-path` names source files, the data are built first.
 
     Raises:
-        InputError: there is nothing to make them of.
+        InputError: there is no source.
     """
     given = opt.get("pairs_path")
     if not given:

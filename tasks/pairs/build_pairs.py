@@ -1,8 +1,8 @@
-"""`polyagents build_pairs`: from files to a folder of shuffled pairs, in memory that does not grow with them.
+"""`polyagents build_pairs`: make a folder of shuffled pairs from files, in memory that does not grow with them.
 
 Files are read once, in portions: pairs go into sorted runs as they are, and comments into runs in the order of their
 threads; these are merged, thread by thread, into pairs. All pairs are in the order of a hash, so that merging their
-runs shuffles them. A killed build goes on after the last finished portion.
+runs shuffles them. A killed build resumes after the last finished portion.
 """
 
 import contextlib
@@ -45,9 +45,9 @@ class PairsPlan:
 
     Attributes:
         source: a file, or a folder of files.
-        folder: of the data; made where it is missing.
-        context_lines: of plain text, how many lines there are in a context at most.
-        valid_examples: about so many pairs are for valid, and for test; of few pairs a tenth.
+        folder: the folder of the data; it is created if it is missing.
+        context_lines: the largest number of lines in a context of plain text.
+        valid_examples: about this many pairs are for valid, and for test; at most a tenth of all pairs.
     """
 
     source: str
@@ -57,21 +57,24 @@ class PairsPlan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the data depend on, beside the source."""
+        """What the data depend on, besides the source."""
         return {"format": FORMAT, "context_lines": self.context_lines, "valid_examples": self.valid_examples}
 
     @property
     def parts(self) -> str:
-        """The folder of what is not finished yet."""
+        """The folder of unfinished work."""
         return os.path.join(self.folder, PARTS)
 
 
 def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
-    """Make the data, or go on with it; the manifest.
+    """Make the data, or resume making them.
 
     Args:
         plan: what is to be built.
-        flag: which flag of the user's the folder depends on.
+        flag: the user's flag that determines the folder, for error messages.
+
+    Returns:
+        The manifest.
 
     Raises:
         InputError: the source or the folder cannot be used, or the folder holds other data.
@@ -95,7 +98,11 @@ def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
 
 
 def prepare(plan: PairsPlan, flag: str) -> None:
-    """Make room for the data where an interrupted build has left some.
+    """Prepare the folder, which may hold the work of an interrupted build.
+
+    Args:
+        plan: what is to be built.
+        flag: the user's flag that determines the folder.
 
     Raises:
         InputError: the folder is somebody else's.
@@ -110,16 +117,24 @@ def prepare(plan: PairsPlan, flag: str) -> None:
 
 
 def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
-    """Read, pair, split and shuffle; what the manifest says."""
+    """Read, pair, split and shuffle.
+
+    Args:
+        plan: what is to be built.
+        source: the description of the source for the manifest.
+
+    Returns:
+        The content of the manifest.
+    """
     portions = all_portions(plan)
     counts = sum((Counter(portion.counts) for portion in portions), Counter[str]())
     runs = [os.path.join(plan.parts, name) for portion in portions for name in portion.pairs]
     runs += pair_comments(plan, portions, counts)
     if not counts["pairs"]:
-        raise InputError(f"{plan.source} holds no pair that can be used ({told(counts) or 'it is empty'}).")
+        raise InputError(f"{plan.source} holds no pair that can be used ({describe_counts(counts) or 'it is empty'}).")
     if counts["malformed_lines"]:
         first = next(portion.malformed for portion in portions if portion.malformed)
-        say(f"{counts['malformed_lines']:,} lines could not be read and are left out (the first: {first}).")
+        say(f"{counts['malformed_lines']:,} lines could not be read and are skipped (the first: {first}).")
     cut = held_out(runs, plan.valid_examples)
     examples, shards = write_splits(plan, runs, cut, counts["pairs"])
     sha256 = {name: digest for portion in portions for name, digest in portion.sha256.items()}
@@ -132,13 +147,13 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def told(counts: dict[str, int]) -> str:
-    """5 bots, 3 malformed lines."""
+def describe_counts(counts: dict[str, int]) -> str:
+    """Describe counts: 5 bots, 3 malformed lines."""
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counts.items()) if count)
 
 
 def all_portions(plan: PairsPlan) -> list[Portion]:
-    """Those that are there, and those that are read now.
+    """Return the finished portions, and read those that are missing.
 
     Raises:
         InputError: a file is damaged; what was read before it is kept.
@@ -154,13 +169,22 @@ def all_portions(plan: PairsPlan) -> list[Portion]:
             except Damaged as error:
                 raise InputError(
                     f"{error}; what was read before it is kept in {plan.folder}, and with a whole file the same "
-                    f"command goes on from there."
+                    f"command resumes."
                 ) from error
     return found
 
 
 def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]) -> list[str]:
-    """Merge the comments, and pair them thread by thread; the runs, and `counts` has more."""
+    """Merge the comments, and pair them thread by thread.
+
+    Args:
+        plan: what is to be built.
+        portions: the portions that were read.
+        counts: is increased by what became of the comments.
+
+    Returns:
+        The names of the runs of pairs.
+    """
     runs = Runs(os.path.join(plan.parts, "threads"))
     paths = [os.path.join(plan.parts, name) for portion in portions for name in portion.comments]
     total = counts["comments"]
@@ -178,7 +202,12 @@ def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]
 
 
 def held_out(runs: list[str], valid_examples: int) -> Cut:
-    """The threads of valid and test."""
+    """Choose the threads of valid and test.
+
+    Args:
+        runs: the runs of pairs.
+        valid_examples: about how many pairs each of them gets.
+    """
     threads = HeldOut(2 * valid_examples)
     for path in runs:
         with open(path, "rb") as file:
@@ -196,7 +225,17 @@ def held_out(runs: list[str], valid_examples: int) -> Cut:
 def write_splits(
     plan: PairsPlan, runs: list[str], cut: Cut, total: int
 ) -> tuple[dict[str, int], list[tuple[str, int]]]:
-    """Write all pairs in the order of their keys; how many are in each split, and the training set's shards."""
+    """Write all pairs in the order of their keys.
+
+    Args:
+        plan: what is to be built.
+        runs: the runs of pairs.
+        cut: the threads of valid and test.
+        total: the number of pairs.
+
+    Returns:
+        The number of pairs in each split, and the training set's shards.
+    """
     with contextlib.ExitStack() as stack:
         held = {}
         for name in ("valid", "test"):
@@ -219,7 +258,15 @@ def write_splits(
 
 
 def write_shards(folder: str, lines: Iterator[bytes]) -> list[tuple[str, int]]:
-    """Examples -> files; name and number of examples of each."""
+    """Write examples into files.
+
+    Args:
+        folder: the folder of the data.
+        lines: the examples.
+
+    Returns:
+        Name and number of examples of each file.
+    """
     shards: list[tuple[str, int]] = []
     for first in lines:
         name = f"train-{len(shards):05d}.jsonl"

@@ -1,4 +1,4 @@
-"""The comments of a thread -> its pairs: a comment, and all that was said on the way to it."""
+"""The pairs of a thread of comments: each comment, with everything that was said on the way to it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,10 +9,10 @@ DEEPEST = 7  # Roller et al. 2020, 6.1; they do not say whether what answers the
 
 
 def pairs_of(comments: Iterable[Comment]) -> Iterator[Pair | str]:
-    """Whole threads -> a pair for each comment, or why it is none (the name of its count).
+    """Yield for each comment of whole threads its pair, or why it has none (the name of its count).
 
-    A comment whose parent is not there has none either: the parent was left out, and all that answers it, or the dump
-    begins in the middle of the thread.
+    A comment whose parent is missing has none either: the parent was skipped, with everything that answers it, or the
+    dump begins in the middle of the thread.
     """
     known = {comment.id: comment for comment in comments}
     for comment in known.values():
@@ -29,7 +29,12 @@ def pairs_of(comments: Iterable[Comment]) -> Iterator[Pair | str]:
 
 
 def way_to(comment: Comment, known: dict[str, Comment]) -> Iterator[Comment]:
-    """The comment, its parent, and so on, as far as they are there; no farther than is looked at."""
+    """Yield the comment, its parent, and so on, as far as they exist, up to the depth that is used.
+
+    Args:
+        comment: the comment.
+        known: comments by id.
+    """
     found: Comment | None = comment
     for _ in range(DEEPEST + 1):
         if found is None:

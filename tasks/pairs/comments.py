@@ -1,15 +1,15 @@
-"""A comment of a Reddit dump: what is read of it, and why it may be left out.
+"""A comment of a Reddit dump: what is read of it, and why it may be skipped.
 
 {"id": "c0fbx", "parent_id": "t1_c0faz", "link_id": "t3_91x2k", "author": "someone", "body": "It is &gt; 9.", ...}
 
 The paper takes its examples from Reddit "(Mazaré et al., 2018)" (4.1) and names no filter; the text of Mazaré et al.
-was not at hand. The rules here are those that later authors of the same group state (Roller et al. 2020, arXiv
-2004.13637, 6.1, "following Humeau et al."). A comment is left out, with all that answers it, if it is a known bot's,
-removed or deleted, longer than 2,048 characters without a space, shorter than 5 characters, has a URL in it, begins
-with a character that is not ASCII, or stands deeper than 7 (comment_threads.py). Three of their rules differ:
-no list of the "known bots" was published (`BOT` stands for it), nor of the "known non-English subreddits"; and "longer
-than 128 BPE tokens" needs a vocabulary, which comes later: agents cut what is too long. Nobody states a smallest
-`score`, and it is not looked at.
+was not available. The rules here are those that later authors of the same group state (Roller et al. 2020, arXiv
+2004.13637, 6.1, "following Humeau et al."). A comment is skipped, with everything that answers it, if it is a known
+bot's, removed or deleted, longer than 2,048 characters without a space, shorter than 5 characters, has a URL in it,
+begins with a character that is not ASCII, or is deeper than 7 in the thread (comment_threads.py). Three of their rules
+differ: no list of the "known bots" was published (`BOT` replaces it), nor of the "known non-English subreddits"; and
+"longer than 128 BPE tokens" needs a vocabulary, which comes later: agents truncate what is too long. No publication
+states a smallest `score`, and it is ignored.
 """
 
 import html
@@ -24,7 +24,7 @@ REMOVED = (
     "[ Removed by reddit in response to a copyright notice. ]",
 )
 URL = re.compile(r"https?://|www\.", re.IGNORECASE)
-# Chosen here: Reddit's own, and what a name says of itself (RemindMeBot, haiku_bot). `talbot` and `abbot` are people.
+# Chosen here: Reddit's own bot, and names that say so (RemindMeBot, haiku_bot). `talbot` and `abbot` are people.
 BOT = re.compile(r"AutoModerator|.*(Bot|BOT|[-_]bot)")
 SUBMISSION = "t3_"  # what is answered is the post itself, which is no comment
 
@@ -33,8 +33,8 @@ class Comment(NamedTuple):
     """A comment that may be in a pair.
 
     Attributes:
-        group: comments of a thread have the same; a group may hold several threads.
-        id: of the comment, without prefix.
+        group: equal for comments of a thread; a group may hold several threads.
+        id: the id of the comment, without prefix.
         parent: id of the comment that it answers, or the id of the submission with its prefix t3_.
         body: its text in one line.
     """
@@ -46,20 +46,25 @@ class Comment(NamedTuple):
 
 
 def comment_of(fields: dict[str, Any]) -> Comment | str:
-    """A line of a dump -> the comment, or why it is left out (the name of its count)."""
+    """Read the comment in a line of a dump, or return why it is skipped (the name of its count)."""
     id, parent, body, author = (fields.get(name) for name in ("id", "parent_id", "body", "author"))
     if not (isinstance(id, str) and isinstance(parent, str) and isinstance(body, str)):
         return "malformed_lines"
     text = one_line(html.unescape(body))
     if reason := flaw_of(text, str(author)):
         return reason
-    # Every dump has link_id. Where it was cut away, the comments of a subreddit are put together in memory instead.
+    # Every dump has link_id. If it was removed, the comments of a subreddit are combined in memory instead.
     group = fields.get("link_id") or f"r/{fields.get('subreddit')}"
     return Comment(str(group), id.removeprefix("t1_"), parent.removeprefix("t1_"), text)
 
 
 def flaw_of(text: str, author: str) -> str | None:
-    """Why a comment is left out, or None."""
+    """Return why a comment is skipped, or None.
+
+    Args:
+        text: its text.
+        author: its author.
+    """
     if text in REMOVED:
         return "deleted"
     if BOT.fullmatch(author):
@@ -74,5 +79,5 @@ def flaw_of(text: str, author: str) -> str | None:
 
 
 def one_line(text: str) -> str:
-    """Single spaces only: line ends keep utterances apart."""
+    """Replace all white space by single spaces: line ends separate utterances."""
     return " ".join(text.split())

@@ -1,13 +1,13 @@
-"""Which threads are held out: whole ones, those with the smallest keys, until there are as many pairs as are wanted."""
+"""The choice of held-out threads: whole ones, those with the smallest keys, until there are enough pairs."""
 
 import heapq
 from dataclasses import dataclass
 
 
 class HeldOut:
-    """Keeps the threads with the smallest keys, in memory that depends on `wanted` alone.
+    """Collects the threads with the smallest keys, in memory that depends on `wanted` alone.
 
-    The keys are hashes, so that what is held out is a random sample, the same in whatever order the pairs come.
+    The keys are hashes, so the held-out threads are a random sample, which does not depend on the order of the pairs.
     """
 
     def __init__(self, wanted: int):
@@ -18,7 +18,7 @@ class HeldOut:
         self._largest: list[tuple[int, bytes]] = []  # a heap
 
     def add(self, thread: bytes) -> None:
-        """One pair of a thread more."""
+        """Count one more pair of a thread."""
         self.total += 1
         if thread in self._sizes:
             self._sizes[thread] += 1
@@ -35,7 +35,7 @@ class HeldOut:
         return self._kept >= self.wanted and len(self._sizes) >= 2  # one for valid, one for test
 
     def cut(self) -> "Cut":
-        """The threads of valid and those of test: half of what was wanted each, at most a tenth of all pairs."""
+        """Return the threads of valid and test: half of the wanted pairs each, at most a tenth of all pairs."""
         wanted = 2 * min(self.wanted // 2, self.total // 10)
         held: tuple[set[bytes], set[bytes]] = set(), set()
         counts = [0, 0]
@@ -58,7 +58,7 @@ class Cut:
     test: frozenset[bytes]
 
     def split_of(self, thread: bytes) -> str:
-        """Where a thread's pairs go."""
+        """Return the split of a thread's pairs."""
         if thread in self.valid:
             return "valid"
         return "test" if thread in self.test else "train"

@@ -1,4 +1,4 @@
-"""What a folder of pairs says of itself, and where a source's pairs are."""
+"""The manifest of a folder of pairs, and where the pairs of a source are stored."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ MISSING = (
 
 
 def read_manifest(folder: str) -> dict[str, Any]:
-    """The manifest of finished pairs.
+    """Read the manifest of finished pairs.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -27,7 +27,7 @@ def read_manifest(folder: str) -> dict[str, Any]:
 
 
 def stamp(files: list[File]) -> str:
-    """What tells sources apart that are too large to be read each time: names, sizes and times of change."""
+    """Return a key for a source that is too large to be read each time: names, sizes, times of change."""
     found = [(file.name, *_size_and_time(file.path)) for file in files]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 

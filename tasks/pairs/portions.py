@@ -1,4 +1,4 @@
-"""Portions of a source: some files that are read together, and what a killed build finds again of them."""
+"""Portions of a source: files that are read together, and what a killed build finds of them later."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from .pair import Pair, line_of
 from .pairs_manifest import FORMAT, stamp
 from .source_files import File, records
 
-PORTION_BYTES = 64_000_000  # of files, or one file: the dumps are a file for each month
+PORTION_BYTES = 64_000_000  # bytes of files, or one file: the dumps have one file per month
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Portion:
 
     Attributes:
         counts: what became of their lines.
-        sha256: of each file's bytes, by its name.
+        sha256: the checksum of each file's bytes, by its name.
         comments: names of the runs of comments, in the order of their groups.
         pairs: names of the runs of pairs.
-        malformed: the first line that could not be read; "" where there was none.
+        malformed: the first line that could not be read; "" if there was none.
     """
 
     counts: dict[str, int]
@@ -41,7 +41,7 @@ class Portion:
 
 
 def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
-    """The files, in order; small ones together."""
+    """Yield the files in order, small ones together."""
     found: list[File] = []
     size = 0
     for file in files:
@@ -54,14 +54,14 @@ def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
         yield found
 
 
-def read_portion(files: list[File], folder: str, context_lines: int, told: Callable[[int], None]) -> Portion:
-    """Read files, or find that an earlier build has.
+def read_portion(files: list[File], folder: str, context_lines: int, on_read: Callable[[int], None]) -> Portion:
+    """Read files, or find what an earlier build has read of them.
 
     Args:
-        files: of the portion.
-        folder: of the runs.
-        context_lines: of plain text.
-        told: is told how many bytes of files have been read since it was told the last time.
+        files: the files of the portion.
+        folder: the folder of the runs.
+        context_lines: the largest number of lines in a context of plain text.
+        on_read: a callback with the number of bytes that were read since its last call.
 
     Raises:
         InputError: a file cannot be used, or is damaged.
@@ -70,15 +70,15 @@ def read_portion(files: list[File], folder: str, context_lines: int, told: Calla
     marker = os.path.join(folder, f"{name}.json")
     finished = read_marker(marker)
     if finished is None:
-        finished = _read(files, os.path.join(folder, name), context_lines, told)
+        finished = _read(files, os.path.join(folder, name), context_lines, on_read)
         write_text(marker, json.dumps(asdict(finished)))
     else:
-        told(sum(os.path.getsize(file.path) for file in files))
+        on_read(sum(os.path.getsize(file.path) for file in files))
     return finished
 
 
 def read_marker(path: str) -> Portion | None:
-    """What a finished portion has left; None where it has not."""
+    """Read the marker of a finished portion; None if there is none."""
     try:
         return read_fields(path, Portion)
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def read_marker(path: str) -> Portion | None:
         raise InputError(f"{path} is damaged; delete the folder {os.path.dirname(path)} and build again.") from error
 
 
-def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[int], None]) -> Portion:
+def _read(files: list[File], prefix: str, context_lines: int, on_read: Callable[[int], None]) -> Portion:
     counts, sha256, malformed = Counter[str](), dict[str, str](), ""
     comments, pairs = Runs(f"{prefix}-comments"), Runs(f"{prefix}-pairs")
     for file in files:
@@ -101,9 +101,9 @@ def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[in
                 malformed = f"{file.path}, line {number:,}"
             counts[name_of(record)] += 1
             if source.hashed != read:
-                told(source.hashed - read)
+                on_read(source.hashed - read)
                 read = source.hashed
-        told(source.hashed - read)
+        on_read(source.hashed - read)
         sha256[file.name] = source.sha256
     comments.write()
     pairs.write()
@@ -111,18 +111,18 @@ def _read(files: list[File], prefix: str, context_lines: int, told: Callable[[in
 
 
 def name_of(record: Comment | Pair | str) -> str:
-    """What it is counted as."""
+    """Return the name under which a record is counted."""
     if isinstance(record, str):
         return record
     return "comments" if isinstance(record, Comment) else "pairs"
 
 
 def line_of_comment(comment: Comment) -> bytes:
-    """The key of its group, a tab, and the comment as JSON."""
+    """Return the key of a comment's group, a tab, and the comment as JSON."""
     fields = json.dumps(comment, ensure_ascii=False)
     return f"{text_key(utf8(comment.group)).hex()}\t".encode() + utf8(fields) + b"\n"
 
 
 def comment_in(line: bytes) -> Comment:
-    """The comment of such a line."""
+    """Return the comment of such a line."""
     return Comment(*json.loads(line.partition(b"\t")[2]))

@@ -1,4 +1,4 @@
-"""The files of a source, and what each holds: Reddit comments or pairs as JSON lines, ParlAI's text format, plain text.
+"""The files of a source and their content: Reddit comments or pairs as JSON lines, ParlAI's text format, plain text.
 
 {"id": "c0fbx", "parent_id": "t1_c0faz", "link_id": "t3_91x2k", "author": "a", "body": "It is 9."}      a comment
 {"context": ["hi", "hi, how are you?"], "label": "fine"}                                                a pair
@@ -24,7 +24,7 @@ from .pair import Pair, pair_of
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".txt")
 PACKED = (".zst", ".gz", ".bz2")
-PARTS = "unfinished-pairs"  # within a folder of pairs; gone once they are complete
+PARTS = "unfinished-pairs"  # a folder within that of the pairs, removed once they are complete
 DUMP = "RC_"  # what the names of Reddit's comment dumps begin with: RC_2016-01.zst
 
 Record = Comment | Pair | str
@@ -34,8 +34,8 @@ class File(NamedTuple):
     """A file of a source.
 
     Attributes:
-        path: of the file.
-        name: in its folder; what its pairs' ids begin with.
+        path: the path of the file.
+        name: its path in the source's folder; the ids of its pairs begin with it.
     """
 
     path: str
@@ -43,7 +43,7 @@ class File(NamedTuple):
 
 
 def files_below(source: str) -> list[File]:
-    """The file, or those below a folder whose names are of the kind, in the order of their names.
+    """Return the file, or the files below a folder whose names have a known form, in the order of their names.
 
     Raises:
         InputError: there are none.
@@ -63,41 +63,44 @@ def files_below(source: str) -> list[File]:
 
 
 def walked(source: str) -> Iterator[tuple[str, list[str]]]:
-    """The folders below it and the names in them, but for pairs that were made here: --datapath may be the source."""
+    """Yield the folders below a source and the names in them, without pairs that were made here.
+
+    The source may be --datapath, which holds such pairs.
+    """
     for folder, below, names in os.walk(source):
         below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
         yield folder, names
 
 
 def is_made_here(folder: str) -> bool:
-    """Whether a folder holds pairs, finished or not."""
+    """Return whether a folder holds pairs, finished or not."""
     return os.path.exists(os.path.join(folder, PARTS)) or is_finished(folder)
 
 
 def unpacked(path: str) -> str:
-    """The name that a packed file would have."""
+    """Return the name of a compressed file without the compression's suffix."""
     base, ending = os.path.splitext(path)
     return base if ending in PACKED else path
 
 
 def is_dump(path: str) -> bool:
-    """Whether a file is called as Reddit's dumps are."""
+    """Return whether a file is named like Reddit's dumps."""
     return os.path.basename(path).startswith(DUMP)
 
 
 def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """What each line gives (the name of a count where it is nothing), and the line's number.
+    """Yield the record of each line (the name of a count if it has none), and the line's number.
 
-    A file that was cut off ends with its last whole line, and a word.
+    A file that was cut off ends with its last whole line, and a warning.
 
     Args:
-        source: of this file alone.
+        source: the bytes of this file.
         file: the file.
-        context_lines: of plain text, how many lines there are in a context at most.
+        context_lines: the largest number of lines in a context of plain text.
 
     Raises:
         Damaged: the file is damaged, and not only cut off.
-        InputError: it is no text, or cannot be read.
+        InputError: it is not text, or cannot be read.
     """
     number = 0
     try:
@@ -109,15 +112,26 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
 
 
 def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
-    """Every line and its number."""
+    """Yield every line and its number.
+
+    Args:
+        source: the bytes of this file.
+        file: the file.
+    """
     for number, line in enumerate(lines(source, Place()), 1):
         if number == 1 and b"\0" in line.data:
-            raise InputError(f"{file.path} is no text; give JSON lines, text or dumps of Reddit's comments.")
+            raise InputError(f"{file.path} is not text; give JSON lines, text or dumps of Reddit's comments.")
         yield line.data.decode("utf-8", "replace").removeprefix("\ufeff"), number
 
 
 def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """The same in the format that the first line which is not empty has."""
+    """Yield the records of lines in the format that the first non-empty line has.
+
+    Args:
+        numbered: the lines with their numbers.
+        file: the file.
+        context_lines: the largest number of lines in a context of plain text.
+    """
     first = next((line for line in numbered if line[0].strip()), None)
     if first is None:
         return
@@ -131,14 +145,19 @@ def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int)
 
 
 def is_json(text: str, path: str) -> bool:
-    """Whether the lines of a file are JSON, by the first of them; by the file's name where that one is damaged."""
+    """Return whether the lines of a file are JSON, by the first of them, or by the file's name if that one is damaged.
+
+    Args:
+        text: the first line.
+        path: the file.
+    """
     if unpacked(path).endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
         return True
     return text.startswith("{") and isinstance(parsed(text), dict)
 
 
 def parsed(text: str) -> Any:
-    """A line of JSON; None where it is none."""
+    """Parse a line of JSON; None if it is not JSON."""
     try:
         return parse_json(text)
     except ValueError:
@@ -146,7 +165,12 @@ def parsed(text: str) -> Any:
 
 
 def of_json(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
-    """Comments and pairs."""
+    """Yield comments and pairs of JSON lines.
+
+    Args:
+        numbered: the lines with their numbers.
+        name: the name of the file.
+    """
     for text, number in numbered:
         if not text.strip():
             continue
@@ -160,7 +184,12 @@ def of_json(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Re
 
 
 def given_pair(fields: dict[str, Any], id: str) -> Pair | str:
-    """{"context": text or list of texts, "label": text}; pairs of one thread have their first utterance in common."""
+    """Read a pair; pairs of one thread have their first utterance in common.
+
+    Args:
+        fields: {"context": text or list of texts, "label": text}.
+        id: the id of the pair.
+    """
     context, label = fields["context"], fields.get("label")
     turns = context.split("\n") if isinstance(context, str) else context
     if not isinstance(turns, list) or not isinstance(label, str) or not all(isinstance(turn, str) for turn in turns):
@@ -172,7 +201,12 @@ def given_pair(fields: dict[str, Any], id: str) -> Pair | str:
 
 
 def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
-    """ParlAI's text format: a message a line; the context is all of the episode so far."""
+    """Yield the pairs of ParlAI's text format, one message per line; the context is the episode so far.
+
+    Args:
+        numbered: the lines with their numbers.
+        name: the name of the file.
+    """
     turns: list[str] = []
     thread = ""
     for text, number in numbered:
@@ -191,7 +225,7 @@ def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[
 
 
 def parlai_message(text: str) -> dict[str, Any] | None:
-    """A line of ParlAI's text format; None where it is none."""
+    """Parse a line of ParlAI's text format; None if it is in another one."""
     from parlai.utils.misc import str_to_msg  # only this format needs ParlAI
 
     try:
@@ -202,7 +236,13 @@ def parlai_message(text: str) -> dict[str, Any] | None:
 
 
 def of_plain(numbered: Iterable[tuple[str, int]], name: str, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """Lines and their next ones, within a document."""
+    """Yield the pairs of each line and the next one within a document.
+
+    Args:
+        numbered: the lines with their numbers.
+        name: the name of the file.
+        context_lines: the largest number of lines in a context.
+    """
     turns = deque[str](maxlen=context_lines)
     thread = ""
     for text, number in numbered:

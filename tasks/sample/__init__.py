@@ -11,7 +11,7 @@
         -> black belt on the mat .
 
 The right reply follows from the persona and what was said before, and shares no word with either. Among the 19 others
-are what the same persona would say to other questions, and what other people, the partner too, would say to this one.
+are replies of the same persona to other questions, and replies of other people, the partner included, to this one.
 """
 
 from .agents import DefaultTeacher

@@ -22,7 +22,7 @@ class SampleTeacher(DialogTeacher):
         self.id = "sample"
 
     def setup_data(self, datafile: str) -> Iterator[tuple[dict[str, Any], bool]]:
-        """DialogTeacher: (message, whether a dialogue begins) for every turn of a split."""
+        """DialogTeacher: yield (message, whether it begins a dialogue) for every turn of a split."""
         for dialogue in dialogues(datafile):
             for number, turn in enumerate(dialogue):
                 message = {"text": turn.text, "labels": [turn.label], "label_candidates": list(turn.candidates)}
@@ -30,4 +30,4 @@ class SampleTeacher(DialogTeacher):
 
 
 class DefaultTeacher(SampleTeacher):
-    """The one that `-t polyagents.tasks.sample` finds."""
+    """The teacher that `-t polyagents.tasks.sample` finds."""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Turn:
-    """What the partner says, the right reply, and what is ranked; the first turn's text begins with the persona."""
+    """What the partner says, the right reply, and the candidates; the first turn's text begins with the persona."""
 
     text: str
     label: str
@@ -32,7 +32,7 @@ class Turn:
 
 @functools.cache
 def dialogues(split: str) -> tuple[tuple[Turn, ...], ...]:
-    """All dialogues of "train", "valid" or "test". No persona is in two splits."""
+    """Generate all dialogues of "train", "valid" or "test". No persona is in two splits."""
     rng = Random(SEEDS[split])
     made: list[tuple[Turn, ...]] = []
     while len(made) < EPISODES[split]:
@@ -43,18 +43,23 @@ def dialogues(split: str) -> tuple[tuple[Turn, ...], ...]:
 
 
 def replies() -> list[str]:
-    """Every reply there is, to rank in a chat."""
+    """Return all replies, as the candidates of a chat."""
     facts = [text for topic in TOPICS.values() for texts in topic.replies.values() for text in texts]
     return facts + [text for _, texts in CHAT.values() for text in texts]
 
 
 def split_of(persona: dict[str, str]) -> str:
-    """A tenth of all personas each for valid and test, by a checksum of the facts in alphabetical order."""
+    """Return the split of a persona, by a checksum of its sorted facts: a tenth each for valid and test."""
     return {0: "valid", 1: "test"}.get(zlib.crc32(repr(sorted(persona.items())).encode()) % 10, "train")
 
 
 def dialogue(rng: Random, persona: dict[str, str]) -> Iterator[Turn]:
-    """The partner asks about each fact in turn: outright, by telling his own ("and you ?"), or for more of the last."""
+    """Yield the turns of a dialogue, in which the partner asks about each fact, in one of several ways.
+
+    Args:
+        rng: source of the random choices.
+        persona: the value of each topic.
+    """
     head = "".join(f"your persona: {tell(rng, topic, value)}\n" for topic, value in persona.items())
     if rng.random() < 0.3:
         said, fitting = CHAT["hello"]
@@ -87,10 +92,18 @@ def candidates(
     topic: str | None = None,
     also: str | None = None,
 ) -> tuple[str, ...]:
-    """The label and 19 others, in random order.
+    """Return the label and 19 others, in random order.
 
     The others are what the persona would say to other questions, what other people would say to this one (the partner
-    among them, if he told `also`), and what has nothing to do with either; never another wording of what is right.
+    among them, if `also` is given), and what has nothing to do with either; never another wording of the right reply.
+
+    Args:
+        rng: source of the random choices.
+        persona: the value of each topic.
+        label: the right reply.
+        right: all wordings of the right reply.
+        topic: the topic of the question.
+        also: what the partner said about the topic.
     """
     wrong = dict.fromkeys(pick(rng, TOPICS[t].replies[v]) for t, v in persona.items() if t != topic)
     if topic is not None:
@@ -106,15 +119,32 @@ def candidates(
 
 
 def tell(rng: Random, topic: str, value: str) -> str:
-    """Somebody's own words about a fact."""
+    """Return somebody's own words about a fact.
+
+    Args:
+        rng: source of the random choices.
+        topic: the topic.
+        value: its value.
+    """
     return pick(rng, TOPICS[topic].tell).format(value)
 
 
 def draw(rng: Random, items: Iterable[T], count: int) -> list[T]:
-    """`count` different items in random order."""
+    """Return different items in random order.
+
+    Args:
+        rng: source of the random choices.
+        items: what is drawn from.
+        count: how many.
+    """
     return sorted(items, key=lambda _: rng.random())[:count]
 
 
 def pick(rng: Random, items: Sequence[T]) -> T:
-    """One item."""
+    """Return one random item.
+
+    Args:
+        rng: source of the random choices.
+        items: what is drawn from.
+    """
     return items[int(rng.random() * len(items))]

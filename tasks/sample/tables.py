@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Topic:
-    """Something that people differ in.
+    """Something in which people differ.
 
     Attributes:
         tell: what somebody says about himself, in a persona or in passing, with a {} for the value.
@@ -293,7 +293,7 @@ TOPICS = {
     ),
 }
 
-# The partner has told something about himself, or wants to hear more: what is meant stands in the text before.
+# The partner has said something about himself, or wants to hear more: the text before says what is meant.
 BACK = ("and you ?", "what about you ?", "how is that with yourself ?")
 MORE = ("really ? tell me more .", "oh , go on .", "sounds interesting , and then ?")
 

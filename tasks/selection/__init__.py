@@ -1,1 +1,1 @@
-"""What the corpora of response selection have in common, whose files are lines of a label, a context and a reply."""
+"""The common parts of response selection corpora, whose files are lines of a label, a context and a reply."""

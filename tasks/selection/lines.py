@@ -1,9 +1,9 @@
-"""The files of Ubuntu Corpus V1 and of Douban: a line for each reply, divided by tabs.
+"""The files of Ubuntu Corpus V1 and of Douban: one line per reply, separated by tabs.
 
 1<tab>my sound is gone since the upgrade<tab>is it muted<tab>it was thanks
 0<tab>my sound is gone since the upgrade<tab>is it muted<tab>sudo apt-get install ruby __number__
 
-1 is a right reply. In valid and test the candidates of one context come one after the other, in groups of one size.
+1 marks a right reply. In valid and test the candidates of a context are consecutive, in groups of one size.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ class Reply(NamedTuple):
     """A line of a file.
 
     Attributes:
-        context: what was said before, an utterance a line; empty utterances, which the files have, are left out.
+        context: what was said before, one line per utterance, without the files' empty utterances.
         text: the reply.
-        is_right: whether it was given (or judged) to be one.
+        is_right: whether it was given as a reply (or judged to be right).
     """
 
     context: str
@@ -32,9 +32,9 @@ class Question(NamedTuple):
     """A context of valid or test.
 
     Attributes:
-        context: what was said before, an utterance a line.
+        context: what was said before, one line per utterance.
         candidates: the replies in the order of the file.
-        right: those of them that are right, which may be none or all.
+        right: the right ones of them; none, some or all.
     """
 
     context: str
@@ -43,14 +43,14 @@ class Question(NamedTuple):
 
 
 def read_replies(path: str, how: str) -> Iterator[Reply]:
-    """The lines of a file.
+    """Yield the lines of a file.
 
     Args:
-        path: of the file.
-        how: where a file that cannot be read is to be had.
+        path: the file.
+        how: where a file that cannot be read can be downloaded.
 
     Raises:
-        InputError: the file is missing or empty, or one of its lines is of another format.
+        InputError: the file is missing or empty, or one of its lines has another format.
     """
     number = 0
     try:
@@ -64,7 +64,12 @@ def read_replies(path: str, how: str) -> Iterator[Reply]:
 
 
 def reply_of(line: bytes, where: str) -> Reply:
-    """A line, divided."""
+    """Parse a line.
+
+    Args:
+        line: the line.
+        where: file and line number, for error messages.
+    """
     label, *texts = line.rstrip(b"\r\n").split(b"\t")
     if label not in LABELS or len(texts) < 2:
         raise InputError(f"{where}: not a label (1 or 0), a context and a reply, divided by tabs.")
@@ -76,15 +81,15 @@ def reply_of(line: bytes, where: str) -> Reply:
 
 
 def read_questions(path: str, size: int, how: str) -> Iterator[Question]:
-    """The contexts of valid or test, with their candidates.
+    """Yield the contexts of valid or test, with their candidates.
 
     Args:
-        path: of the file.
-        size: candidates of each context.
-        how: where a file that cannot be read is to be had.
+        path: the file.
+        size: the number of candidates of each context.
+        how: where a file that cannot be read can be downloaded.
 
     Raises:
-        InputError: as `read_replies`; or the lines are no groups of `size` with one context.
+        InputError: as `read_replies`; or the lines are not groups of `size` with one context.
     """
     group: list[Reply] = []
     for number, reply in enumerate(read_replies(path, how), 1):

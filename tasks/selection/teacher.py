@@ -1,4 +1,4 @@
-"""Such a corpus as a ParlAI teacher."""
+"""A response selection corpus as a ParlAI teacher."""
 
 import copy
 import os
@@ -23,11 +23,11 @@ class Corpus:
     """A data set.
 
     Attributes:
-        name: as it is called.
-        folder: where its files lie below --datapath.
-        source: where they are to be had.
+        name: its usual name.
+        folder: the folder of its files below --datapath.
+        source: where they can be downloaded.
         files: the file of each split.
-        candidates: how many a context has in valid and in test.
+        candidates: the number of candidates per context in valid and in test.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Corpus:
 
 
 class SelectionTeacher(DialogTeacher):
-    """The right replies in training; in valid and test the candidates, in an order that the context's number decides.
+    """The right replies in training; in valid and test the candidates, in an order given by the context's number.
 
     Attributes:
-        corpus: which data set it is.
-        sample: a folder of made-up files, which are read in place of the real ones; None for those.
+        corpus: the data set.
+        sample: a folder of made-up files that replace the real ones; None for the real ones.
     """
 
     corpus: Corpus
@@ -58,14 +58,19 @@ class SelectionTeacher(DialogTeacher):
         super().__init__(opt, shared)
 
     def setup_data(self, path: str) -> Iterator[tuple[Entry, bool]]:
-        """DialogTeacher: the examples, each an episode of its own."""
+        """DialogTeacher: yield the examples, each an episode of its own."""
         names = ", ".join(self.corpus.files.values())
         how = f"it is not downloaded: put {names} of {self.corpus.source} into {os.path.dirname(path)}"
         for entry in self.right_replies(path, how) if self.split == "train" else self.questions(path, how):
             yield entry, True
 
     def right_replies(self, path: str, how: str) -> Iterator[Entry]:
-        """What is trained on: a wrong reply says nothing of what is right."""
+        """Yield the training examples; wrong replies say nothing about what is right.
+
+        Args:
+            path: the file.
+            how: where the file can be downloaded.
+        """
         found = useless = 0
         for reply in read_replies(path, how):
             found += 1
@@ -76,7 +81,12 @@ class SelectionTeacher(DialogTeacher):
         self.tell(path, found, useless, "right replies that are empty, or have no context")
 
     def questions(self, path: str, how: str) -> Iterator[Entry]:
-        """The contexts of which some candidates are right and some are wrong."""
+        """Yield the contexts of which some candidates are right and some are wrong.
+
+        Args:
+            path: the file.
+            how: where the file can be downloaded.
+        """
         found = useless = 0
         size = self.corpus.candidates[self.split]
         for number, question in enumerate(read_questions(path, size, how), 1):
@@ -89,7 +99,14 @@ class SelectionTeacher(DialogTeacher):
         self.tell(path, found, useless, "contexts of whose candidates none is right, or all are")
 
     def tell(self, path: str, found: int, useless: int, what: str) -> None:
-        """Say what is left out, and where the file is not the one that others have read."""
+        """Say what was skipped, and whether the file has another size than the published one.
+
+        Args:
+            path: the file.
+            found: the number of lines in the file.
+            useless: the number of skipped examples.
+            what: what was skipped, in words.
+        """
         if useless:
             say_once(self.opt, f"{path}: {useless:,} {what}; they are left out.")
         if not (self.sample or self.stream):
@@ -97,5 +114,10 @@ class SelectionTeacher(DialogTeacher):
 
 
 def shuffled(question: Question, number: int) -> list[str]:
-    """The candidates, the same way in each run: the right ones come first in the files."""
+    """Return the candidates in an order that is the same in each run; the files have the right ones first.
+
+    Args:
+        question: the context with its candidates.
+        number: the context's number, which decides the order.
+    """
     return random.Random(number).sample(question.candidates, len(question.candidates))

@@ -1,4 +1,4 @@
-"""What a folder of finished data says of itself; without it there are none."""
+"""The manifest of a folder of finished data; without it the data are not finished."""
 
 import os
 from collections.abc import Iterator
@@ -8,17 +8,17 @@ from polyagents.errors import InputError
 from polyagents.files.json_files import fits, read_json
 
 MANIFEST = "manifest.json"
-# What every task that streams its data needs of its manifest, and of which type.
+# The fields of the manifest that every streaming task needs, and their types.
 FIELDS = {"options": dict[str, Any], "examples": dict[str, int], "shards": list[tuple[str, int]]}
 
 
 def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
-    """The manifest of finished data.
+    """Read the manifest of finished data.
 
     Args:
-        folder: of the data.
+        folder: the folder of the data.
         format: the version of the data that is understood.
-        missing: what to say where there is none, with {folder} and {reason}.
+        missing: the error message if there is none, with {folder} and {reason}.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -41,7 +41,7 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
 
 
 def is_finished(folder: str) -> bool:
-    """Whether a folder holds finished data, of whatever version."""
+    """Return whether a folder holds finished data, of any version."""
     try:
         found = read_json(os.path.join(folder, MANIFEST))
     except (OSError, ValueError):
@@ -50,6 +50,12 @@ def is_finished(folder: str) -> bool:
 
 
 def files_of(folder: str, made: dict[str, Any], split_name: str) -> Iterator[tuple[str, int]]:
-    """The files of a split and how many examples each holds."""
+    """Yield the files of a split and the number of examples in each.
+
+    Args:
+        folder: the folder of the data.
+        made: the manifest.
+        split_name: train, valid or test.
+    """
     files = made["shards"] if split_name == "train" else [(f"{split_name}.jsonl", made["examples"][split_name])]
     return ((os.path.join(folder, name), count) for name, count in files)

@@ -1,4 +1,4 @@
-"""The lines of a source, each with the place after it."""
+"""The lines of a source, each with the position after it."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,8 +11,8 @@ class SourceLine(NamedTuple):
 
     Attributes:
         data: its bytes.
-        begin: the place of the first of them.
-        after: the place after it.
+        begin: the position of the first of them.
+        after: the position after it.
         offset: byte of the file up to which it has been read.
     """
 
@@ -23,7 +23,12 @@ class SourceLine(NamedTuple):
 
 
 def lines(source: Source, start: Place) -> Iterator[SourceLine]:
-    """The lines of one file from a place on, empty ones too."""
+    """Yield the lines of one file from a position on, empty ones included.
+
+    Args:
+        source: the source.
+        start: the position.
+    """
     parts: list[bytes] = []  # of a line that has not ended yet
     begin, after, offset = start, start, 0
     for piece in source.pieces(start):

@@ -1,8 +1,8 @@
 """The order of the training examples: shuffled anew in every epoch, and known for any place of an endless stream.
 
-The n-th example follows from the seed and n alone, so a stream goes on anywhere. An epoch goes through the shards in
-random order and through each shard in random order; the examples are in shards by a hash, so that a shard is a random
-sample itself. Of `random.Random` only `random()` is used: the one method whose sequence Python promises to keep.
+The n-th example follows from the seed and n alone, so a stream resumes anywhere. An epoch reads the shards in random
+order and each shard in random order; the examples are in shards by a hash, so that a shard is a random sample itself.
+Of `random.Random` only `random()` is used: the one method whose sequence Python promises to keep.
 """
 
 import bisect
@@ -17,7 +17,7 @@ from polyagents.files.json_files import parse_json
 
 
 class Spot(NamedTuple):
-    """Where an example is."""
+    """The position of an example: its shard and its index there."""
 
     shard: int
     row: int
@@ -35,7 +35,7 @@ class Order:
         self._rows = functools.lru_cache(maxsize=2)(self._shuffled_rows)
 
     def spot(self, place: int) -> Spot:
-        """Of an example of the stream that has every example once in each epoch."""
+        """Return the position of an example of the endless stream, which has every example once in each epoch."""
         epoch, place = divmod(place, self.total)
         shards, ends = self._shards(epoch)
         which = bisect.bisect_right(ends, place)
@@ -43,7 +43,7 @@ class Order:
         return Spot(shard, self._rows(epoch, shard)[place - (ends[which] - self.sizes[shard])])
 
     def as_written(self, place: int) -> Spot:
-        """Of an example in the order of the files."""
+        """Return the position of an example in the order of the files."""
         shard = bisect.bisect_right(self._ends, place)
         return Spot(shard, place - (self._ends[shard] - self.sizes[shard]))
 
@@ -56,13 +56,25 @@ class Order:
 
 
 def shuffled(count: int, seed: str) -> list[int]:
-    """0 to count - 1 in random order."""
+    """Return 0 to count - 1 in random order.
+
+    Args:
+        count: how many numbers.
+        seed: decides the order.
+    """
     rng = Random(seed)
     return sorted(range(count), key=lambda _: rng.random())
 
 
 def some_others(count: int, wanted: int, but: int, seed: str) -> list[int]:
-    """Different numbers below `count`, without one of them; all others where there are no more."""
+    """Return different numbers below `count`, without one of them; all others if there are not enough.
+
+    Args:
+        count: the limit of the numbers.
+        wanted: how many.
+        but: the number that is excluded.
+        seed: decides the choice.
+    """
     if count - 1 <= wanted:
         return [number for number in range(count) if number != but]
     rng, found = Random(seed), dict[int, None]()
@@ -78,16 +90,16 @@ class Examples(Protocol):
 
     @property
     def sizes(self) -> list[int]:
-        """Number of examples of each shard."""
+        """The number of examples of each shard."""
         ...
 
     def example(self, spot: Spot) -> dict[str, Any]:
-        """Its fields, as the teacher knows them."""
+        """Return the fields of an example, as the teacher knows them."""
         ...
 
 
 class Shards:
-    """The examples of a split, of which one file is in memory.
+    """The examples of a split, with one file in memory.
 
     Attributes:
         files: path and number of examples of each.
@@ -99,14 +111,14 @@ class Shards:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of examples of each file."""
+        """The number of examples of each file."""
         return [count for _, count in self.files]
 
     def example(self, spot: Spot) -> dict[str, Any]:
-        """Its fields, `text` and `label` among them.
+        """Return the fields of an example, `text` and `label` among them.
 
         Raises:
-            InputError: the file is gone, or not as long as the manifest says.
+            InputError: the file is missing, or not as long as the manifest says.
         """
         line = self._loaded(spot.shard)[spot.row]
         try:
@@ -116,7 +128,7 @@ class Shards:
         except ValueError:
             pass
         path, _ = self.files[spot.shard]
-        raise InputError(f"Line {spot.row + 1} of {path} is no example; build the data again.")
+        raise InputError(f"Line {spot.row + 1} of {path} is not an example; build the data again.")
 
     def _load(self, shard: int) -> list[bytes]:
         path, count = self.files[shard]

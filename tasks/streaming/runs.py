@@ -1,4 +1,4 @@
-"""More lines than memory holds, in order: sorted runs on the disk, merged."""
+"""Sorting more lines than memory holds: sorted runs on the disk, merged."""
 
 import contextlib
 import heapq
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from polyagents.files.atomic import atomic_write
 
-RUN_BYTES = 64_000_000  # of lines that are sorted in memory
+RUN_BYTES = 64_000_000  # bytes of lines that are sorted in memory
 OPEN = 200  # files that are merged at once; a process may have 256 open on some systems
 
 
@@ -16,8 +16,8 @@ class Runs:
     """Collects lines and writes them as sorted runs.
 
     Attributes:
-        prefix: what the names of their files begin with, with the folder.
-        names: of the files that are written.
+        prefix: the beginning of their file names, with the folder.
+        names: the names of the files that are written.
     """
 
     def __init__(self, prefix: str):
@@ -27,10 +27,10 @@ class Runs:
         self._size = 0
 
     def add(self, line: bytes) -> None:
-        """One line more, with its line end.
+        """Add one line, with its line end.
 
         Raises:
-            InputError: the disk is full, or not ours to write to.
+            InputError: the disk is full, or not writable.
         """
         self._lines.append(line)
         self._size += len(line)
@@ -38,7 +38,7 @@ class Runs:
             self.write()
 
     def write(self) -> None:
-        """Write what there is; the last run is as short as it is."""
+        """Write the collected lines; the last run may be short."""
         if self._lines:
             self._lines.sort()
             path = f"{self.prefix}-{len(self.names):06d}.run"
@@ -49,11 +49,11 @@ class Runs:
 
 
 def merged(paths: Sequence[str], spare: str) -> Iterator[bytes]:
-    """The lines of sorted files, in order.
+    """Yield the lines of sorted files, in order.
 
     Args:
-        paths: of the files, which stay.
-        spare: what the names of files begin with that are needed on the way, where there are many.
+        paths: the files, which are kept.
+        spare: the beginning of the names of temporary files, which are needed if there are many.
     """
     with contextlib.ExitStack() as stack:
         files, begun = list(paths), itertools.count()
@@ -66,7 +66,12 @@ def merged(paths: Sequence[str], spare: str) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def together(paths: Sequence[str], path: str) -> Iterator[str]:
-    """Several sorted files as one, for a while."""
+    """Merge several sorted files into a temporary one.
+
+    Args:
+        paths: the files.
+        path: the temporary file, which is removed afterwards.
+    """
     with contextlib.ExitStack() as stack, atomic_write(path) as temporary, open(temporary, "wb") as file:
         file.writelines(heapq.merge(*(stack.enter_context(open(one, "rb")) for one in paths)))
     try:

@@ -1,4 +1,4 @@
-"""The bytes of a source, decompressed, and where each of them stands: a build goes on from any place.
+"""The bytes of a source, decompressed, and the position of each: a build resumes at any position.
 
 bz2, gz and zst are read as they are, of one stream or of many (Wikimedia's multistream dumps have one for 100 pages).
 """
@@ -16,20 +16,20 @@ CHUNK = 1 << 18  # bytes that are read at once
 
 
 class Damaged(InputError):
-    """A source that ends in the middle, or is no longer what was written; says where, without a full stop."""
+    """The error for a source that ends in the middle, or has changed; its message says where, without a full stop."""
 
 
 class EndsEarly(Damaged):
-    """A source of which only the end is missing."""
+    """The error for a source of which only the end is missing."""
 
 
 class Place(NamedTuple):
-    """A position that can be gone to.
+    """A position at which reading can start.
 
     Attributes:
         file: which of the source's files.
-        stream: byte of the file, where a compressed stream begins.
-        skip: bytes to pass over from there, decompressed.
+        stream: byte of the file at which a compressed stream begins.
+        skip: decompressed bytes to skip from there.
     """
 
     file: int = 0
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     skip: int = 0
 
     def later(self, count: int) -> "Place":
-        """So many decompressed bytes further on."""
+        """Return the position this many decompressed bytes later."""
         return self._replace(skip=self.skip + count)
 
 
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
     Attributes:
         data: the bytes.
-        place: of the first of them.
+        place: the position of the first of them.
         offset: byte of the file up to which it has been read for them.
     """
 
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
 
 
 class Decompressor(Protocol):
-    """What bz2, zlib and `Zstandard` have in common."""
+    """The common interface of bz2, zlib and `Zstandard`."""
 
     @property
     def eof(self) -> bool:
@@ -65,11 +65,11 @@ class Decompressor(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What came after its end."""
+        """The bytes that came after the end of the stream."""
         ...
 
     def decompress(self, data: bytes, /) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         ...
 
 
@@ -80,7 +80,7 @@ class Plain:
     unused_data = b""
 
     def decompress(self, data: bytes) -> bytes:
-        """The same bytes."""
+        """Return the same bytes."""
         return data
 
 
@@ -88,7 +88,7 @@ class Source:
     """Files that are read one after the other.
 
     Attributes:
-        paths: of the files.
+        paths: the files.
         starts: byte of the whole source at which each file begins.
         size: bytes of all files, as they are on the disk.
         hashed: bytes of the source that the checksum covers so far.
@@ -111,11 +111,11 @@ class Source:
 
     @property
     def sha256(self) -> str:
-        """Of the files' bytes, one file after the other, as far as they have been read."""
+        """Return the checksum of the files' bytes, one file after the other, as far as they have been read."""
         return self._sha.hexdigest()
 
     def pieces(self, start: Place) -> Iterator[Piece]:
-        """What one file holds, from a place on.
+        """Yield the content of one file from a position on.
 
         Raises:
             Damaged: it ends in the middle of a stream, or a stream is damaged.
@@ -156,24 +156,25 @@ class Source:
             raise self.damaged(Place(file), offset, str(error)) from error
 
     def damaged(self, place: Place, offset: int, why: str) -> Damaged:
-        """What to raise where something is wrong.
+        """Make the error for damaged content.
 
         Args:
-            place: of what is wrong; not known better than its file where that is compressed: each block of 900,000
-                bytes has a checksum at its end.
+            place: its position; in compressed files not known better than the file, since each block of 900,000 bytes
+                has
+                a checksum at its end.
             offset: byte of the file up to which it had been read.
-            why: in the words of who found it.
+            why: the reason, in the words of the library.
         """
         path = self.paths[place.file]
         where = f"before byte {offset:,}" if is_compressed(path) else f"at byte {place.stream + place.skip:,}"
         return Damaged(f"{path} is damaged {where} of {os.path.getsize(path):,} ({why})")
 
     def ends_early(self, file: int) -> EndsEarly:
-        """What to raise where something is missing."""
+        """Make the error for a missing end."""
         return EndsEarly(f"{self.paths[file]} ends in the middle, at byte {os.path.getsize(self.paths[file]):,}")
 
     def hash_up_to(self, end: int) -> Iterator[int]:
-        """Go on with the checksum, without decompressing; how many bytes were read, now and then."""
+        """Continue the checksum without decompressing; yield how many bytes were read, now and then."""
         for path, start in zip(self.paths, self.starts, strict=True):
             try:
                 with open(path, "rb") as file:
@@ -191,7 +192,7 @@ class Source:
 
 
 def decompressor_of(head: bytes) -> Callable[[], Decompressor]:
-    """By the first bytes of a file: its name may say anything."""
+    """Return the decompressor for the first bytes of a file, whatever its name says."""
     if head.startswith(b"BZh"):
         return bz2.BZ2Decompressor
     if head.startswith(b"\x1f\x8b"):
@@ -204,11 +205,16 @@ def decompressor_of(head: bytes) -> Callable[[], Decompressor]:
 
 
 def is_compressed(path: str) -> bool:
-    """Whether the bytes of a file are others than those that are read from it."""
+    """Return whether the bytes of a file differ from those that are read from it."""
     with open(path, "rb") as file:
         return decompressor_of(file.read(4)) is not Plain
 
 
 def cannot_read(path: str, error: OSError) -> InputError:
-    """The sentence for a file that is not there."""
+    """Make the error for a file that cannot be read.
+
+    Args:
+        path: the file.
+        error: the reason.
+    """
     return InputError(f"{path} cannot be read ({error.strerror or error}).")

@@ -1,4 +1,4 @@
-"""A ParlAI teacher that streams shards: each example once in an epoch, over all processes, and on from any place."""
+"""A ParlAI teacher that streams shards: each example once in an epoch, over all processes, from any position on."""
 
 import abc
 import os
@@ -21,9 +21,9 @@ class Stream:
 
     Attributes:
         shards: the examples of the split.
-        order: in which they come.
-        size: how many of them there are for this process.
-        is_evaluation: not a training set.
+        order: the order of the examples.
+        size: the number of examples for this process.
+        is_evaluation: whether this is not a training set.
     """
 
     def __init__(self, opt: Opt, datatype: str, shards: Examples):
@@ -46,19 +46,20 @@ class Stream:
                 self.step *= opt["num_workers"]
 
     def spot(self, number: int) -> tuple[Spot, int]:
-        """Of this process's n-th example, and its place in the stream."""
+        """Return the shard position of this process's n-th example, and its position in the stream."""
         place = self.first + number * self.step
         return (self.order.spot(place) if self.shuffle else self.order.as_written(place)), place
 
 
 class StreamTeacher(FixedDialogTeacher, abc.ABC):
-    """Streams the training set in an order that the seed decides (`--teacher-seed`), one shard in memory.
+    """Streams the training set in an order that the seed decides (`--teacher-seed`), with one shard in memory.
 
-    A training that is resumed goes on with the examples that come next. Not ParlAI's ChunkTeacher: it shuffles anew in
-    every run, and its queue holds 100,000 examples.
+    A resumed training continues with the examples that come next. This is not ParlAI's ChunkTeacher, which shuffles
+    anew
+    in every run, and whose queue holds 100,000 examples.
 
     Attributes:
-        has_own_targets: the data were built with all that are wanted, and `--every-utterance` adds none.
+        has_own_targets: the data were built with all targets, and `--every-utterance` adds none.
     """
 
     has_own_targets = True
@@ -74,32 +75,42 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
 
     @abc.abstractmethod
     def open(self, opt: Opt) -> Stream:
-        """What there is to stream; its fields of an example are `text` and `label`."""
+        """Open what is to be streamed; the fields of an example are `text` and `label`."""
 
     def share(self) -> dict[str, Any]:
-        """ParlAI: what the teachers of a batch have in common."""
+        """ParlAI: return what the teachers of a batch share."""
         return super().share() | {"data": self.data}
 
     def num_examples(self) -> int:
-        """ParlAI: of the split; in evaluation, of this process's part of it."""
+        """ParlAI: return the number of examples of the split; in evaluation, of this process's part of it."""
         return self.data.size
 
     def num_episodes(self) -> int:
-        """ParlAI: every example is one."""
+        """ParlAI: return the number of episodes; every example is one."""
         return self.data.size
 
     def next_episode_idx(self, num_eps: int | None = None, loop: bool | None = None) -> int:
-        """FixedDialogTeacher: the next one for whichever teacher of the batch asks."""
+        """FixedDialogTeacher: return the next number, whichever teacher of the batch asks.
+
+        Args:
+            num_eps: not used.
+            loop: not used.
+        """
         self.index.value += 1
         self.number = self.index.value
         return self.number % self.data.size if self.cycle and self.data.size else self.number
 
     def skip(self, examples: int) -> None:
-        """Leave out so many examples, without reading them."""
+        """Skip examples, without reading them."""
         self.index.value += examples
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: the example of `next_episode_idx`."""
+        """FixedDialogTeacher: return the example of `next_episode_idx`.
+
+        Args:
+            episode_idx: its number.
+            entry_idx: always 0.
+        """
         spot, place = self.data.spot(self.number)
         example = self.data.shards.example(spot)
         message = Message({"text": example["text"], "labels": [example["label"]], "episode_done": True})
@@ -109,16 +120,26 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         return message
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
-        """Candidates beside the label; none, where those of the batch are."""
+        """Return candidates beside the label; none if those of the batch are used.
+
+        Args:
+            spot: the position of the example.
+            place: its position in the stream.
+        """
         return ()
 
 
 def examples_before(opt: Opt, epoch: int) -> int:
-    """How many examples a training that goes on from its checkpoint has had, as far as ParlAI has written it down."""
+    """Return how many examples a resumed training has had, as far as ParlAI has stored it.
+
+    Args:
+        opt: the options of the training.
+        epoch: the number of examples of an epoch.
+    """
     checkpoint = f"{opt.get('model_file')}.checkpoint"
     if not opt.get("load_from_checkpoint") or not os.path.exists(checkpoint):
         return 0
     try:
         return round(read_json(f"{checkpoint}.trainstats")["total_epochs"] * epoch)
     except (OSError, ValueError, KeyError, TypeError):
-        return 0  # training itself says what is wrong with them
+        return 0  # the training itself reports errors in them

@@ -1,4 +1,4 @@
-"""A stream of lines -> files, each whole or not at all."""
+"""Writing a stream of lines to files, each atomically."""
 
 import itertools
 import os
@@ -10,7 +10,12 @@ from polyagents.files.atomic import atomic_write
 
 
 def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
-    """The same lines, with progress."""
+    """Yield the same lines, with progress.
+
+    Args:
+        lines: the lines.
+        bar: the progress bar, in bytes.
+    """
     for line in lines:
         yield line
         bar.update()
@@ -19,7 +24,18 @@ def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
 def write_lines(
     folder: str, lines: Iterator[bytes], name: str, count: int, change: Callable[[bytes], bytes] = bytes
 ) -> int:
-    """Write the next lines into a file, as far as there are so many; how many there were."""
+    """Write the next lines into a file.
+
+    Args:
+        folder: the folder of the file.
+        lines: the stream of lines.
+        name: the name of the file.
+        count: the largest number of lines.
+        change: makes the written line of each.
+
+    Returns:
+        The number of lines that were written.
+    """
     written = 0
     with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
         for line in itertools.islice(lines, count):

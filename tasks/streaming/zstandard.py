@@ -1,4 +1,4 @@
-"""Zstandard, as the dumps of Reddit's comments are packed."""
+"""Zstandard decompression, for the dumps of Reddit's comments."""
 
 import sys
 
@@ -7,7 +7,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# The dumps are packed with `--long=31`: whoever unpacks them looks back over 2 GB, and says that this is fine.
+# The dumps are compressed with `--long=31`: the decompressor needs a window of 2 GB, and must allow it.
 WINDOW: dict[int, int] = {
     zstd.DecompressionParameter.window_log_max: zstd.DecompressionParameter.window_log_max.bounds()[1]
 }
@@ -26,11 +26,11 @@ class Zstandard:
 
     @property
     def unused_data(self) -> bytes:
-        """What came after its end."""
+        """The bytes that came after the end of the frame."""
         return bytes(self._frame.unused_data)
 
     def decompress(self, data: bytes) -> bytes:
-        """The next bytes.
+        """Return the next bytes.
 
         Raises:
             OSError: they are damaged.

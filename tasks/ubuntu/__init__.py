@@ -1,4 +1,4 @@
-"""Ubuntu Dialogue Corpus V2: which of ten replies comes next? Negatives are negatives, and utterances apart.
+"""Ubuntu Dialogue Corpus V2: which of ten replies comes next? Wrong rows are skipped, utterances kept separate.
 
 `-t polyagents.tasks.ubuntu`, from the files that ParlAI downloads. An example:
 

@@ -21,7 +21,7 @@ LABELS = {"1": True, "0": False, "1.0": True, "0.0": False}
 
 
 class DefaultTeacher(DialogTeacher):
-    """The rows of label 1 in training; ten candidates in valid and test, in an order that the row's number decides."""
+    """The rows of label 1 in training; ten candidates in valid and test, in an order given by the row's number."""
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         opt = copy.deepcopy(opt)
@@ -32,17 +32,22 @@ class DefaultTeacher(DialogTeacher):
         super().__init__(opt, shared)
 
     def folder(self, opt: Opt) -> str:
-        """Where the files are: where ParlAI's teacher has them, downloaded if need be."""
+        """Return the folder of ParlAI's teacher, which downloads the files if necessary."""
         build(opt)
         return os.path.join(opt["datapath"], "Ubuntu")
 
     def check(self, found: int, path: str) -> None:
-        """Compare the number of rows with the paper's."""
+        """Compare the number of rows with the paper's.
+
+        Args:
+            found: the number of rows in the file.
+            path: the file.
+        """
         if not self.stream:
             check_count(self.opt, "Ubuntu V2", self.split, found, "rows", path)
 
     def setup_data(self, path: str) -> Iterator[tuple[tuple[Any, ...], bool]]:
-        """DialogTeacher: the examples, each an episode of its own."""
+        """DialogTeacher: yield the examples, each an episode of its own."""
         rows = negatives = 0
         for row in read_rows(path, TRAIN if self.split == "train" else EVALUATION):
             rows += 1
@@ -68,15 +73,20 @@ class Sample(DefaultTeacher):
         super().__init__(opt, shared)
 
     def folder(self, opt: Opt) -> str:
-        """Beside this file."""
+        """Return the folder beside this file."""
         return SAMPLE
 
     def check(self, found: int, path: str) -> None:
-        """Nobody published scores on it."""
+        """Do nothing: nobody published scores on the sample."""
 
 
 def is_positive(row: list[str], where: str) -> bool:
-    """Whether the reply of a training row is the right one."""
+    """Return whether the reply of a training row is the right one.
+
+    Args:
+        row: the cells of the row.
+        where: file and row number, for error messages.
+    """
     label = row[2]
     if label not in LABELS:
         raise InputError(f"{where}: the label is {label!r}; it is 1 or 0.")
@@ -84,7 +94,12 @@ def is_positive(row: list[str], where: str) -> bool:
 
 
 def question(row: list[str], number: int) -> tuple[str, tuple[str], None, list[str]]:
-    """A row of valid or test as DialogTeacher takes it: context, label, no reward, candidates."""
+    """Return a row of valid or test as DialogTeacher expects it: context, label, no reward, candidates.
+
+    Args:
+        row: the cells of the row.
+        number: the row's number, which decides the order of the candidates.
+    """
     label, *_ = candidates = [reply_of(text) for text in row[1:]]
     random.Random(number).shuffle(candidates)
     return context_of(row[0]), (label,), None, candidates

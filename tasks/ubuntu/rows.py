@@ -1,9 +1,9 @@
-"""The files of the Ubuntu Dialogue Corpus V2: tables of commas, whose texts end each utterance and turn with a mark.
+"""The files of the Ubuntu Dialogue Corpus V2: CSV tables whose texts end each utterance and turn with a mark.
 
 Context,Utterance,Label
 my sound is gone __eou__ anybody ? __eou__ __eot__ is it muted ? __eou__ __eot__ ,it was __eou__ thanks __eou__,1
 
-In valid and test a right reply and nine wrong ones take the place of utterance and label.
+In valid and test a right reply and nine wrong ones replace utterance and label.
 """
 
 import csv
@@ -23,25 +23,29 @@ LONGEST_FIELD = 16_000_000
 
 
 def utterances(text: str) -> list[str]:
-    """What stands between the marks."""
+    """Return the utterances between the marks."""
     return [part for part in map(str.strip, BOUNDARY.split(text)) if part]
 
 
 def context_of(text: str) -> str:
-    """A context, an utterance a line: the agents keep these apart by a token (paper v1 4.5)."""
+    """Return a context, one line per utterance: the agents separate these by a token (paper v1 4.5)."""
     return "\n".join(utterances(text))
 
 
 def reply_of(text: str) -> str:
-    """A reply in one line, in which the mark stays between utterances.
+    """Return a reply in one line, in which the mark stays between utterances.
 
-    A line end would do in an example, but a candidates file has one candidate a line, and so does an index.
+    A line end would be fine in an example, but a candidates file has one candidate per line, and so does an index.
     """
     return f" {END_OF_UTTERANCE} ".join(utterances(text))
 
 
 def read_rows(path: str, columns: tuple[str, ...]) -> Iterator[list[str]]:
-    """These columns of a file, row by row.
+    """Yield these columns of a file, row by row.
+
+    Args:
+        path: the file.
+        columns: the names of the columns.
 
     Raises:
         InputError: the file is missing, or no such table.

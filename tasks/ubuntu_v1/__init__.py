@@ -1,6 +1,6 @@
 """Ubuntu Dialogue Corpus V1 as Xu et al. (2017) prepared it: which of ten replies comes next?
 
-`-t polyagents.tasks.ubuntu_v1`, from files that are to be had by hand (docs/tasks.md). An example:
+`-t polyagents.tasks.ubuntu_v1`, from files that must be downloaded by hand (docs/tasks.md). An example:
 
     my sound is gone since the upgrade
     is it muted in alsamixer

@@ -19,7 +19,7 @@ from .wiki_manifest import POOL, read_manifest
 
 
 class WikiSearchTeacher(StreamTeacher):
-    """Sentences and the articles that they were taken out of."""
+    """Sentences as queries, and the articles that they were taken from as labels."""
 
     data: "Data"
     negatives = 0  # of each training example
@@ -27,7 +27,12 @@ class WikiSearchTeacher(StreamTeacher):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: the flags of the task."""
+        """ParlAI: add the flags of the task.
+
+        Args:
+            parser: ParlAI's parser.
+            partial_opt: what is known of the options.
+        """
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Wikipedia article search (polyagents)")
         group.add_argument(
@@ -37,27 +42,32 @@ class WikiSearchTeacher(StreamTeacher):
         group.add_argument(
             "--wiki-eval-candidates",
             type=int,
-            help="in evaluation, rank each label among so many articles of the pool, the same for all (with "
+            help="in evaluation, rank each label among this many articles of the pool, the same for all (with "
             "--eval-candidates inline); for all of it give --eval-candidates fixed --fixed-candidates-path "
             "DIR/pool.txt, by default as many as the teacher has",
         )
         return parser
 
     def open(self, opt: Opt) -> "Data":
-        """StreamTeacher: the split, and the pool."""
+        """StreamTeacher: open the split, and the pool."""
         return Data(opt, self.datatype, self.eval_candidates)
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
-        """StreamTeacher: of the pool, or in training random articles."""
+        """StreamTeacher: return articles of the pool, or in training random articles.
+
+        Args:
+            spot: the position of the example.
+            place: its position in the stream.
+        """
         return self.data.pool if self.data.is_evaluation else self.data.others(spot, place, self.negatives)
 
 
 class DefaultTeacher(WikiSearchTeacher):
-    """The one that `-t polyagents.tasks.wiki_search` finds: text and label; candidates are those of the batch."""
+    """The teacher that `-t polyagents.tasks.wiki_search` finds: text and label; candidates are those of the batch."""
 
 
 class CrossTeacher(WikiSearchTeacher):
-    """With candidates of its own: 15 random articles in training (paper 5.1), 99 of the pool in evaluation."""
+    """A teacher with candidates: 15 random articles in training (paper 5.1), 99 of the pool in evaluation."""
 
     negatives = 15
     eval_candidates = 99  # chosen here: a cross-encoder reads each of them with each query
@@ -76,7 +86,7 @@ class Data(Stream):
     """What the teachers of a batch share.
 
     Attributes:
-        pool: articles that labels are ranked among; the same list for every example.
+        pool: articles among which labels are ranked; the same list for every example.
     """
 
     def __init__(self, opt: Opt, datatype: str, eval_candidates: int):
@@ -88,13 +98,24 @@ class Data(Stream):
         self.pool = first_of_pool(folder, wanted, given is not None)
 
     def others(self, spot: Spot, place: int, wanted: int) -> list[str]:
-        """Labels of random other examples, of the same shard: that one is in memory."""
+        """Return labels of random other examples of the same shard, which is in memory.
+
+        Args:
+            spot: the position of the example.
+            place: its position in the stream, which decides the choice.
+            wanted: how many.
+        """
         rows = some_others(self.order.sizes[spot.shard], wanted, spot.row, f"{self.order.seed} {place}")
         return [self.shards.example(Spot(spot.shard, row))["label"] for row in rows] if wanted else []
 
 
 def first_of_pool(folder: str, wanted: int, was_asked: bool) -> list[str]:
-    """The first articles of the pool; they are in random order.
+    """Return the first articles of the pool, which is in random order.
+
+    Args:
+        folder: the folder of the data.
+        wanted: how many.
+        was_asked: whether the user gave this number, so that fewer are an error.
 
     Raises:
         InputError: it has not as many as the user wants.

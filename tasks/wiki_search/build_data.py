@@ -1,4 +1,4 @@
-"""`polyagents build_wiki_search`: from a source to a folder of data, with the manifest that says how they were made."""
+"""`polyagents build_wiki_search`: make a folder of data from a source, with a manifest that says how they were made."""
 
 import json
 import os
@@ -28,10 +28,10 @@ class WikiPlan:
 
     Attributes:
         source: a dump, a file of JSON lines, or a folder of such.
-        folder: of the data; made where it is missing.
-        seed: which sentence is the query, and which article is in which split.
-        sizes: how many articles are held out, where there are enough.
-        workers: processes; they change nothing but the time it takes.
+        folder: the folder of the data; it is created if it is missing.
+        seed: decides which sentence is the query, and which article is in which split.
+        sizes: how many articles are held out, if there are enough.
+        workers: the number of processes, which changes only the time.
     """
 
     source: str
@@ -42,17 +42,20 @@ class WikiPlan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the data depend on, beside the source."""
+        """What the data depend on, besides the source."""
         return making(self.seed) | {f"{name}_examples": size for name, size in asdict(self.sizes).items()}
 
 
 def making(seed: int) -> dict[str, Any]:
-    """What the examples depend on, beside the source: the libraries, too, decide what a sentence is."""
+    """Return what the examples depend on, besides the source; the libraries, too, decide what a sentence is."""
     return {"format": FORMAT, "seed": seed} | {name: version(name) for name in ("mwparserfromhell", "sentencex")}
 
 
 def build(plan: WikiPlan) -> dict[str, Any]:
-    """Make the data, or go on with it; the manifest.
+    """Make the data, or resume making them.
+
+    Returns:
+        The manifest.
 
     Raises:
         InputError: the source or the folder cannot be used, or the folder holds other data.
@@ -72,7 +75,15 @@ def build(plan: WikiPlan) -> dict[str, Any]:
 
 
 def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
-    """Read what is still to be read, split, and write the manifest: from then on there are data."""
+    """Read what has not been read yet, split it, and write the manifest, which completes the data.
+
+    Args:
+        plan: what is to be built.
+        source: the source.
+
+    Returns:
+        The manifest.
+    """
     parts = all_parts(plan, source)
     counts = all_counts(parts)
     articles = counts["examples"]
@@ -85,7 +96,7 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
     if sizes.all >= articles:
         raise InputError(
             f"--source {plan.source} has {articles:,} articles that can be used, and --valid-examples, --test-examples "
-            f"and --eval-pool are {sizes.all:,} together; ask for fewer, so that some are left to train on."
+            f"and --eval-pool are {sizes.all:,} together; give smaller numbers, so that some are left to train on."
         )
     if sizes != plan.sizes:
         say(
@@ -99,7 +110,11 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
 
 
 def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
-    """Those that are there, and those that are made now.
+    """Return the finished parts, and make those that are missing.
+
+    Args:
+        plan: what is to be built.
+        source: the source.
 
     Raises:
         InputError: the source is damaged; what could be read is kept.
@@ -109,7 +124,7 @@ def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
     parts = finished_parts(folder, source, making(plan.seed))
     if parts:
         found = all_counts(parts)["examples"]
-        say(f"{plan.folder} has {found:,} articles from an earlier build, which goes on from there.")
+        say(f"{plan.folder} has {found:,} articles from an earlier build, which is resumed.")
     try:
         for part in read_on(source, parts, folder, making(plan.seed), plan.workers):
             parts.append(part)
@@ -117,13 +132,13 @@ def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
         kept = all_counts(there(folder))["examples"]
         raise InputError(
             f"{error}; the {kept:,} articles before it are kept in {plan.folder}, and with a whole file the same "
-            f"command goes on from there."
+            f"command resumes."
         ) from error
     return parts
 
 
 def whole_sha256(source: Source) -> str:
-    """The checksum of all of a source."""
+    """Return the checksum of the whole source."""
     with tqdm(
         total=source.size, unit="B", unit_scale=True, desc="Checking the source", disable=source.size < QUIET_BYTES
     ) as bar:
@@ -133,7 +148,14 @@ def whole_sha256(source: Source) -> str:
 
 
 def manifest(plan: WikiPlan, source: Source, counts: dict[str, int], made: WikiSplit) -> dict[str, Any]:
-    """All that is to be known about the data."""
+    """Describe the data.
+
+    Args:
+        plan: what was built.
+        source: the source.
+        counts: what became of the pages.
+        made: the files of the splits.
+    """
     train = sum(count for _, count in made.shards)
     return {
         "options": plan.options,

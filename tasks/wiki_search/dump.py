@@ -1,4 +1,4 @@
-"""The pages of a MediaWiki dump (https://www.mediawiki.org/wiki/Help:Export), as it is read."""
+"""The pages of a MediaWiki dump (https://www.mediawiki.org/wiki/Help:Export), read as a stream."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from polyagents.errors import InputError
 from ..streaming.source import Piece, Place, Source
 from .page import Page, Site
 
-ROOT = b"<mediawiki>"  # what stands before the first page, for a parser that begins in the middle
+ROOT = b"<mediawiki>"  # the beginning of a dump, for a parser that starts in its middle
 END = b"</page>"
 FIELDS = ("page/title", "page/ns", "page/id", "page/revision/model", "page/revision/text")
 # Namespaces of files (-2, 6) and categories (14), which every wiki also knows by these names.
@@ -19,7 +19,11 @@ ALSO_HIDDEN = ("media", "file", "image", "category")
 
 
 def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
-    """Every page from a place on, and the place after it; an empty text for all that is no article.
+    """Yield every page from a position on, and the position after it; pages that are no articles have an empty text.
+
+    Args:
+        source: the dump.
+        start: the position.
 
     Raises:
         Damaged: the dump is no whole XML.
@@ -40,7 +44,7 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
 
 
 class PageParser:
-    """Bytes -> pages. Nothing of a page is kept once it is out."""
+    """Parses bytes into pages. Nothing of a page is kept once it is returned."""
 
     def __init__(self, site: Site):
         self.site = site
@@ -51,44 +55,49 @@ class PageParser:
         self.redirect = False
         self.done: deque[tuple[Page, int]] = deque()
         self.fed = 0
-        self.recent: deque[tuple[int, Place]] = deque()  # where the bytes of the parser stand in the source
+        self.recent: deque[tuple[int, Place]] = deque()  # positions in the source of the parser's bytes
 
     @property
     def error_index(self) -> int:
-        """Byte of the parser's input at which it gave up."""
+        """The byte of the parser's input at which it failed."""
         return max(self.parser.ErrorByteIndex, 0)
 
     def begin_in_the_middle(self) -> None:
-        """Make the parser believe that the head of the dump was there."""
+        """Give the parser the beginning of a dump, so that it accepts bytes from the middle of one."""
         self.parser.Parse(ROOT)
         self.fed = len(ROOT)
 
     def feed(self, piece: Piece) -> Iterator[tuple[Page, Place]]:
-        """The pages that end in a piece."""
+        """Yield the pages that end in a piece."""
         self.recent.append((self.fed, piece.place))
         self.fed += len(piece.data)
         try:
             self.parser.Parse(piece.data)
-        finally:  # what was whole before the error
+        finally:  # the pages that were complete before the error
             while self.done:
                 page, index = self.done.popleft()
                 yield page, self.place(index)
 
     def close(self) -> None:
-        """There is no more."""
+        """End the parsing."""
         self.parser.Parse(b"", True)
 
     def place(self, index: int) -> Place:
-        """Where a byte of the parser's input stands."""
+        """Return the position of a byte of the parser's input."""
         while len(self.recent) > 1 and self.recent[1][0] <= index:
             self.recent.popleft()
         begin, place = self.recent[0]
         return place.later(index - begin)
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Expat: an element begins."""
+        """Expat: an element begins.
+
+        Args:
+            name: the element.
+            attributes: its attributes.
+        """
         if not self.path and name != "mediawiki":
-            raise InputError(f"--source is no MediaWiki dump: its first element is <{name}>.")
+            raise InputError(f"--source is not a MediaWiki dump: its first element is <{name}>.")
         self.path.append(name)
         self.text = []
         if self.path == ["mediawiki", "page"]:
@@ -111,7 +120,7 @@ class PageParser:
         self.text = []
 
     def page(self) -> Page:
-        """What was read of the page that has just ended."""
+        """Return the page that has just ended."""
         title, namespace, number, model, text = (self.fields.pop(field, "") for field in FIELDS)
         is_article = namespace in ("", "0") and model in ("", "wikitext")
         text = text if is_article and not self.redirect else ""
@@ -119,7 +128,7 @@ class PageParser:
 
 
 class SiteParser:
-    """The head of a dump: language, and what the wiki calls its namespaces."""
+    """Parses the beginning of a dump: the language, and the wiki's names of its namespaces."""
 
     def __init__(self) -> None:
         self.parser = parser_of(self)
@@ -128,7 +137,12 @@ class SiteParser:
         self.complete = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Expat: an element begins."""
+        """Expat: an element begins.
+
+        Args:
+            name: the element.
+            attributes: its attributes.
+        """
         self.language = attributes.get("xml:lang", self.language) if name == "mediawiki" else self.language
         self.key = attributes.get("key", "") if name == "namespace" else ""
         self.complete |= name == "page"
@@ -145,7 +159,7 @@ class SiteParser:
 
 
 def site_of(source: Source) -> Site:
-    """The head of a dump; what can be read of it, since the pages' reader says what is wrong."""
+    """Read the beginning of a dump, as far as it can be read: the reader of pages reports what is wrong."""
     parser = SiteParser()
     try:
         for piece in source.pieces(Place()):

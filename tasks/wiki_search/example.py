@@ -1,4 +1,4 @@
-"""A page -> an example: a sentence of it, drawn by a hash, and the article without that sentence."""
+"""Examples from pages: a sentence, drawn by a hash, and the article without that sentence."""
 
 import json
 from collections import Counter
@@ -17,16 +17,16 @@ from .wikitext import paragraphs
 # Bytes of UTF-8, chosen here: below are headings, entries of lists and half sentences. Bytes, not words: a Chinese
 # sentence has no spaces, and of its characters, of three bytes each, fewer say as much.
 SHORTEST_QUERY = 30
-# As DrQA left them out (Chen et al. 2017, scripts/retriever/prep_wikipedia.py), whose articles StarSpace was tried on.
+# Excluded as in DrQA (Chen et al. 2017, scripts/retriever/prep_wikipedia.py), whose articles StarSpace was tried on.
 LISTS = ("list of ", "lists of ", "index of ", "outline of ")
 
 
 class WikiExample(NamedTuple):
-    """What a page becomes.
+    """The example of a page.
 
     Attributes:
-        id: of the page.
-        title: of the page.
+        id: the id of the page.
+        title: the title of the page.
         text: the query, one sentence.
         label: title and all other sentences, in one line.
     """
@@ -38,7 +38,12 @@ class WikiExample(NamedTuple):
 
 
 def examples_of(pages: Sequence[Page], seed: int) -> tuple[list[bytes], Counter[str]]:
-    """Pages -> lines (`line_of`), and how many there were of each kind."""
+    """Return the lines (`line_of`) of the pages' examples, and the number of pages of each kind.
+
+    Args:
+        pages: the pages.
+        seed: decides which sentences are queries.
+    """
     lines, counts = [], Counter[str]()
     for page in pages:
         made = example_of(page, seed)
@@ -50,18 +55,34 @@ def examples_of(pages: Sequence[Page], seed: int) -> tuple[list[bytes], Counter[
 
 
 def line_of(example: WikiExample, seed: int) -> bytes:
-    """The key by which examples are split and put in order, a tab, and the example as JSON."""
+    """Return the key by which examples are split and ordered, a tab, and the example as JSON.
+
+    Args:
+        example: the example.
+        seed: the seed of the key.
+    """
     fields = json.dumps(example._asdict(), ensure_ascii=False)
     return f"{drawn('article', example.id, seed):032x}\t".encode() + utf8(fields) + b"\n"
 
 
 def drawn(what: str, id: str, seed: int) -> int:
-    """A number below 2^128 that follows from the seed and an article alone, whatever was drawn before."""
+    """Return a number below 2^128 that follows from the seed and an article alone.
+
+    Args:
+        what: the purpose, so that numbers for different purposes are independent.
+        id: the id of the page.
+        seed: the seed.
+    """
     return int.from_bytes(text_key(utf8(f"{what}\n{seed}\n{id}")), "big")
 
 
 def example_of(page: Page, seed: int) -> WikiExample | str:
-    """The example of a page, or why there is none (the name of its count in the manifest)."""
+    """Return the example of a page, or why there is none (the name of its count in the manifest).
+
+    Args:
+        page: the page.
+        seed: decides which sentence is the query.
+    """
     if not page.is_article:
         return "other_namespaces"
     if page.is_redirect:
@@ -83,7 +104,7 @@ def example_of(page: Page, seed: int) -> WikiExample | str:
 
 
 def text_of(page: Page) -> tuple[list[str], bool]:
-    """Its paragraphs, and whether it is a disambiguation page: "Mercury may refer to:" and a list."""
+    """Return the paragraphs of a page, and whether it is a disambiguation page ("Mercury may refer to:" and a list)."""
     if page.is_wikitext:
         found, listed = paragraphs(page.text, page.site.hidden)
     else:
@@ -92,18 +113,29 @@ def text_of(page: Page) -> tuple[list[str], bool]:
 
 
 def sentences(paragraph: str, language: str) -> list[str]:
-    """The sentences of a paragraph, each with single spaces."""
+    """Return the sentences of a paragraph, each with single spaces.
+
+    Args:
+        paragraph: the paragraph.
+        language: the code of its language.
+    """
     parts = split_into_sentences(language, without_halves(paragraph))
     return [one for part in parts if (one := " ".join(part.split()))]
 
 
 def without_halves(text: str) -> str:
-    """A text that the splitter takes: JSON and &#xD800; may hold half a character, and become a question mark."""
+    """Replace half characters, which JSON and &#xD800; may hold, by question marks, for the sentence splitter."""
     return utf8(text).decode()
 
 
 def split(page: Page, parts: Sequence[str], seed: int) -> WikiExample | str:
-    """Draw the query among the sentences that are long enough; the others are the label."""
+    """Draw the query among the sentences that are long enough; the others are the label.
+
+    Args:
+        page: the page.
+        parts: its sentences.
+        seed: decides the choice.
+    """
     able = [place for place, part in enumerate(parts) if len(utf8(part)) >= SHORTEST_QUERY]
     if not able or len(parts) < 2:
         return "short"

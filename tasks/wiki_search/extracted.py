@@ -1,6 +1,7 @@
 """The articles that WikiExtractor wrote as JSON lines (https://github.com/attardi/wikiextractor).
 
-ParlAI's `wikipedia:full` is that, too. {"id": "12", "url": "https://en.wikipedia.org/wiki?curid=12", "title": ...,
+ParlAI's `wikipedia:full` has this form, too. {"id": "12", "url": "https://en.wikipedia.org/wiki?curid=12", "title":
+...,
 "text": the title, an empty line, a line for each paragraph}
 """
 
@@ -18,10 +19,14 @@ from .page import Page, Site
 
 
 def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
-    """Every article of one file from a place on, and the place after it.
+    """Yield every article of one file from a position on, and the position after it.
+
+    Args:
+        source: the source.
+        start: the position.
 
     Raises:
-        Damaged: a line is no JSON, as where a file ends in the middle.
+        Damaged: a line is not JSON, as where a file ends in the middle.
         InputError: a line has no title or text.
     """
     for line in lines(source, start):
@@ -29,8 +34,8 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
             continue
         try:
             fields = parse_json(line.data)
-        except ValueError as error:  # it is one, too, where a line is no UTF-8
-            raise source.damaged(line.begin, line.offset, "a line that is no JSON") from error
+        except ValueError as error:  # it is one, too, where a line is not UTF-8
+            raise source.damaged(line.begin, line.offset, "a line that is not JSON") from error
         if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("title", "text")):
             path = source.paths[start.file]
             raise InputError(f"{path} is none of WikiExtractor's: a line has no title or no text.")
@@ -38,7 +43,7 @@ def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
 
 
 def page_of(fields: dict[str, str]) -> Page:
-    """What WikiExtractor says of an article. It leaves the entities of HTML in, and repeats the title."""
+    """Read WikiExtractor's fields of an article. It keeps the entities of HTML, and repeats the title."""
     title, text = html.unescape(fields["title"]), html.unescape(fields["text"])
     is_redirect = text.lstrip()[:9].lower() == "#redirect"
     head, _, body = text.partition("\n")
@@ -48,10 +53,10 @@ def page_of(fields: dict[str, str]) -> Page:
 
 @functools.lru_cache(maxsize=16)
 def site_of_host(host: str) -> Site:
-    """en.wikipedia.org -> en."""
+    """Return the wiki of a host: en.wikipedia.org -> en."""
     return Site(host.split(".")[0] if host.count(".") > 1 else "en")
 
 
 def site_of(url: str) -> Site:
-    """The wiki of an article, by its address."""
+    """Return the wiki of an article, by its address."""
     return site_of_host(urlsplit(url).hostname or "")

@@ -1,4 +1,4 @@
-"""A page of a wiki, whatever the format that it is read from."""
+"""A page of a wiki, independent of the format that it is read from."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ class Site(NamedTuple):
 
     Attributes:
         language: its code, such as "en".
-        hidden: in lower case, the prefixes of links that are no part of the text ("file", "category").
+        hidden: in lower case, the prefixes of links that are not part of the text ("file", "category").
     """
 
     language: str

@@ -1,4 +1,4 @@
-"""The pages of a source, whatever its format, each with the place after it."""
+"""The pages of a source, independent of its format, each with the position after it."""
 
 import itertools
 import os
@@ -12,10 +12,10 @@ from .page import Page
 
 
 def open_source(path: str) -> Source:
-    """The file, or those that WikiExtractor has left below a folder, in the order of their names.
+    """Open the file, or the files of WikiExtractor below a folder, in the order of their names.
 
     Raises:
-        InputError: there is nothing of the kind.
+        InputError: there is no such file.
     """
     if not os.path.isdir(path):
         return Source([path])
@@ -29,7 +29,11 @@ def open_source(path: str) -> Source:
 
 
 def pages_of(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
-    """Every page from a place on, and the place after it.
+    """Yield every page from a position on, and the position after it.
+
+    Args:
+        source: the source.
+        start: the position.
 
     Raises:
         Damaged: the source cannot be read to its end.

@@ -1,4 +1,4 @@
-"""A source -> parts: pages are read in one process, and made into examples in several, in bounded memory."""
+"""Parts from a source: pages are read in one process, and made into examples in several, in bounded memory."""
 
 import contextlib
 import multiprocessing
@@ -23,7 +23,7 @@ from .page import Page
 from .pages import pages_of
 from .parts import PART_BYTES, Header, Part, write_part
 
-BATCH_CHARACTERS = 500_000  # of text, handed to a worker at once: a second or two of work
+BATCH_CHARACTERS = 500_000  # bytes of text for a worker at a time: a second or two of work
 BATCH_PAGES = 1_000
 AHEAD = 2  # batches that wait for each worker
 
@@ -38,9 +38,9 @@ class Batch:
 
     Attributes:
         pages: in the order of the source.
-        next: the place after them.
+        next: the position after them.
         read: bytes of the source that had been read by then.
-        sha256: of these bytes.
+        sha256: the checksum of these bytes.
     """
 
     pages: list[Page]
@@ -51,21 +51,21 @@ class Batch:
 
 @dataclass
 class PageReader:
-    """Batches of a source, from a place on; `damage` is why they ended early."""
+    """Yields batches of a source, from a position on; `damage` is why they ended early."""
 
     source: Source
     start: Place
     damage: Damaged | None = None
 
     def batches(self) -> Iterator[Batch]:
-        """Every page, once."""
+        """Yield every page, once."""
         batch = Batch([], self.start, 0, "")
         size = 0
         try:
             for page, batch.next in pages_of(self.source, self.start):
                 batch.pages.append(page)
                 size += len(page.text)
-                if batch.read != self.source.hashed:  # now: what is read next may be what is damaged
+                if batch.read != self.source.hashed:  # now: the next bytes may be the damaged ones
                     batch.read, batch.sha256 = self.source.hashed, self.source.sha256
                 if size >= BATCH_CHARACTERS or len(batch.pages) >= BATCH_PAGES:
                     yield batch
@@ -81,9 +81,9 @@ class Writer:
     """Collects examples until they are a part.
 
     Attributes:
-        folder: of the parts.
-        options: what the headers say.
-        number: of the next part.
+        folder: the folder of the parts.
+        options: the options in their headers.
+        number: the number of the next part.
     """
 
     folder: str
@@ -94,7 +94,12 @@ class Writer:
     size: int = 0
 
     def add(self, made: Made, batch: Batch) -> Iterator[Part]:
-        """One batch more, and the part that it completes."""
+        """Add one batch, and yield the part that it completes.
+
+        Args:
+            made: the examples of the batch.
+            batch: the batch.
+        """
         lines, counts = made
         self.lines += lines
         self.counts += counts
@@ -103,7 +108,14 @@ class Writer:
             yield self.write(batch.next, batch.read, batch.sha256, is_last=False)
 
     def write(self, next: Place, read: int, sha256: str, is_last: bool) -> Part:
-        """What there is, as a part."""
+        """Write the collected examples as a part.
+
+        Args:
+            next: the position after them.
+            read: bytes of the source that were read.
+            sha256: the checksum of these bytes.
+            is_last: whether the source has ended.
+        """
         header = Header(self.options, next, read, sha256, dict(self.counts), is_last)
         part = write_part(self.folder, self.number, header, self.lines)
         self.number, self.lines, self.counts, self.size = self.number + 1, [], Counter(), 0
@@ -111,14 +123,14 @@ class Writer:
 
 
 def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, Any], workers: int) -> Iterator[Part]:
-    """The parts that are still missing.
+    """Yield the parts that are still missing.
 
     Args:
-        source: whose checksum covers what the finished parts have read.
-        parts: those that are finished.
-        folder: where they are.
-        options: what the parts' headers say; `seed` is one.
-        workers: processes that make examples.
+        source: the source, whose checksum covers what the finished parts have read.
+        parts: the finished parts.
+        folder: their folder.
+        options: the options in their headers; `seed` is one of them.
+        workers: the number of processes that make examples.
 
     Raises:
         Damaged: the source cannot be read to its end; what could be read is a part.
@@ -143,12 +155,24 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
 
 
 def progress(source: Source, read: int) -> tqdm:
-    """A bar over the bytes of the source, as they are on the disk."""
+    """Make a progress bar over the bytes of the source, as they are on the disk.
+
+    Args:
+        source: the source.
+        read: the bytes that have already been read.
+    """
     return tqdm(total=source.size, initial=read, unit="B", unit_scale=True, desc="Reading articles", delay=2)
 
 
 def in_order(batches: Iterator[Batch], submit: Submit, seed: int, ahead: int) -> Iterator[tuple[Batch, Made]]:
-    """Batches and their examples in the order of the source, with at most `ahead` more of them in memory."""
+    """Yield batches and their examples in the order of the source.
+
+    Args:
+        batches: the batches.
+        submit: gives a batch to a worker.
+        seed: decides which sentences are queries.
+        ahead: how many more batches may be in memory.
+    """
     waiting: deque[tuple[Batch, Callable[[], Made]]] = deque()
     for batch in batches:
         waiting.append((batch, submit(batch.pages, seed)))
@@ -161,7 +185,7 @@ def in_order(batches: Iterator[Batch], submit: Submit, seed: int, ahead: int) ->
 
 @contextlib.contextmanager
 def submitting(workers: int) -> Iterator[Submit]:
-    """Some processes that make examples; with one worker it is this process."""
+    """Start processes that make examples; with one worker, this process makes them."""
     if workers == 1:
         yield lambda pages, seed: lambda: examples_of(pages, seed)
         return
@@ -172,7 +196,7 @@ def submitting(workers: int) -> Iterator[Submit]:
 
 
 def result_of(future: "Future[Made]") -> Callable[[], Made]:
-    """What waits for a worker.
+    """Return a function that waits for a worker.
 
     Raises:
         InputError: the worker was killed.
@@ -183,15 +207,15 @@ def result_of(future: "Future[Made]") -> Callable[[], Made]:
             return future.result()
         except BrokenProcessPool as error:
             raise InputError(
-                "A worker process was killed, as happens where memory is full; the same command goes on from the last "
-                "finished part, with fewer --workers if need be."
+                "A worker process was killed, as happens when memory is full; the same command resumes after the last "
+                "finished part, with fewer --workers if necessary."
             ) from error
 
     return result
 
 
 def end_with_parent() -> None:
-    """In a worker: end when the build is killed. The queue that it waits at would never tell."""
+    """End a worker when the build is killed; the queue at which it waits would never say so."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

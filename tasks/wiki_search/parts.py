@@ -1,7 +1,8 @@
-"""What a build has read so far: files of examples, each of which says from where in the source the next one goes on.
+"""The finished part of a build: files of examples, each of which says where in the source the next one starts.
 
-A part is a line of JSON (`Header`) and then examples in the order of their keys (`example.line_of`). It is found again
-by a killed build, or after the rest of a source has been downloaded, where the source still begins with the same bytes.
+A part is a line of JSON (`Header`) and then examples in the order of their keys (`example.line_of`). A killed build
+finds it again, and so does one after the rest of a source has been downloaded, if the source still begins with the same
+bytes.
 """
 
 import contextlib
@@ -21,8 +22,8 @@ from polyagents.files.json_files import parse_json
 
 from ..streaming.source import Place, Source
 
-FOLDER = "parts"  # within that of the data; gone once these are complete
-PART_BYTES = 64_000_000  # what a worker's part of memory is, and a kill may lose; 5 million articles make 300 files
+FOLDER = "parts"  # a folder within that of the data, removed once they are complete
+PART_BYTES = 64_000_000  # bytes of a part, which a kill may lose; 5 million articles make 300 files
 QUIET_BYTES = 1_000_000_000  # hashed in a second or two; a longer source gets a progress bar
 
 
@@ -31,12 +32,12 @@ class Header:
     """The first line of a part.
 
     Attributes:
-        options: all but the source that decides what is in it.
-        next: the place in the source from which the next part goes on.
+        options: everything except the source that decides its content.
+        next: the position in the source at which the next part starts.
         read: bytes of the source that were read for this part and those before.
-        sha256: of these bytes.
+        sha256: the checksum of these bytes.
         counts: what became of the pages of this part.
-        is_last: the source has ended.
+        is_last: whether the source has ended.
     """
 
     options: dict[str, Any]
@@ -53,26 +54,37 @@ class Part:
 
     Attributes:
         path: its file.
-        header: what it says of itself.
+        header: its first line.
     """
 
     path: str
     header: Header
 
     def lines(self) -> Iterator[bytes]:
-        """Its examples, in the order of their keys."""
+        """Yield its examples, in the order of their keys."""
         with open(self.path, "rb") as file:
             file.readline()
             yield from file
 
 
 def path_of(folder: str, number: int) -> str:
-    """Of a part by its number."""
+    """Return the path of a part.
+
+    Args:
+        folder: the folder of the parts.
+        number: the number of the part.
+    """
     return os.path.join(folder, f"{number:06d}.part")
 
 
 def write_part(folder: str, number: int, header: Header, lines: Iterable[bytes]) -> Part:
-    """Write a part, whole or not at all.
+    """Write a part atomically.
+
+    Args:
+        folder: the folder of the parts.
+        number: the number of the part.
+        header: its first line.
+        lines: its examples.
 
     Raises:
         InputError: the disk is full, or not ours to write to.
@@ -85,7 +97,7 @@ def write_part(folder: str, number: int, header: Header, lines: Iterable[bytes])
 
 
 def read_part(path: str) -> Part | None:
-    """A part, if it is there; parts are never half there."""
+    """Read the header of a part; None if it does not exist. Parts are never incomplete."""
     try:
         with open(path, "rb") as file:
             fields = parse_json(file.readline())
@@ -97,15 +109,20 @@ def read_part(path: str) -> Part | None:
 
 
 def there(folder: str) -> list[Part]:
-    """The parts of a folder, in order."""
+    """Return the parts of a folder, in order."""
     found = (read_part(path_of(folder, number)) for number in itertools.count())
     return [part for part in itertools.takewhile(lambda part: part is not None, found) if part is not None]
 
 
 def finished_parts(folder: str, source: Source, options: dict[str, Any]) -> list[Part]:
-    """The parts of earlier builds that fit the source, in order; all others are deleted.
+    """Return the parts of earlier builds that fit the source, in order, and delete all others.
 
     The source's checksum is as far as these parts have read it, or farther.
+
+    Args:
+        folder: the folder of the parts.
+        source: the source; its checksum then covers at least what these parts have read.
+        options: the options of this build.
     """
     found = there(folder)
     end = max((part.header.read for part in found), default=0)
@@ -119,7 +136,14 @@ def finished_parts(folder: str, source: Source, options: dict[str, Any]) -> list
 
 
 def fits(header: Header, source: Source, options: dict[str, Any], bar: tqdm) -> bool:
-    """Whether a part was made with these options from what the source begins with."""
+    """Return whether a part was made with these options from the beginning of the source.
+
+    Args:
+        header: the first line of the part.
+        source: the source.
+        options: the options of this build.
+        bar: the progress bar.
+    """
     if header.options != options or not source.hashed <= header.read <= source.size:
         return False
     for count in source.hash_up_to(header.read):
@@ -128,12 +152,12 @@ def fits(header: Header, source: Source, options: dict[str, Any], bar: tqdm) -> 
 
 
 def all_counts(parts: Iterable[Part]) -> Counter[str]:
-    """What became of all pages."""
+    """Return what became of all pages."""
     return sum((Counter(part.header.counts) for part in parts), Counter[str]())
 
 
 def delete_parts(folder: str) -> None:
-    """They are in the data now."""
+    """Delete the parts, whose content is now in the data."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
             os.remove(os.path.join(folder, name))

@@ -1,6 +1,6 @@
-"""Parts -> the data: train, valid, test and the pool, by the articles' keys alone.
+"""The splits from the parts: train, valid, test and the pool, by the articles' keys alone.
 
-The keys are hashes. The first articles in their order are valid, the next ones test, the next ones the pool, and the
+The keys are hashes. In their order, the first articles are valid, the next ones test, the next ones the pool, and the
 rest is train, in shards: whatever the order of the source was, each of these is a random sample in a random order, and
 no article is in two of them.
 """
@@ -36,9 +36,9 @@ class Sizes:
     pool: int
 
     def within(self, articles: int) -> "Sizes":
-        """The paper's numbers only as far as articles allow: a tenth for valid and for test, three tenths for the pool.
+        """Reduce the paper's numbers if articles are few: a tenth each for valid and test, 3 tenths for the pool.
 
-        Other numbers were asked for, and stay.
+        Numbers that the user gave stay as they are.
         """
         tenth = articles // 10
         pairs = ((self.valid, PAPER.valid, tenth), (self.test, PAPER.test, tenth), (self.pool, PAPER.pool, 3 * tenth))
@@ -46,7 +46,7 @@ class Sizes:
 
     @property
     def all(self) -> int:
-        """Articles that nothing is trained on."""
+        """The number of articles that are not trained on."""
         return self.valid + self.test + self.pool
 
 
@@ -58,7 +58,7 @@ class WikiSplit:
     """What was written.
 
     Attributes:
-        sizes: of what is held out.
+        sizes: how many articles are held out.
         shards: file name and number of examples of each shard of the training set.
         repeated: articles that the source has more than once; one of each was taken.
     """
@@ -69,16 +69,16 @@ class WikiSplit:
 
 
 def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> WikiSplit:
-    """Write all of it into a folder.
+    """Write all splits into a folder.
 
     Args:
-        parts: all of them.
-        articles: how many examples they hold, repeated ones counted.
+        parts: all parts.
+        articles: the number of their examples, repeated ones counted.
         sizes: how many are held out.
-        folder: where there may be files of a split that was interrupted.
+        folder: the folder, which may hold files of an interrupted split.
 
     Raises:
-        InputError: the disk is full, or not ours to write to.
+        InputError: the disk is full, or not writable.
     """
     for name in os.listdir(folder):
         if name.endswith((".jsonl", ".tmp")):
@@ -90,7 +90,9 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Wi
         test = write("test.jsonl", sizes.test)
         pool = write(POOL, sizes.pool, candidate)
         train = articles - valid - test - pool
-        size = math.ceil(train / max(math.ceil(train / SHARD), 1))  # equal shards: negatives come from the same one
+        size = math.ceil(
+            train / max(math.ceil(train / SHARD), 1)
+        )  # shards of equal size, since negatives come from the same one
         shards = []
         for number in itertools.count():
             name = f"train-{number:05d}.jsonl"
@@ -103,7 +105,7 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Wi
 
 
 class Distinct(Iterator[bytes]):
-    """The examples of lines in the order of their keys, without keys, and one for each of them."""
+    """The examples of lines in the order of their keys, without the keys and without repetitions."""
 
     def __init__(self, lines: Iterable[bytes]):
         self.lines = iter(lines)
@@ -121,5 +123,5 @@ class Distinct(Iterator[bytes]):
 
 
 def candidate(line: bytes) -> bytes:
-    """The label of an example, as a line of a candidates file: it holds no white space but single spaces."""
+    """Return the label of an example as a line of a candidates file: its only white space is single spaces."""
     return utf8(json.loads(line)["label"]) + b"\n"

@@ -1,4 +1,4 @@
-"""A limit to the time of one page: brackets that nobody closed keep the parser busy for a minute, or for hours."""
+"""A time limit for one page: unclosed brackets keep the parser busy for a minute, or for hours."""
 
 import contextlib
 import signal
@@ -8,18 +8,18 @@ from typing import Any, NoReturn
 
 # Of the processor. Ordinary markup takes a second a megabyte (AMD EPYC), and MediaWiki stores no page over two.
 SECONDS = 10.0
-AGAIN = 0.1  # seconds to the next try: Python drops what is raised while an object ends, as nodes of the parser do
+AGAIN = 0.1  # seconds to the next try: Python drops exceptions in finalisers, such as those of the parser's nodes
 
 
 class TooSlow(Exception):
-    """A page has taken longer than it may."""
+    """The error for a page that takes too long."""
 
 
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
-    """Stop what is done inside after SECONDS of this process's own work, however busy the machine is.
+    """Stop the work inside after SECONDS of this process's own time, however busy the machine is.
 
-    That takes a signal, which only the main thread gets, and Windows does not have: there is no limit elsewhere.
+    That needs a signal, which only the main thread receives, and Windows does not have: there is no limit elsewhere.
 
     Raises:
         TooSlow: it was stopped.
@@ -36,7 +36,7 @@ def time_limit() -> Iterator[None]:
 
 
 def end(before: Any) -> None:
-    """Take the limit away, whenever its signal may come once more; `before` is what the signal did."""
+    """Remove the limit, even if its signal arrives once more; `before` is the previous handler of the signal."""
     while True:
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -47,5 +47,10 @@ def end(before: Any) -> None:
 
 
 def stop(number: int, frame: object) -> NoReturn:
-    """The signal has come."""
+    """Handle the signal.
+
+    Args:
+        number: the signal.
+        frame: where it arrived.
+    """
     raise TooSlow

@@ -1,4 +1,4 @@
-"""What a folder of finished data says of itself."""
+"""The manifest of a folder of finished data."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ FORMAT = 1  # of the data and of the rules by which they are made
 
 
 def read_manifest(folder: str) -> dict[str, Any]:
-    """The manifest of finished data.
+    """Read the manifest of finished data.
 
     Raises:
         InputError: there is none, or it is damaged.

@@ -1,7 +1,7 @@
-"""Wikitext -> the text that readers see, with a line for each paragraph; the parser is mwparserfromhell's.
+"""The text that readers see, from wikitext parsed by mwparserfromhell, with one line per paragraph.
 
-As in WikiExtractor's output there are no tables, lists, headings, references, formulas and pictures. Templates are
-left out with what they would show: that is written on other pages.
+As in WikiExtractor's output, there are no tables, lists, headings, references, formulas and pictures. Templates are
+removed, with the text they would show, which is written on other pages.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ LISTED = "\x00"  # where a line is part of a list; XML has no such character
 
 
 def paragraphs(text: str, hidden: frozenset[str]) -> tuple[list[str], bool]:
-    """The paragraphs of a page, and whether it is a disambiguation page.
+    """Return the paragraphs of a page, and whether it is a disambiguation page.
 
     Args:
         text: wikitext.
         hidden: in lower case, the prefixes of links that show nothing in the text, such as "category".
 
     Raises:
-        mwparserfromhell.parser.ParserError, RecursionError: the library gave up.
+        mwparserfromhell.parser.ParserError, RecursionError: the library failed.
     """
     code = mwparserfromhell.parse(text)
     lines = "".join(shown(code, hidden)).split("\n")
@@ -52,7 +52,12 @@ def is_disambiguation(node: Node) -> bool:
 
 
 def shown(code: Wikicode | None, hidden: frozenset[str]) -> Iterator[str]:
-    """What readers see of some wikitext, in pieces."""
+    """Yield the text that readers see of some wikitext, in pieces.
+
+    Args:
+        code: the wikitext.
+        hidden: prefixes of links that show nothing.
+    """
     for node in code.nodes if code is not None else ():
         if isinstance(node, Text):
             yield node.value.replace(LISTED, "").replace("__NOTOC__", "").replace("__TOC__", "")
@@ -67,14 +72,24 @@ def shown(code: Wikicode | None, hidden: frozenset[str]) -> Iterator[str]:
 
 
 def link(node: Wikilink, hidden: frozenset[str]) -> Iterator[str]:
-    """A link to another page; a picture or a category is none."""
+    """Yield the text of a link to another page; a picture or a category has none.
+
+    Args:
+        node: the link.
+        hidden: prefixes of links that show nothing.
+    """
     prefix, colon, _ = str(node.title).partition(":")
     if not colon or prefix.strip().lower() not in hidden:
         yield str(node.title).removeprefix(":") if node.text is None else "".join(shown(node.text, hidden))
 
 
 def element(node: Tag, hidden: frozenset[str]) -> Iterator[str]:
-    """An HTML element, or what wikitext has for it."""
+    """Yield the text of an HTML element, or of the wikitext for one.
+
+    Args:
+        node: the element.
+        hidden: prefixes of links that show nothing.
+    """
     name = str(node.tag).strip().lower()
     if node.wiki_markup is not None and name in ("li", "dt", "dd"):
         yield LISTED

@@ -99,10 +99,10 @@ def test_what_starts_from_another_row_meets_the_examples_in_another_order(tmp_pa
     [
         ("task: polyagents.tasks.sample", "", "task is missing; give a name of --task"),
         ("task: polyagents.tasks.sample", "task: a,b", "task is 'a,b'; give one, on whose valid split"),
-        ("replies: 5", "reply: 5", "'reply' is no key of a study, which has task, flags"),
+        ("replies: 5", "reply: 5", "'reply' is not a key of a study, which has task, flags"),
         ("replies: 5", "replies: 0", "replies is 0; give a number of candidates above 0, or null"),
-        ("replies: 5", "replies: [", "is no YAML: "),
-        ("num-examples: 4", "num: 4", "'num' is no key of evaluate, which has num-examples, batchsize"),
+        ("replies: 5", "replies: [", "is not YAML: "),
+        ("num-examples: 4", "num: 4", "'num' is not a key of evaluate, which has num-examples, batchsize"),
         (
             "num-examples: 4, batchsize: 2",
             "batchsize: 2",
@@ -124,11 +124,11 @@ def test_what_starts_from_another_row_meets_the_examples_in_another_order(tmp_pa
         (
             '"{cross one}"',
             '"{cross}"',
-            "row 'taught' builds on 'cross', which is no row that is trained; there are tau",
+            "row 'taught' builds on 'cross', which is not a row that is trained; there are tau",
         ),
         ("model: cross,", 'model: cross, init-model: "{taught}",', "in a circle: taught -> cross one -> taught"),
-        ("  bi: {", "  taught: {", "is no YAML: 'taught' stands there twice"),
-        ("rows:", "rows: {}\nmore:", "'more' is no key of a study"),
+        ("  bi: {", "  taught: {", "is not YAML: 'taught' is there twice"),
+        ("rows:", "rows: {}\nmore:", "'more' is not a key of a study"),
         (STUDY, "[]", "a study has the keys task, flags"),
     ],
 )
@@ -434,7 +434,7 @@ def test_a_pipeline_in_a_study(tmp_path, study, places):
     for wrong in ("bi", "{bi}{bi}"):
         with pytest.raises(InputError, match="row 'both' re-ranks; give first: "):
             plan.read(write_study(tmp_path, text.replace('first: "{bi}"', f'first: "{wrong}"')))
-    with pytest.raises(InputError, match="'batchsize' is no key of row 'both', which re-ranks, which has model, first"):
+    with pytest.raises(InputError, match="'batchsize' is not a key of row 'both', which re-ranks, which has model"):
         plan.read(write_study(tmp_path, text.replace("top: 3", "top: 3, batchsize: 1")))
 
 

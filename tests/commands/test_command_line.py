@@ -167,7 +167,7 @@ def test_underscores_in_flags_are_hyphens_and_values_stay(given, parser):
     ("given", "message"),
     [
         (["--top-k", "3"], "the following arguments are required: -mf/--model-file"),
-        (["-mf", "M", "--top-k", "0"], "argument --top-k: '0' is no whole number of 1 or more"),
+        (["-mf", "M", "--top-k", "0"], "argument --top-k: '0' is not a whole number of 1 or more"),
         (
             ["-mf", "M", "--top-k", "9" * 400],
             f"argument --top-k: a number of 400 digits is too large: at most {2**63 - 1}",

@@ -144,7 +144,7 @@ def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, 
     note = evaluating.note
     monkeypatch.setattr(evaluating, "note", lambda message, digest: note({**message, "text": next(drawn, "c")}, digest))
     (said,) = ends_with_2("evaluate", "-mf", trained("bi"), *SOME, "--compare", trained("poly"))
-    assert "was asked other examples" in said
+    assert "was evaluated on other examples" in said
 
 
 # ---- what cannot work ------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, 
         (("-t", f"{SAMPLE},convai2"), "evaluate takes one task"),
         (("-dt", "train"), "--datatype train draws its examples"),
         (("--dynamic-batching", "full"), "--dynamic-batching"),
-        (("-ne", "0"), "'0' is no whole number of 1 or more"),
+        (("-ne", "0"), "'0' is not a whole number of 1 or more"),
         (("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/nothing"), "cannot be read"),
         (
             ("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/blank.txt"),
@@ -186,7 +186,7 @@ def test_another_agents_model_is_refused(tmp_path, ends_with_2):
     (tmp_path / "M").touch()
     (tmp_path / "M.opt").write_text(json.dumps({"model": "repeat_label", "task": SAMPLE}))
     said = ends_with_2("evaluate", "-mf", tmp_path / "M", "-m", "repeat_label", "-t", SAMPLE)
-    assert "is no ranker of polyagents" in said[-1]
+    assert "is not a ranker of polyagents" in said[-1]
 
 
 def test_a_task_is_needed_before_parlai_is_imported(trained, ends_with_2):

@@ -181,7 +181,7 @@ def test_history_is_flattened_as_parlai_does(trained):
 def test_examples_without_text_or_label_are_left_out(command, tmp_path):
     task = turns(tmp_path, ("one", ["x"], False), ("two", [""], False), ("", ["y"], True), ("three", ["z", "w"], True))
     line, said, acts = command(*task)
-    assert line["examples"] == 3 and line["skipped"] == 2 and "(2 without text or label left out)" in said
+    assert line["examples"] == 3 and line["skipped"] == 2 and "(2 without text or label skipped)" in said
     assert [(act["text"], act["labels"]) for act in acts] == [("one", ["x"]), ("three", ["z"]), ("three", ["w"])]
     assert "3 examples have fewer than 15 negatives: of the 3 candidates" in said and line["short"] == 3
     assert [set(act["label_candidates"][1:]) for act in acts] == [{"z", "w"}, {"x"}, {"x"}]
@@ -238,10 +238,10 @@ def refused(ends_with_2):
         (("--candidates-file", "{folder}/nothing"), "Candidates file {folder}/nothing cannot be read"),
         (("--fromfile-datapath", "{folder}/nothing"), "--task fromfile:parlaiformat cannot be read"),
         (("--fromfile-datapath", "{folder}/empty"), "has no training example with text and label"),
-        (("--margin", "1"), "'1' is no part of a score"),
-        (("--margin", "-0.1"), "'-0.1' is no part of a score"),
-        (("--margin", "nan"), "'nan' is no part of a score"),
-        (("--negatives", "0"), "'0' is no whole number of 1 or more"),
+        (("--margin", "1"), "'1' is not a part of a score"),
+        (("--margin", "-0.1"), "'-0.1' is not a part of a score"),
+        (("--margin", "nan"), "'nan' is not a part of a score"),
+        (("--negatives", "0"), "'0' is not a whole number of 1 or more"),
         (("--precision", "bf16"), "unrecognized arguments: --precision"),
     ],
 )

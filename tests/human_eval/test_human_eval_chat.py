@@ -181,7 +181,7 @@ def test_another_message_at_the_same_place_is_refused(shop):
     say(client, link, "hello")
     for number, place in (("1", "0"), ("1", "1"), ("1", "3"), ("1", "999999999")):
         answer = client.post(f"{link}/say", data=form | {"chat": number, "place": place, "text": "other"})
-        assert answer.status_code == 422 and "has gone on" in sentence(answer) and f'href="{link}"' in answer.text
+        assert answer.status_code == 422 and "has continued" in sentence(answer) and f'href="{link}"' in answer.text
     assert texts(chats)[0] == "hello" and len(texts(chats)) == 2
 
 
@@ -449,7 +449,7 @@ def in_a_window(chats, token):
                 chats.reply(chat.number, place + 1, f"reply {place // 2}")
             chats.finish(token, chat.number, 3)
         except InputError as error:
-            assert "finished" in str(error) or "gone on" in str(error)
+            assert "finished" in str(error) or "has continued" in str(error)
 
 
 # ---- balance ---------------------------------------------------------------------------------------------------------
@@ -609,7 +609,7 @@ def test_another_persons_chat_is_refused(shop):
         ("finish", {}),
     ):
         answer = client.post(f"{ada}/{action}", data={"chat": "1", "rating": "1"} | more)
-        assert answer.status_code == 422 and "none of yours" in sentence(answer)
+        assert answer.status_code == 422 and "is not yours" in sentence(answer)
     (kept,) = rated_chats(chats.store)
     assert kept.rating == 4 and all(message.good is None for message in kept.messages)
 

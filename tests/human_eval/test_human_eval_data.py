@@ -199,7 +199,7 @@ def test_self_chat_refuses(ends_with_2, trained, tmp_path):
     (line,) = ends_with_2(*flags, "--partner-model-file", tmp_path / "none", "--conversations", 1)
     assert "--partner-model-file" in line
     line = ends_with_2(*flags, "--conversations", 10_000)[-1]
-    assert "openings in -dt valid, and 10000 are wanted" in line
+    assert "openings in -dt valid, but 10000 are needed" in line
     assert not out.exists()
 
 
@@ -249,7 +249,7 @@ def test_older_json_logs_are_read_and_their_model_named(step, tmp_path):
 def test_one_name_does_not_fit_two_models(tmp_path):
     entry = {"dialog": [[{"id": "a", "text": "hi"}, {"id": "b", "text": "hi"}]]}
     found = read_file(str(write_lines(tmp_path / "two.jsonl", entry)), "poly")
-    assert found.malformed == [("line 1", "it is of 2 models, and --model-name can name one")]
+    assert found.malformed == [("line 1", "it has 2 models, and --model-name can name only one")]
 
 
 def test_parlais_onboarding_file_is_one_object_over_many_lines(tmp_path):
@@ -266,14 +266,14 @@ def test_parlais_onboarding_file_is_one_object_over_many_lines(tmp_path):
 
 
 MALFORMED = [
-    ("no JSON at all", "it is no JSON"),
-    ('{"dialog": [[{"id": "a", "text": "cut off', "it is no JSON"),
+    ("no JSON at all", "it is not JSON"),
+    ('{"dialog": [[{"id": "a", "text": "cut off', "it is not JSON"),
     ({"text": "hi"}, "it has neither a dialog nor dialogue_dicts"),
     (3, "it has neither a dialog nor dialogue_dicts"),
     (None, "it has neither a dialog nor dialogue_dicts"),
-    ({"dialog": "hi"}, "its dialog or context is no list"),
-    ({"dialog": DIALOG, "context": {"a": 1}}, "its dialog or context is no list"),
-    ({"dialog": DIALOG, "models": ["a"]}, "its models are no object"),
+    ({"dialog": "hi"}, "its dialog or context is not a list"),
+    ({"dialog": DIALOG, "context": {"a": 1}}, "its dialog or context is not a list"),
+    ({"dialog": DIALOG, "models": ["a"]}, "its models are not an object"),
     ({"dialog": []}, "nobody speaks"),
     ({"dialog": [[{"id": "a"}]]}, "a turn has no text"),
     ({"dialog": [["hi"]]}, "a turn has no text"),
@@ -284,10 +284,10 @@ MALFORMED = [
     ({"dialogue_dicts": [], "speakers_to_eval": ["a", ""]}, "its speakers_to_eval are not two different names"),
     ({"dialogue_dicts": [], "speakers_to_eval": ["\0", "\ud800"]}, "its speakers_to_eval are not two different names"),
     ({"dialogue_dicts": [{}], "speakers_to_eval": ["a", "b"]}, "its dialogue_dicts are not two dialogues"),
-    ({"dialogue_dicts": [{}, {}], "speakers_to_eval": ["a", "b"]}, "a dialogue or its context is no list"),
+    ({"dialogue_dicts": [{}, {}], "speakers_to_eval": ["a", "b"]}, "a dialogue or its context is not a list"),
     (
         {"dialogue_dicts": 2 * [{"dialogue": [{"id": "a", "text": "hi"}]}], "speakers_to_eval": ["a", "b"]},
-        "b is to be judged and does not speak",
+        "b is to be judged but does not speak",
     ),
     (
         {
@@ -312,9 +312,9 @@ def test_malformed_lines_are_told_by_number_and_the_rest_is_kept(step, tmp_path)
     printed, said = step("import", path)
     malformed = len(MALFORMED) + 31
     assert printed["conversations"] == 2 and printed["malformed"] == malformed
-    assert f"{path}, line 1, is left out: it is no UTF-8.\n{path}, line 3, is left out: it is no JSON." in said
-    assert said.count("is left out") == 20
-    assert f"{malformed - 20} more are left out, {malformed} in all." in said
+    assert f"{path}, line 1, is skipped: it is not UTF-8.\n{path}, line 3, is skipped: it is not JSON." in said
+    assert said.count("is skipped") == 20
+    assert f"{malformed - 20} more are skipped, {malformed} in all." in said
 
 
 def test_a_broken_line_spoils_its_dialogue_of_the_text_format(tmp_path):
@@ -523,7 +523,7 @@ def test_pairs_called_again_says_what_became_of_the_earlier_ones(step):
     more, said = step("pairs", "--per-matchup", 5)  # begins with the same three
     assert (more["added"], more["pairs"]) == (2, 5) and "2 pairs are added to 3 that were there: all 5 will" in said
     other, said = step("pairs", "--per-matchup", 5, "--seed", 1)
-    assert other["added"] == other["pairs"] - 5 > 0 and "To have these alone, give another --database" in said
+    assert other["added"] == other["pairs"] - 5 > 0 and "To have only these, give another --database" in said
 
 
 def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
@@ -533,10 +533,10 @@ def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
     assert "conversations of none" in ends_with_2(*call)[0]
     store.add_conversations(conversations_of(a=2, b=3))
     (line,) = ends_with_2(*call)
-    assert "a:b gives 6 pairs (2 conversations of a, 3 of b), and 50 are wanted" in line
+    assert "a:b gives 6 pairs (2 conversations of a, 3 of b), but 50 are needed" in line
     (line,) = ends_with_2(*call, "--matchups", "a:b,a:c")
-    assert "'a:c' is no pair of two different models; there are a, b" in line
-    assert "'a:a' is no pair" in ends_with_2(*call, "--matchups", "a:a")[0]
+    assert "'a:c' is not a pair of two different models; there are a, b" in line
+    assert "'a:a' is not a pair" in ends_with_2(*call, "--matchups", "a:a")[0]
     path = write_lines(tmp_path / "none.jsonl", {"dialog": DIALOG})
     assert "has no onboarding pairs" in ends_with_2(*call, "--checks", path)[0]
     pair, both = check_pair()
@@ -774,7 +774,7 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
         ("postgresql://nobody@/none?host=/nowhere", "cannot be used"),
         ("mysql://a@b/c", "is of 'mysql'"),
         ("sqlite://", "is of 'sqlite'"),
-        ("://", "is no URL"),
+        ("://", "is not a URL"),
     ):
         (line,) = ends_with_2(*invite, wrong)
         assert why in line and "postgresql://USER:PASSWORD@HOST/NAME" in line, wrong

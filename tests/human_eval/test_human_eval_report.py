@@ -258,7 +258,7 @@ def test_a_single_judgement_says_hardly_anything():
 
 
 def test_few_annotators_speak_for_themselves():
-    assert "speak of these people alone" in rank(simulated(0, (0.5, 0), 3, 30), 0, resamples=20).note
+    assert "describe only these people" in rank(simulated(0, (0.5, 0), 3, 30), 0, resamples=20).note
     assert "people like these 10 annotators" in rank(simulated(0, (0.5, 0), 10, 30), 0, resamples=20).note
 
 

@@ -70,7 +70,7 @@ def check_report(folder, printed):
 
 def test_the_script_of_the_docs_recovers_a_known_preference(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(with_models(trained, tmp_path))
-    for line in script().splitlines():
+    for line in script().replace("\\\n", " ").splitlines():
         program, command, *arguments = shlex.split(line, comments=True) or ("polyagents", "nothing")
         assert program == "polyagents" and command in ("human_eval", "nothing")
         if arguments == ["serve"]:

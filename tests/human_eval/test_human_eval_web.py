@@ -113,11 +113,11 @@ def test_a_persona_stands_under_the_name_that_its_speaker_has_on_the_page(tmp_pa
     left = page.split("<section")[1]
     told = re.findall(r"<p>(.*:)</p>\s*<ul>\s*<li>(.*)</li>\s*</ul>", left)
     assert told == [
-        ("Speaker A was told:", "i read: a lot ."),
-        ("Partner was told:", "i ski ."),
+        ("Speaker A was given:", "i read: a lot ."),
+        ("Partner was given:", "i ski ."),
         ("Given before the conversation:", "topic: hills"),
     ]
-    assert "speaker_" not in page and "Speaker B was told:" in page.split("<section")[2]
+    assert "speaker_" not in page and "Speaker B was given:" in page.split("<section")[2]
 
 
 def test_three_speakers_have_three_names(tmp_path):
@@ -287,7 +287,7 @@ def test_another_annotators_number_is_refused(shop):
     store, client, (ada, bob) = shop
     form = fields(shown(client, bob).text) | {"choice": "left", "reason": ""}
     answer = client.post(ada, data=form)
-    assert answer.status_code == 422 and "none of yours" in sentence(answer)
+    assert answer.status_code == 422 and "is not yours" in sentence(answer)
     assert not stored(store)
 
 
@@ -408,8 +408,8 @@ def test_a_database_that_is_damaged_under_the_server_is_no_annotators_business(s
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--question", "funny"], "'funny' is no question; give engaging, interesting, humanlike, knowledgeable"),
-        (["--question", " "], "is no question"),
+        (["--question", "funny"], "'funny' is not a question; give engaging, interesting, humanlike, knowledgeable"),
+        (["--question", " "], "is not a question"),
         (["--question", "why " * 100], "a sentence of up to 300 characters"),
     ],
 )

@@ -106,5 +106,5 @@ def test_the_same_command_goes_on_with_the_factor(folder, tmp_path, monkeypatch)
 
 
 def test_a_chat_has_nothing_to_measure(folder, replies):
-    with pytest.raises(InputError, match=r"--output-scaling auto measures what a task trains on, .* give a number"):
+    with pytest.raises(InputError, match=r"--output-scaling auto measures the training examples.* give a number"):
         run("interactive", "-m", KINDS["bi"], "--backbone", folder, *AUTO, "--fixed-candidates-path", replies)

@@ -105,6 +105,6 @@ def test_measuring_takes_nothing_from_what_training_draws(monkeypatch, tmp_path)
 
 
 def test_a_chat_has_nothing_to_measure(backbone, replies):
-    said = r"--codes-init kmeans measures what a task trains on, .* give one of normal, uniform, unit"
+    said = r"--codes-init kmeans measures the training examples of a task, .* give one of normal, uniform, unit"
     with pytest.raises(InputError, match=said):
         run("interactive", "-m", KINDS["poly"], "--backbone", backbone, *KMEANS, "--fixed-candidates-path", replies)

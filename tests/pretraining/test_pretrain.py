@@ -567,11 +567,11 @@ def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M.backbone", "bert"]
 
 
-def test_it_answers_nobody(tmp_path):
+def test_it_cannot_reply(tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "1")
-    with pytest.raises(InputError, match="answers nobody"):
+    with pytest.raises(InputError, match="cannot reply"):
         run("interactive", "-mf", tmp_path / "P")
-    with pytest.raises(InputError, match="answers nobody"):
+    with pytest.raises(InputError, match="cannot reply"):
         run("display_model", "-mf", tmp_path / "P", "-t", SAMPLE)
 
 

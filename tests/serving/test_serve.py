@@ -668,7 +668,7 @@ def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkey
     assert token_of(given) == expected
     with pytest.raises(InputError, match="cannot be read"):
         token_of({"token": None, "token_file": str(tmp_path / "none")})
-    with pytest.raises(InputError, match="one too many"):
+    with pytest.raises(InputError, match="not both"):
         token_of({"token": "a", "token_file": str(tmp_path / "given")})
 
 

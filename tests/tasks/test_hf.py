@@ -135,8 +135,8 @@ def test_a_data_set_without_splits_is_the_training_set(tmp_path):
         ({"query": ["a", "b"], "positive": "b"}, "Row 1 of .* has no text in the column query"),
         ({"query": "a", "positive": 3}, "has no text in the column positive but int"),
         ({"query": "a", "positive": "b", "negative": [[]]}, "has no text in the column negative but list"),
-        ([], "has a line that is no JSON object"),
-        ("{", "has a line that is no JSON object"),
+        ([], "has a line that is not a JSON object"),
+        ("{", "has a line that is not a JSON object"),
     ],
 )
 def test_columns_that_do_not_fit(row, said, tmp_path):

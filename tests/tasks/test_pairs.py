@@ -390,7 +390,7 @@ def test_a_dump_that_is_damaged_keeps_what_was_read_before(small, tmp_path, refu
 def test_malformed_lines_are_counted_and_the_first_is_named(tmp_path, capsys):
     lines = [json.dumps({"context": f"hi {n}", "label": "ho"}) for n in range(4)]
     made_of([*lines[:2], "{no", *lines[2:], "{no"], tmp_path)
-    assert f"2 lines could not be read and are left out (the first: {tmp_path}/source.jsonl, line 3)" in (
+    assert f"2 lines could not be read and are skipped (the first: {tmp_path}/source.jsonl, line 3)" in (
         capsys.readouterr().err
     )
 
@@ -405,7 +405,7 @@ def test_sources_and_folders_that_cannot_be_used(tmp_path, refused):
     assert "is neither a file nor a folder" in refused("--source", tmp_path / "nothing", "--outdir", out)
     assert "holds no file *.jsonl" in refused("--source", tmp_path / "empty", "--outdir", out)
     assert "no pair that can be used (2 malformed lines)" in refused("--source", tmp_path / "no.jsonl", "--outdir", out)
-    assert "model.txt is no text" in refused("--source", tmp_path / "model.txt", "--outdir", out)
+    assert "model.txt is not text" in refused("--source", tmp_path / "model.txt", "--outdir", out)
     assert "holds other files, such as " in refused("--source", tmp_path / "fine.txt", "--outdir", tmp_path)
     (tmp_path / "other" / building.PARTS).mkdir(parents=True)
     (tmp_path / "other" / "mine.jsonl").write_text("{}")

@@ -197,7 +197,7 @@ def test_sizes_that_are_given_may_be_most_of_the_source(dump, tmp_path):
 
 def test_sizes_that_leave_nothing_to_train_on(dump, tmp_path):
     every = PLAIN + wiki_dump.USABLE
-    with pytest.raises(InputError, match=f"has {every} articles .* are {every} together; ask for fewer"):
+    with pytest.raises(InputError, match=f"has {every} articles .* are {every} together; give smaller numbers"):
         build(dump, tmp_path / "1", "--eval-pool", str(every - 3), "--valid-examples", "2", "--test-examples", "1")
     assert not (tmp_path / "1" / "manifest.json").exists()
 
@@ -338,7 +338,7 @@ def test_a_killed_build_goes_on_where_it_was(workers, count, data, dump, tmp_pat
     assert set(finished.items()) <= set(kept)
     again = sum(seen) - len(wiki_dump.pages(PLAIN))  # of the build that was not killed
     assert (again == 0) if count == 99 else (0 < again < len(wiki_dump.pages(PLAIN)) - 20)
-    assert "from an earlier build, which goes on from there" in capsys.readouterr().err
+    assert "from an earlier build, which is resumed" in capsys.readouterr().err
 
 
 def test_parts_of_another_seed_or_source_are_not_used(dump, tmp_path, small):
@@ -410,7 +410,7 @@ def test_other_sources_that_end_in_the_middle(kind, tmp_path, small, refused):
     line = lines[: len(lines) * 2 // 3].rfind(b"\n") + 1
     expected = {
         "xml": f"ends in the middle, at byte {len(whole) * 2 // 3:,};",
-        "json": f"is damaged at byte {line:,} of {len(lines) * 2 // 3:,} (a line that is no JSON);",
+        "json": f"is damaged at byte {line:,} of {len(lines) * 2 // 3:,} (a line that is not JSON);",
         "gz": f"ends in the middle, at byte {len(whole) * 2 // 3:,};",
     }[kind]
     assert f"{given} {expected} the " in said and kept_in(tmp_path / "1") > 20
@@ -432,7 +432,7 @@ def test_xml_that_is_wrong_has_its_byte(tmp_path, refused):
         (None, "cannot be read (No such file or directory)"),
         (b"", "is neither a MediaWiki dump (pages-articles.xml.bz2) nor WikiExtractor's JSON lines"),
         (b"\x89PNG", "is neither a MediaWiki dump"),
-        (b"<html></html>", "is no MediaWiki dump: its first element is <html>"),
+        (b"<html></html>", "is not a MediaWiki dump: its first element is <html>"),
         (b'<doc id="1">', "run WikiExtractor with --json"),
         (b'{"title": "x"}\n', "a line has no title or no text"),
         (b'{"title": "x", "text": "x\\nShort."}\n', "has 0 articles that can be used, of 1 pages; 10 are needed"),
@@ -447,7 +447,7 @@ def test_bad_sources_get_one_sentence(given, sentence, tmp_path, refused):
 def test_bad_flags_get_one_sentence(tmp_path, refused, dump):
     assert "arguments are required: --outdir" in refused("--source", dump)
     assert "holds no file wiki_00" in refused("--source", tmp_path, "--outdir", tmp_path / "1")
-    assert "'0' is no whole number of 1 or more" in refused("--workers", "0")
+    assert "'0' is not a whole number of 1 or more" in refused("--workers", "0")
     assert "folder of your own with --outdir" in refused("--source", dump, "--outdir", dump / "below")
 
 

@@ -299,7 +299,7 @@ REFUSED = {
     "an unknown option": (PAIRS, {"learning_rate": 1}, "learning_rate: no option of training a poly; .*learningrate"),
     "another's option": (PAIRS, {"cross_negatives": 1}, "cross_negatives: no option of training a poly"),
     "a wrong value": (PAIRS, {"lr_scheduler": "fast"}, "--lr-scheduler fast is not possible; give one of"),
-    "no number": (PAIRS, {"batchsize": "many"}, "--batchsize: 'many' is no whole number"),
+    "no number": (PAIRS, {"batchsize": "many"}, "--batchsize: 'many' is not a whole number"),
     "no such model": (PAIRS, {"model": "tri"}, "There is no architecture tri"),
     "no init model": (PAIRS, {"init_model": "/nowhere"}, "There is no model at /nowhere"),
     "a batch of one": (PAIRS, {"batchsize": 1}, "batchsize=1 has none"),
@@ -334,7 +334,7 @@ def test_checkpoints_are_not_taken_for_train_models(tmp_path):
     with pytest.raises(InputError, match="is a checkpoint of train_model; resume it with that command"):
         Ranker.train(PAIRS, tmp_path / "theirs", max_train_steps=2, **SMALL)
     Ranker.train(PAIRS, tmp_path / "ours", max_train_steps=1, **SMALL)
-    with pytest.raises(InputError, match=r"is a checkpoint of Ranker\.train; go on with that"):
+    with pytest.raises(InputError, match=r"is a checkpoint of Ranker\.train; resume with that"):
         train("poly", tmp_path / "ours", *task, "--max-train-steps", 2)
 
 

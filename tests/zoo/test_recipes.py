@@ -257,8 +257,8 @@ def test_show_says_all_of_one(monkeypatch, capsys):
     ("arguments", "sentence"),
     [
         ((), r"Give one of: polyagents recipe list, .* report FOLDER\.$"),
-        (("run",), r"recipe run wants a NAME first; give one of: polyagents recipe list, "),
-        (("run", "--smoke", "convai2/bi/bert", "-mf", "M"), r"recipe run wants a NAME first"),
+        (("run",), r"recipe run needs a NAME first; give one of: polyagents recipe list, "),
+        (("run", "--smoke", "convai2/bi/bert", "-mf", "M"), r"recipe run needs a NAME first"),
         (("run", "convai2/bi/bert", "-mf", "M", "--init-opt=x"), r"train_model -o convai2/bi/bert,FILE\.$"),
         (("list", "convai2"), r"Give one of: "),
         (

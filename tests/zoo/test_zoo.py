@@ -89,7 +89,7 @@ def test_a_whole_download(get, server, models):
 
 def test_an_interrupted_download_goes_on(get, server, models):
     server.cuts = [150_000] + [0] * downloads.RETRIES
-    with pytest.raises(InputError, match="goes on from what is there"):
+    with pytest.raises(InputError, match="the download is then resumed"):
         get()
     part = models / "models.tgz.part"
     there = part.stat().st_size
@@ -354,12 +354,12 @@ def device():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (CONTENT[: len(CONTENT) // 2], "is no archive, cut short or damaged"),
-        (CONTENT[:-8] + bytes(8), "is no archive, cut short or damaged"),  # gzip's checksum
-        (CONTENT[:1000] + bytes(1000) + CONTENT[2000:], "is no archive, cut short or damaged"),
-        (lzma.compress(gzip.decompress(CONTENT))[:-3000] + bytes(3000), "is no archive, cut short or damaged"),
-        (b"<html>We moved.</html>", "is no archive, cut short or damaged"),
-        (b"", "is no archive, cut short or damaged"),
+        (CONTENT[: len(CONTENT) // 2], "is not an archive, cut short or damaged"),
+        (CONTENT[:-8] + bytes(8), "is not an archive, cut short or damaged"),  # gzip's checksum
+        (CONTENT[:1000] + bytes(1000) + CONTENT[2000:], "is not an archive, cut short or damaged"),
+        (lzma.compress(gzip.decompress(CONTENT))[:-3000] + bytes(3000), "is not an archive, cut short or damaged"),
+        (b"<html>We moved.</html>", "is not an archive, cut short or damaged"),
+        (b"", "is not an archive, cut short or damaged"),
         (tgz({}), "holds no files"),
         (tgz(FILES | {"../evil": b""}), "'../evil', which leads out of its folder"),
         (tgz(FILES | {"a/../../evil": b""}), "'a/../../evil', which leads out of its folder"),
@@ -377,10 +377,10 @@ def device():
         (tgz(FILES, pax("a", **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "b"})), ""),
         (tgz(FILES, pax("a", **{"GNU.sparse.map": "0,1,9" * 9})), ""),
         (tgz(FILES | {"model_bi": b""}), "'model_bi', which is there twice"),
-        (tgz(FILES | {"model_bi/model/more": b""}), "which lies in what is a file"),
-        (headers(tarfile.XHDTYPE, 1_000_001), "is no archive, cut short or damaged"),
-        (headers(tarfile.GNUTYPE_LONGNAME, 1_000_001), "is no archive, cut short or damaged"),
-        (headers(tarfile.XHDTYPE, 10, times=20_000), "is no archive, cut short or damaged"),
+        (tgz(FILES | {"model_bi/model/more": b""}), "which is below a file"),
+        (headers(tarfile.XHDTYPE, 1_000_001), "is not an archive, cut short or damaged"),
+        (headers(tarfile.GNUTYPE_LONGNAME, 1_000_001), "is not an archive, cut short or damaged"),
+        (headers(tarfile.XHDTYPE, 10, times=20_000), "is not an archive, cut short or damaged"),
     ],
     ids=lambda value: value if isinstance(value, str) else "archive",  # its bytes are no name
 )

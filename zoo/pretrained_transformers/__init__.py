@@ -1,1 +1,1 @@
-"""The models that `zoo:pretrained_transformers/...` names."""
+"""The models that are named `zoo:pretrained_transformers/...`."""

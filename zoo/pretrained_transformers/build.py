@@ -1,16 +1,16 @@
-"""Where ParlAI's `zoo:pretrained_transformers/NAME/model` ends up: it imports this as parlai.zoo's module."""
+"""The module that ParlAI imports for `zoo:pretrained_transformers/NAME/model`, in place of its own."""
 
 from polyagents.zoo.archive import fetch
 from polyagents.zoo.models import ARCHIVE
 
 
 def download(datapath: str) -> None:
-    """Have the models below `datapath`, an earlier download of ParlAI's own included.
+    """Download the models to `datapath`, unless they are there, also by an earlier download of ParlAI's own.
 
-    It stands in for ParlAI's function of this name, which cannot resume, takes half an archive for a whole one, and
+    This replaces ParlAI's function of the same name, which cannot resume, takes half an archive for a whole one, and
     writes wherever the archive says.
 
     Raises:
-        InputError: they cannot be had; the sentence says why.
+        InputError: they cannot be downloaded; the sentence says why.
     """
     fetch(ARCHIVE, datapath)

@@ -1,4 +1,4 @@
-"""Recipes as text: a list, one in full, and the table of docs/recipes.md (`python -m` this module prints it)."""
+"""Recipes as text: a list, one in full, and the table of docs/recipes.md (printed by `python -m` this module)."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ COLUMNS = ("R@1 valid", "R@1 test", "MRR test")
 
 
 def cells(recipe: Recipe) -> list[str]:
-    """A row: the name, what is expected, and where that stands; two tables that disagree are both quoted."""
+    """Return the cells of a recipe's row: name, expected numbers and sources. Disagreeing tables are both quoted."""
     wanted = {column: tuple(column.split()) for column in COLUMNS}
     found = [together(value for value in recipe.expected if (value.metric, value.split) == place)
              for place in wanted.values()]  # fmt: skip
@@ -26,30 +26,30 @@ HEAD = ["recipe", *COLUMNS, "other", "source", "hours on 8 V100"]
 
 
 def together(values: Iterable[Value]) -> str:
-    """The distinct values of one number."""
+    """Join the distinct values of one number."""
     return "; ".join(dict.fromkeys(map(str, values)))
 
 
 def sources(values: Iterable[Value]) -> str:
-    """Which tables; "4, 10"."""
+    """Name the tables of some values, such as "4, 10"."""
     return ", ".join(dict.fromkeys(value.source.removeprefix("Table ") for value in values))
 
 
 def text_table() -> str:
-    """All recipes, in columns."""
+    """Return all recipes, in columns."""
     rows = [HEAD, *map(cells, RECIPES.values())]
     note = f"Percent; the paper's tables by number. One in full: polyagents recipe show {next(iter(RECIPES))}."
     return "\n".join([*in_columns(rows), "", note])
 
 
 def markdown_table() -> str:
-    """All recipes, for docs/recipes.md."""
+    """Return all recipes as the table of docs/recipes.md."""
     rows = [dict(zip(HEAD, cells(recipe), strict=True)) for recipe in RECIPES.values()]
     return markdown([row | {"recipe": f"`{row['recipe']}`"} for row in rows])
 
 
 def in_full(recipe: Recipe) -> str:
-    """Everything about one of them."""
+    """Describe a recipe completely."""
     size = CANDIDATES[recipe.task]
     flags = recipe.flags
     hours = f", {recipe.hours:g} hours" if recipe.hours else ""
@@ -72,7 +72,7 @@ def in_full(recipe: Recipe) -> str:
 
 
 def commands(recipe: Recipe) -> list[str]:
-    """What a user types next."""
+    """Return the commands that a user types next."""
     split = "valid" if recipe.task == "convai2" else "test"
     run = f"polyagents recipe run {recipe.name} -mf M"
     return [

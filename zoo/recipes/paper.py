@@ -1,4 +1,4 @@
-"""The numbers that the paper reports, table by table: the one place that says which recipes there are.
+"""The numbers that the paper reports, table by table: the one place that says which recipes exist.
 
 Humeau et al., arXiv 1905.01969, the later version, read in the anonymous copy submitted to ICLR 2020. Percent, mean ±
 deviation over the paper's runs. A row is MODEL/PRETRAINING or MODEL/PRETRAINING/VARIANT, a column is TASK SPLIT METRIC.
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Value:
-    """What a recipe should reach.
+    """A number that a recipe should reach.
 
     Attributes:
         split: valid or test.
         metric: R@1, R@5, R@10 or MRR, among the task's candidates.
         mean: in percent.
-        deviation: over the paper's runs, in percent; None where it says none.
+        deviation: over the paper's runs, in percent; None if the paper gives none.
         source: the table, or ParlAI, whose zoo promises a number for its own models.
     """
 
@@ -165,7 +165,7 @@ HOURS = {
 
 
 def expected() -> dict[str, tuple[Value, ...]]:
-    """TASK/MODEL/PRETRAINING[/VARIANT] -> all that the tables say of it."""
+    """Return all numbers of the tables, by TASK/MODEL/PRETRAINING[/VARIANT]."""
     found: dict[str, list[Value]] = {}
     for source, table in TABLES.items():
         for name, value in values(table, source):
@@ -174,7 +174,12 @@ def expected() -> dict[str, tuple[Value, ...]]:
 
 
 def values(table: str, source: str) -> Iterator[tuple[str, Value]]:
-    """The cells of one table; "-" is an empty one."""
+    """Yield the cells of one table; "-" is an empty one.
+
+    Args:
+        table: the table as text.
+        source: its number.
+    """
     head, *rows = table.strip().splitlines()
     for row in rows:
         model, *cells = row.split()

@@ -1,4 +1,4 @@
-"""What the name of a recipe stands for: `TASK/MODEL/PRETRAINING[/VARIANT]` -> flags of `train_model`.
+"""The flags of `train_model` for the name of a recipe, `TASK/MODEL/PRETRAINING[/VARIANT]`.
 
     convai2/bi/bert      dstc7/poly-64/reddit      ubuntu/poly-360-first/wikito      convai2/cross/bert/top-layer
 
@@ -17,7 +17,7 @@ from polyagents.errors import InputError
 from .paper import HOURS, Value, expected
 
 SMOKE = "/smoke"  # at the end of a recipe's name: a few steps on the task's sample, on any machine
-GPUS = {24: 8_192, 80: 49_152}  # GB -> --chunk-tokens that should fit (docs/recipes.md reckons)
+GPUS = {24: 8_192, 80: 49_152}  # GB -> --chunk-tokens that should fit (calculated in docs/recipes.md)
 PAPERS_MACHINE = "8 Nvidia Volta 100, half precision (paper 5.1, Table 6)"
 
 Flags = dict[str, str | int | float | bool]
@@ -25,15 +25,15 @@ Flags = dict[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class Recipe:
-    """One of them.
+    """A recipe.
 
     Attributes:
-        name: all of it.
+        name: its full name.
         task: convai2, dstc7, ubuntu or wikipedia.
         model: bi, cross, poly-M (learnt codes), poly-M-first, poly-M-last or poly-M-last-and-first.
         pretraining: bert (the public weights), reddit or wikito (ParlAI's).
-        variant: what is changed beside that, or "".
-        expected: what it should reach.
+        variant: what is changed in addition, or "".
+        expected: the numbers that it should reach.
     """
 
     name: str
@@ -50,34 +50,34 @@ class Recipe:
 
     @property
     def m(self) -> int:
-        """Of a poly-encoder's context vectors; 0 of the others."""
+        """The number of a poly-encoder's context vectors; 0 for the others."""
         return int(self.model.split("-")[1]) if self.kind == "poly" else 0
 
     @property
     def vectors(self) -> str:
-        """Which they are: a key of CONTEXT_VECTORS."""
+        """The kind of context vectors: a key of CONTEXT_VECTORS."""
         return "-".join(self.model.split("-")[2:])
 
     @property
     def hours(self) -> float | None:
-        """Of the paper's training."""
+        """The hours of the paper's training."""
         return None if self.variant else HOURS.get(self.task, {}).get(self.model)
 
     @property
     def place(self) -> tuple[int, int, int, int, int]:
-        """Where it stands in a list: by task, weights, architecture, m, and kind of context vectors."""
+        """The sort key in a list: task, weights, architecture, m, and kind of context vectors."""
         weights, kind = PRETRAININGS.index(self.pretraining), [*AGENTS].index(self.kind)
         return TASKS.index(self.task), weights, kind, self.m, [*CONTEXT_VECTORS].index(self.vectors)
 
     @property
     def flags(self) -> Flags:
-        """What `train_model -o NAME` sets; later parts win."""
+        """Return what `train_model -o NAME` sets; later parts have priority."""
         parts = (COMMON, of_pretraining(self), of_architecture(self), of_task(self), VARIANTS[self.variant])
         return {name: value for part in parts for name, value in part.items()}
 
     @property
     def smoke_flags(self) -> Flags:
-        """The same on the task's sample for two updates, from random weights."""
+        """Return the flags for two updates on the task's sample, from random weights."""
         flags = {name: value for name, value in self.flags.items() if name not in NOT_FOR_SMOKE} | FOR_SMOKE
         flags["task"] = f"{flags['task']}:sample"
         if self.task == "wikipedia":
@@ -141,14 +141,14 @@ FOR_SMOKE: Flags = {
 
 
 def tasks_folder() -> str:
-    """Where polyagents.tasks lies; it is not imported."""
+    """Return the folder of polyagents.tasks, without importing it."""
     spec = importlib.util.find_spec("polyagents.tasks")
     assert spec is not None and spec.origin is not None, "setup.py installs it with us"
     return os.path.dirname(spec.origin)
 
 
 def of_pretraining(recipe: Recipe) -> Flags:
-    """Where the weights start, and how such weights are trained."""
+    """Return the flags for the initial weights, and for how such weights are trained."""
     if recipe.pretraining == "bert":
         return BERT
     own = OWN | ({"reduction_type": "first"} if recipe.kind == "cross" else {})
@@ -160,7 +160,7 @@ def of_pretraining(recipe: Recipe) -> Flags:
 
 
 def of_architecture(recipe: Recipe) -> Flags:
-    """The architecture, and how each is trained (paper 5.1)."""
+    """Return the flags for the architecture, and for how it is trained (paper 5.1)."""
     agent: Flags = {"model": AGENTS[recipe.kind]}
     if recipe.kind == "cross":
         training: Flags = {"candidates": "inline", "batchsize": 16, "warmup_updates": 1000, "eval_batchsize": 10}
@@ -173,7 +173,7 @@ def of_architecture(recipe: Recipe) -> Flags:
 
 
 def of_task(recipe: Recipe) -> Flags:
-    """Data, batch and length of the training."""
+    """Return the flags for data, batch and length of the training."""
     epochs = {"bi": 10.0, "poly": 8.0, "cross": 12.0}[recipe.kind]
     if recipe.task == "wikipedia":
         return {
@@ -200,7 +200,12 @@ def of_task(recipe: Recipe) -> Flags:
 
 
 def recipe(name: str, values: tuple[Value, ...]) -> Recipe:
-    """The recipe of a row."""
+    """Make the recipe of a row.
+
+    Args:
+        name: the name of the recipe.
+        values: the numbers of the row.
+    """
     task, model, pretraining, *variant = name.split("/")
     return Recipe(name, task, model, pretraining, "".join(variant), values)
 
@@ -211,7 +216,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def find(name: str) -> Recipe:
-    """The recipe of a name, with or without `/smoke`.
+    """Return the recipe with a name, with or without `/smoke`.
 
     Raises:
         InputError: there is none.
@@ -223,13 +228,13 @@ def find(name: str) -> Recipe:
 
 
 def similar(name: str) -> str:
-    """What a user may have meant, for a message; "" where nothing is like it."""
+    """Return names that the user may have meant, for an error message; "" if none is similar."""
     close = difflib.get_close_matches(name, RECIPES, cutoff=0.5)
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def flags_of(name: str) -> Flags | None:
-    """What `-o NAME` sets; None for a name that is no recipe's."""
+    """Return what `-o NAME` sets; None if the name is not a recipe's."""
     if name.removesuffix(SMOKE) not in RECIPES:
         return None
     return find(name).smoke_flags if name.endswith(SMOKE) else find(name).flags

@@ -22,6 +22,10 @@ OTHER = "other_speaker"  # ParlAI's name for who is not judged
 def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversation], ConversationPair]:
     """Read a line: its two conversations, and the pair of them.
 
+    Args:
+        entry: the object of the line.
+        source: the file.
+
     Raises:
         Malformed: it is no pairing.
     """
@@ -41,19 +45,30 @@ def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversati
 
 
 def is_two(value: Any, kind: type) -> bool:
-    """Return whether a value is a list of two of a kind."""
+    """Return whether a value is a list of two of a kind.
+
+    Args:
+        value: any value.
+        kind: the type of its items.
+    """
     return isinstance(value, list) and len(value) == 2 and all(isinstance(item, kind) for item in value)
 
 
 def read_dialogue(dialogue: Mapping[str, Any], judged: str, source: str) -> tuple[Conversation, Side]:
-    """Read one of the two dialogues, and its speaker who is judged, whose name is the model's."""
+    """Read one of the two dialogues, and its speaker who is judged, whose name is the model's.
+
+    Args:
+        dialogue: one of the two.
+        judged: the speaker who is judged, whose name is the model's.
+        source: the file.
+    """
     acts, context = dialogue.get("dialogue"), dialogue.get("context") or []
     if not isinstance(acts, list) or not isinstance(context, list):
-        raise Malformed("a dialogue or its context is no list")
+        raise Malformed("a dialogue or its context is not a list")
     turns = [(str(act.get("id")), text) for act, text in ((act, text_of(act)) for act in acts)]
     speakers = list(dict.fromkeys(speaker for speaker, _ in turns))
     if judged not in speakers:
-        raise Malformed(f"{judged} is to be judged and does not speak")
+        raise Malformed(f"{judged} is to be judged but does not speak")
     models = {speaker: HUMAN for speaker in speakers if "human" in speaker.lower()}
     models |= {str(speaker): str(model) for speaker, model in object_in(dialogue.get("models"), "models").items()}
     models[judged] = judged
@@ -63,7 +78,12 @@ def read_dialogue(dialogue: Mapping[str, Any], judged: str, source: str) -> tupl
 
 
 def as_pairing(pair: ConversationPair, conversations: Mapping[str, Conversation]) -> dict[str, Any]:
-    """Make an object of the format. Its `models` tell who else spoke; ParlAI ignores them, `import` reads them."""
+    """Make an object of the format. Its `models` tell who else spoke; ParlAI ignores them, `import` reads them.
+
+    Args:
+        pair: the pair.
+        conversations: the conversations by name.
+    """
     models = [model_of(side, conversations) for side in pair.sides]
     entry: dict[str, Any] = {
         "is_onboarding": pair.right is not None,
@@ -75,7 +95,12 @@ def as_pairing(pair: ConversationPair, conversations: Mapping[str, Conversation]
 
 
 def as_dialogue(side: Side, conversation: Conversation) -> dict[str, Any]:
-    """Make a dialogue whose judged speaker has the model's name; ParlAI allows no other speaker that name."""
+    """Make a dialogue whose judged speaker has the model's name; ParlAI allows no other speaker that name.
+
+    Args:
+        side: the judged side.
+        conversation: its conversation.
+    """
     others = sorted({turn.speaker for turn in conversation.turns} - {side.speaker})
     names = {speaker: f"{OTHER}_{place}" if place else OTHER for place, speaker in enumerate(others)}
     names[side.speaker] = conversation.models[side.speaker]
@@ -89,7 +114,13 @@ def as_dialogue(side: Side, conversation: Conversation) -> dict[str, Any]:
 
 
 def write_pairings(path: str, pairs: Iterable[ConversationPair], conversations: Mapping[str, Conversation]) -> int:
-    """Write pairings, checks first, whole or not at all; return how many."""
+    """Write pairings atomically, checks first; return how many.
+
+    Args:
+        path: the file.
+        pairs: the pairs.
+        conversations: the conversations by name.
+    """
     entries = [as_pairing(pair, conversations) for pair in sorted(pairs, key=lambda pair: pair.right is None)]
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.writelines(f"{json.dumps(entry)}\n" for entry in entries)

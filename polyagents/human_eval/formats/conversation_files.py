@@ -22,8 +22,8 @@ class FileContents:
 
     Attributes:
         conversations: the conversations that could be read, in order.
-        pairs: the pairs of them, where the file has pairings.
-        malformed: where everything is that was left out, and what is wrong with it.
+        pairs: the pairs of them, if the file has pairings.
+        malformed: the position of everything that was skipped, and what is wrong with it.
     """
 
     conversations: list[Conversation] = dataclasses.field(default_factory=list)
@@ -32,12 +32,12 @@ class FileContents:
 
 
 def read_file(path: str, model: str | None = None) -> FileContents:
-    """Read what a file holds, whatever its format.
+    """Read the content of a file in any of the formats.
 
     Args:
         path: a file of ParlAI's conversations (JSON lines), its older logs (one JSON list), its text format, or
             ACUTE-Eval's pairings (JSON lines, or one JSON object).
-        model: a name for the one model in a log, in place of the log's own: ParlAI's older logs name the class of the
+        model: a name for the one model in a log that replaces the log's own: ParlAI's older logs name the class of the
             agent, which two models may share.
 
     Raises:
@@ -60,6 +60,13 @@ def read_file(path: str, model: str | None = None) -> FileContents:
 def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path: str, model: str | None) -> None:
     """Add a dialogue or pairing to the contents.
 
+    Args:
+        found: the contents, which are extended.
+        entry: the parsed part.
+        places: the models by position in an exchange.
+        path: the file.
+        model: a name for the one model; None for the log's own.
+
     Raises:
         Malformed: the entry is neither.
     """
@@ -78,6 +85,10 @@ def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path
 def renamed(conversation: Conversation, model: str | None) -> Conversation:
     """Return the same conversation, with another name of its one model.
 
+    Args:
+        conversation: the conversation.
+        model: the new name; None to keep the old one.
+
     Raises:
         Malformed: it has more or fewer models.
     """
@@ -85,7 +96,7 @@ def renamed(conversation: Conversation, model: str | None) -> Conversation:
         return conversation
     old = set(conversation.models.values()) - {HUMAN}
     if len(old) != 1:
-        raise Malformed(f"it is of {len(old)} models, and --model-name can name one")
+        raise Malformed(f"it has {len(old)} models, and --model-name can name only one")
     models = {speaker: HUMAN if who == HUMAN else model for speaker, who in conversation.models.items()}
     turns = [(turn.speaker, turn.text) for turn in conversation.turns]
     return make_conversation(turns, models, conversation.context, conversation.source)
@@ -96,8 +107,8 @@ def reason(error: Exception) -> str:
     if isinstance(error, Malformed):
         return str(error)
     if isinstance(error, UnicodeDecodeError):
-        return "it is no UTF-8"
-    return str(error) if str(error) == json_files.TOO_DEEP else "it is no JSON"
+        return "it is not UTF-8"
+    return str(error) if str(error) == json_files.TOO_DEEP else "it is not JSON"
 
 
 def parts_of(content: bytes) -> Iterator[Part]:
@@ -124,12 +135,12 @@ def parts_of(content: bytes) -> Iterator[Part]:
 
 
 def parse_json(line: bytes) -> Any:
-    """Parse a line; bytes that are no UTF-8 raise an error of their own."""
+    """Parse a line; bytes that are not UTF-8 raise an error of their own."""
     return json_files.parse_json(line.decode("utf-8"))
 
 
 def as_it_is(value: Any) -> Any:
-    """Return what was parsed with the file."""
+    """Return a part that was already parsed with the file."""
     return value
 
 

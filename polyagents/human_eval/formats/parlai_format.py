@@ -23,7 +23,7 @@ LABELS_ARE_OF = "model"  # the text format does not say who answered
 
 
 class Malformed(ValueError):
-    """A part of a file is no conversation; the message says what is wrong with it."""
+    """The error for a part of a file that is not a conversation; the message says what is wrong with it."""
 
 
 Places = tuple[str | None, str | None]
@@ -33,12 +33,17 @@ Places = tuple[str | None, str | None]
 def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
     """Read a line of the conversations format.
 
+    Args:
+        entry: the object of the line.
+        places: the models by position in an exchange.
+        source: the file.
+
     Raises:
         Malformed: it is no such line.
     """
     dialog, context = entry["dialog"], entry.get("context") or []
     if not isinstance(dialog, list) or not isinstance(context, list):
-        raise Malformed("its dialog or context is no list")
+        raise Malformed("its dialog or context is not a list")
     said = {str(speaker): str(model) for speaker, model in object_in(entry.get("models"), "models").items()}
     background = context_lines([text_of(act) for act in context])
     return read_exchanges(dialog, places, source, background, said if "models" in entry else None)
@@ -98,7 +103,12 @@ def text_of(act: Any) -> str:
 
 
 def model_name(speaker: str, known: str | None) -> str:
-    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number."""
+    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number.
+
+    Args:
+        speaker: the speaker's id in the log.
+        known: the model, if the log's metadata names it.
+    """
     if "human" in speaker.lower():
         return HUMAN
     return known or re.sub(r"_[12]$", "", speaker)
@@ -107,11 +117,15 @@ def model_name(speaker: str, known: str | None) -> str:
 def object_in(value: Any, name: str) -> dict[Any, Any]:
     """Return a field that is an object; an empty one where the field is missing.
 
+    Args:
+        value: the value of the field.
+        name: its name, for the error.
+
     Raises:
         Malformed: it is something else.
     """
     if value is not None and not isinstance(value, dict):
-        raise Malformed(f"its {name} are no object")
+        raise Malformed(f"its {name} are not an object")
     return value or {}
 
 
@@ -224,7 +238,12 @@ def is_self_chat(conversation: Conversation) -> bool:
 
 
 def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
-    """Make an object of the conversations format: exchanges of two turns each."""
+    """Make an object of the conversations format: exchanges of two turns each.
+
+    Args:
+        conversation: the conversation.
+        metadata: the path of the metadata file.
+    """
     names = speaker_names(conversation)
     acts = [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns]
     context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []

@@ -14,7 +14,7 @@ from scipy.special import expit
 from polyagents.evaluation.intervals import RESAMPLES, Estimate, Floats, bootstrap_interval
 from polyagents.human_eval.records import Judgement
 
-ENOUGH_ANNOTATORS = 5  # from which on they are what a resample draws, see resampled()
+ENOUGH_ANNOTATORS = 5  # with at least this many, a resample draws annotators, see resampled()
 MOST_STEPS = 100  # of a fit; a handful is usual
 
 
@@ -49,7 +49,13 @@ class Ranking:
 
 
 def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES) -> Ranking:
-    """Rank the models of some judgements, at least one, of two different models each."""
+    """Rank the models of some judgements, at least one, of two different models each.
+
+    Args:
+        judgements: at least one; each of two different models.
+        seed: the seed of the bootstrap.
+        resamples: the number of draws.
+    """
     models = sorted({model for judgement in judgements for model in judgement.models})
     by_annotator = count_wins(judgements, models)
     wins = by_annotator.sum(0)
@@ -67,7 +73,12 @@ def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES)
 
 
 def count_wins(judgements: Sequence[Judgement], models: Sequence[str]) -> Floats:
-    """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column."""
+    """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column.
+
+    Args:
+        judgements: the judgements.
+        models: the K models.
+    """
     place = {model: i for i, model in enumerate(models)}
     row = {name: i for i, name in enumerate(sorted({judgement.annotator for judgement in judgements}))}
     wins = np.zeros((len(row), len(models), len(models)))
@@ -103,7 +114,7 @@ def refitted(wins: Floats, start: Floats) -> Floats:
 
     Args:
         wins: [R, K, K], the prior among them.
-        start: [K], the strengths of what was resampled.
+        start: [K], the strengths of the original wins.
 
     Returns:
         [R, K].
@@ -139,10 +150,15 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
     whose taste varies by .6: the interval covers the truth .94 of the time; with single judgements drawn .83.)
 
     Fewer than ENOUGH_ANNOTATORS cannot tell how far people differ: of three, this would cover .88. There, single
-    judgements are drawn, and the interval speaks of these people alone.
+    judgements are drawn, and the interval describes only these people.
 
     The imaginary judgements of the prior are among what is drawn. Otherwise a model that always won would win in every
     resample just as often, and its interval would have no width.
+
+    Args:
+        by_annotator: wins of each annotator [A, K, K].
+        seed: the seed of the draws.
+        resamples: the number of draws.
     """
     annotators, count = by_annotator.shape[:2]
     wins = by_annotator.sum(0)
@@ -157,7 +173,13 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
 
 
 def estimates(values: Floats, draws: Floats, units: int) -> list[Estimate]:
-    """Add to each number [K] the interval of its resamples [R, K]."""
+    """Add to each number the interval of its resamples.
+
+    Args:
+        values: the numbers [K].
+        draws: their resamples [R, K].
+        units: how many units were drawn.
+    """
     low, high = bootstrap_interval(draws, units)
     return [Estimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
 
@@ -172,10 +194,15 @@ def unconnected(parts: Sequence[Sequence[str]]) -> str:
 
 
 def note(models: int, annotators: int) -> str:
-    """Say what the intervals speak of."""
+    """Describe what the intervals refer to.
+
+    Args:
+        models: how many models there are.
+        annotators: how many annotators there are.
+    """
     if annotators < ENOUGH_ANNOTATORS:
         text = (
-            f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals speak of these people alone, "
+            f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals describe only these people, "
             f"not of others like them."
         )
     else:

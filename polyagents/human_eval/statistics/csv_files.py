@@ -27,12 +27,17 @@ def as_cell(value: Cell) -> Cell:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
-    """Write a table in UTF-8: texts in quotes, numbers in full precision, what is not known empty."""
+    """Write a table in UTF-8: texts in quotes, numbers in full precision, what is not known empty.
+
+    Args:
+        columns: their names.
+        rows: the cells.
+    """
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([as_cell(value) for value in row] for row in rows)
-    return text.getvalue().encode("utf-8", errors="replace")  # half a character pair, as bad JSON may hold, is no text
+    return text.getvalue().encode("utf-8", errors="replace")  # half a character pair, as bad JSON may hold, is not text
 
 
 def with_ends(name: str) -> tuple[str, str, str]:

@@ -12,7 +12,13 @@ LONGEST_NAME = 34  # characters
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given."""
+    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given.
+
+    Args:
+        number: how many.
+        noun: one of them.
+        plural: its plural, if it is irregular.
+    """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -46,7 +52,7 @@ def printable(text: str) -> str:
 def short_names(models: Sequence[str]) -> list[str]:
     """Shorten names: folders that all of them share are omitted, and what is still long is cut.
 
-    Two that look the same then are told apart by their numbers.
+    Two that look the same then are distinguished by their numbers.
     """
     names = [printable(model) for model in models]
     if max(map(len, names)) > LONGEST_NAME:

@@ -22,7 +22,7 @@ from polyagents.human_eval.statistics.win_rates import Matchup
 
 
 def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, chats: Sequence[RatedChat] = ()) -> str:
-    """Write everything that can be said about some judgements and chats into a folder, made where it is missing.
+    """Write everything that can be said about some judgements and chats into a folder, created if it is missing.
 
     report.html is the whole report in one file; report.png is its picture, and the tables are judgements.csv,
     win_rates.csv, ranking.csv, agreement.csv and annotators.csv, where there are judgements; ratings.csv, chats.csv and
@@ -56,7 +56,10 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder} cannot be made ({error.strerror}); give another folder for the report.") from error
-    for name, content in files.items():  # not before all of it is known: nothing that fails leaves half a report
+    for (
+        name,
+        content,
+    ) in files.items():  # written after everything is computed, so that an error leaves no incomplete report
         with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
             file.write(content)
     said = [summary(found, filtered)] * bool(filtered) + [rating_summary(chats, rated)] * bool(chats)
@@ -71,7 +74,16 @@ def page(
     chats: Sequence[RatedChat],
     rated: Sequence[ModelRating],
 ) -> str:
-    """Render the HTML page. Every text in it is escaped; names may be anything."""
+    """Render the HTML page. Every text in it is escaped; names may be anything.
+
+    Args:
+        filtered: all judgements, with the reason if they do not count.
+        found: what was estimated for each question.
+        people: a summary of each annotator.
+        picture: the PNG; None if there are no judgements.
+        chats: the finished chats.
+        rated: the ratings of each model.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),
         autoescape=True,

@@ -15,7 +15,7 @@ REPEATED = "the same annotator judged the pair before"
 
 @dataclass(frozen=True)
 class FilteredJudgement:
-    """A judgement, and why it is left out; COUNTS where it is not."""
+    """A judgement, and the reason why it does not count; COUNTS if it does."""
 
     judgement: Judgement
     left_out: str
@@ -53,7 +53,7 @@ def check_winner(judgement: Judgement) -> None:
         first, second = judgement.models
         raise InputError(
             f"The judgement of pair {judgement.pair!r} by {judgement.annotator!r} has the winner {judgement.winner!r}, "
-            f"which is neither {first!r} nor {second!r}; correct the winner, or take this judgement out."
+            f"which is neither {first!r} nor {second!r}; correct the winner, or remove this judgement."
         )
 
 

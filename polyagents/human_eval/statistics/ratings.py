@@ -45,7 +45,12 @@ def ratings(chats: Sequence[RatedChat]) -> list[ModelRating]:
 
 
 def model_rating(model: str, chats: Sequence[RatedChat]) -> ModelRating:
-    """Count and estimate all that is known of one model."""
+    """Count and estimate all that is known of one model.
+
+    Args:
+        model: its name.
+        chats: its finished chats.
+    """
     by_person: dict[str, list[int]] = defaultdict(list)
     for chat in chats:
         if chat.rating is not None:
@@ -64,10 +69,10 @@ def model_rating(model: str, chats: Sequence[RatedChat]) -> ModelRating:
 def mean_of_people(by_person: Sequence[Sequence[int]]) -> Estimate:
     """Estimate the mean of people's mean ratings, with Student's interval over people, cut to what ratings can be.
 
-    People differ in how they use a scale, so ten ratings of one say less than one of ten: a person counts once. The
-    interval says what other people like these would have said. A bootstrap over people, as the ranking has it, is too
-    narrow here: simulated, five people with two chats each, it covers the truth .87 of the time, this one .95
-    (docs/human-evaluation.md). Of one person, or of people who all say the same, nothing is known about others.
+    People differ in how they use a scale, so ten ratings of one say less than one of ten: each person has the
+    same weight. The interval says what other people like these would have said. A bootstrap over people, as for the
+    ranking, is too narrow here: in a simulation of five people with two chats each, it covers the truth .87 of the
+    time, this one .95 (docs/human-evaluation.md). One person, or people who all say the same, say nothing about others.
 
     Args:
         by_person: the ratings of each.

@@ -1,4 +1,4 @@
-"""What a report says of each question and of each annotator."""
+"""The content of a report for each question and each annotator."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -14,15 +14,15 @@ from polyagents.human_eval.statistics.win_rates import Matchup, matchups
 
 @dataclass(frozen=True)
 class Section:
-    """All about one question.
+    """The results of one question.
 
     Attributes:
         question: as it was asked.
-        judgements: that count.
-        models: the strongest first; by name where there is no ranking.
+        judgements: the ones that count.
+        models: the strongest first; by name if there is no ranking.
         matchups: each pair of models that was compared, the stronger first.
         ranking: may have no models, and says why.
-        agreement: None where no pair was judged by two annotators.
+        agreement: None if no pair was judged by two annotators.
     """
 
     question: str
@@ -33,7 +33,12 @@ class Section:
     agreement: Agreement | None
 
     def between(self, model: str, opponent: str) -> Matchup | None:
-        """Return how a model fared against another; None where they were not compared."""
+        """Return how a model fared against another; None where they were not compared.
+
+        Args:
+            model: the model.
+            opponent: the other model.
+        """
         for matchup in self.matchups:
             if matchup.models == (model, opponent):
                 return matchup
@@ -43,7 +48,12 @@ class Section:
 
 
 def sections(filtered: Sequence[FilteredJudgement], seed: int) -> list[Section]:
-    """Make a section for each question that has judgements that count, in the order of their first."""
+    """Make a section for each question that has judgements that count, in the order of their first.
+
+    Args:
+        filtered: all judgements, with the reason if they do not count.
+        seed: the seed of the bootstraps.
+    """
     by_question: dict[str, list[Judgement]] = {}
     for one in filtered:
         if not one.left_out:
@@ -52,7 +62,13 @@ def sections(filtered: Sequence[FilteredJudgement], seed: int) -> list[Section]:
 
 
 def section(question: str, judgements: Sequence[Judgement], seed: int) -> Section:
-    """Count and estimate everything about one question."""
+    """Count and estimate everything about one question.
+
+    Args:
+        question: as it was asked.
+        judgements: the ones that count.
+        seed: the seed of the bootstraps.
+    """
     ranking = rank(judgements, seed)
     names = sorted({model for judgement in judgements for model in judgement.models})
     models = [ranked.model for ranked in ranking.models] or names

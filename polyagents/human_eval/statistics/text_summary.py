@@ -13,7 +13,12 @@ MOST_LINES = 10  # of comparisons; more say less
 
 
 def summary(sections: Sequence[Section], filtered: Sequence[FilteredJudgement]) -> str:
-    """Say who wins, how sure that is, and how far annotators agree."""
+    """Summarise who wins, how certain that is, and how far annotators agree.
+
+    Args:
+        sections: what was estimated for each question.
+        filtered: all judgements, with the reason if they do not count.
+    """
     lines = [counted(filtered)]
     for section in sections:
         lines += ["", printable(section.question) or "(no question)"]
@@ -56,7 +61,12 @@ def agreed(section: Section) -> str:
 
 
 def rating_summary(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> str:
-    """Say who is rated how, and how sure that is."""
+    """Summarise how models are rated, and how certain that is.
+
+    Args:
+        chats: the finished chats.
+        rated: the ratings of each model.
+    """
     return "\n".join([counted_chats(chats), *(f"  {rating_line(one)}" for one in rated)])
 
 

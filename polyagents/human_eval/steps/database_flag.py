@@ -15,12 +15,12 @@ def add_database_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--database",
         default="human_eval.db",
-        help="the file of an SQLite database, made where it is missing, or postgresql://USER:PASSWORD@HOST/NAME",
+        help="the file of an SQLite database, created if it is missing, or postgresql://USER:PASSWORD@HOST/NAME",
     )
 
 
 def open_store(database: str) -> "EvaluationStore":
-    """Open the store of a step that may be the first; it is made where it is missing."""
+    """Open the store of a step that may be the first; it is created if it is missing."""
     from polyagents.human_eval.storage.evaluation_store import EvaluationStore  # loads SQLAlchemy
 
     return EvaluationStore(database)

@@ -74,7 +74,7 @@ def run(opt: Mapping[str, Any]) -> None:
 def as_conversation(
     turns: Sequence[tuple[str, str]], names: Sequence[str], opening: "Opening", task: str
 ) -> Conversation:
-    """Make a conversation of what two agents said.
+    """Make a conversation of two agents' messages.
 
     Args:
         turns: who spoke ("0" or "1") and what, in order.

@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
         "Import ParlAI's logs (self_chat, interactive, older ones) or ACUTE-Eval's pairings; what is there already is "
         "passed over.",
     )
-    parser.add_argument("files", nargs="*", help="files of any of the formats, which are told apart by their content")
+    parser.add_argument("files", nargs="*", help="files of any of the formats, which are detected by their content")
     parser.add_argument(
         "--model-name",
         help="name of the model in these logs; by default its model file, or, where an older log does not tell that, "
@@ -52,9 +52,14 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def say_malformed(file: str, contents: FileContents) -> None:
-    """Say which parts of a file were left out, and why."""
+    """Say which parts of a file were skipped, and why.
+
+    Args:
+        file: the file.
+        contents: what was read of it.
+    """
     for where, reason in contents.malformed[:SHOWN]:
-        say(f"{file}, {where}, is left out: {reason}.")
+        say(f"{file}, {where}, is skipped: {reason}.")
     more = len(contents.malformed) - SHOWN
     if more > 0:
-        say(f"{file}: {more:,} more are left out, {len(contents.malformed):,} in all.")
+        say(f"{file}: {more:,} more are skipped, {len(contents.malformed):,} in all.")

@@ -13,7 +13,7 @@ from polyagents.ranking.task_candidates import task_candidates_path
 if TYPE_CHECKING:
     from polyagents.human_eval.chat_replies import ChatPartner, RankerPartner
 
-# Options of a saved model with which a RankerPartner replies as ParlAI's agent does; with others the agent replies.
+# With these saved options, a RankerPartner replies like ParlAI's agent; with others the agent itself replies.
 AS_PARLAI = {
     "interactive_candidates": "fixed",
     "inference": "max",
@@ -54,7 +54,12 @@ def load_partners(opt: Mapping[str, Any]) -> "dict[str, ChatPartner]":
 
 
 def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
-    """Load one model: as a ranker where that is enough, else as ParlAI's agent."""
+    """Load one model: as a ranker if that is enough, else as ParlAI's agent.
+
+    Args:
+        opt: the flags of the step.
+        file: the model file.
+    """
     saved = saved_options(file)
     is_ranker = bool(architecture(saved)) and all(saved.get(name, same) == same for name, same in AS_PARLAI.items())
     if is_ranker and not opt["model_flags"]:
@@ -68,6 +73,11 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
     """Load a model of ours and encode its candidates.
 
     The vectors are kept beside the model file where that can be done, as our agents do in ParlAI's commands.
+
+    Args:
+        opt: the flags of the step.
+        file: the model file.
+        saved: the options saved with it.
     """
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
     from polyagents.index.manifest import Manifest
@@ -82,14 +92,19 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
         candidates = ranker.prepare(read_candidates(replies))
     else:
         folder = f"{path}.{os.path.splitext(os.path.basename(replies))[0]}.index"
-        before = Manifest.read(folder)  # build_index may have been there
+        before = Manifest.read(folder)  # build_index may have written it
         candidates = ranker.index(replies, folder, "fp32" if before is None else before.stored_as)
         candidates.shortlist = None  # the search is exact, as in `interactive`
     return RankerPartner(ranker, candidates, int(saved.get("history_size", -1)))
 
 
 def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> str:
-    """Find what a model of ours replies with: the file that is named, or else the labels of the task.
+    """Find the candidates of a model of ours: the file that is named, or else the labels of the task.
+
+    Args:
+        opt: the flags of the step.
+        file: the model file.
+        saved: the options saved with it.
 
     Raises:
         InputError: neither is named, or the labels are not collected yet and ParlAI is not installed.
@@ -136,7 +151,12 @@ def architecture(saved: Mapping[str, Any]) -> str | None:
 
 
 def agent_of(opt: Mapping[str, Any], file: str) -> str | None:
-    """Return our agent for what one of ParlAI's agents wrote; None for other models, and where a flag names one."""
+    """Return our agent for a model of one of ParlAI's agents; None for other models, and if a flag names one.
+
+    Args:
+        opt: the flags of the step.
+        file: the model file.
+    """
     from polyagents.zoo.models import our_agent  # loads transformers
 
     return None if "--model" in opt["model_flags"] else our_agent(file)

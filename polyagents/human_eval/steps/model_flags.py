@@ -20,7 +20,7 @@ SHARED = ("task", "datatype", "fixed_candidates_path", "precision", "model", "mo
 
 
 class ModelStepParser(CommandParser):
-    """A parser that keeps the flags that it does not know, in `model_flags`, for ParlAI and its agents."""
+    """A parser that collects the flags that it does not know in `model_flags`, for ParlAI and its agents."""
 
     def parse_args(  # type: ignore[override]  # argparse's type is overloaded for other namespaces
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -28,6 +28,10 @@ class ModelStepParser(CommandParser):
         """Parse the flags that the step knows.
 
         ParlAI's short names are kept from argparse, which would take -histsz for -h, and -tr for -t, were -t declared.
+
+        Args:
+            args: the command line; None for that of the process.
+            namespace: where the values go; None for a new one.
         """
         given = [SHORT.get(argument) or re.sub(r"^(?=-[a-zA-Z]\w)", "--", argument) for argument in args or ()]
         parsed, rest = self.parse_known_args(given, namespace)

@@ -12,7 +12,7 @@ from polyagents.serving.http_server import address, server_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-EVERYWHERE = ("0.0.0.0", "::")  # no address to be opened in a browser
+EVERYWHERE = ("0.0.0.0", "::")  # an address that a browser cannot open
 
 
 class HasLink(Protocol):
@@ -48,7 +48,7 @@ def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: I
         people: everybody else who has a link.
         what: what is served, in words.
     """
-    opened.listen()  # who opens a link at once waits for the server, and is not turned away
+    opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
     start = reachable(address(opened))
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
     for person in people:
@@ -56,7 +56,7 @@ def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: I
     say(f"{what} (Ctrl-C ends it)")
     try:
         server_of(app).run(sockets=[opened])
-    except KeyboardInterrupt:  # which uvicorn raises again once it has ended
+    except KeyboardInterrupt:  # uvicorn raises it again after it has ended
         say("Ended.")
 
 

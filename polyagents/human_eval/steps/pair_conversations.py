@@ -1,4 +1,4 @@
-"""`polyagents human_eval pairs`: which conversations meet."""
+"""`polyagents human_eval pairs`: the pairs of conversations to compare."""
 
 import argparse
 import json
@@ -66,7 +66,7 @@ def say_earlier(added: int, drawn: int, there: int) -> None:
     elif there > added:
         say(
             f"{added:,} pairs are added to {there - added:,} that were there: all {there:,} will be judged. To have "
-            f"these alone, give another --database to import and pairs."
+            f"only these, give another --database to import and pairs."
         )
 
 

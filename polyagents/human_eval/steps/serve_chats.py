@@ -60,7 +60,7 @@ def run(opt: Mapping[str, Any]) -> None:
     invited = people(store)
     if not invited:
         raise InputError(f"Nobody is invited in {store.name}; run polyagents human_eval invite NAME first.")
-    with listening(opt["host"], opt["port"]) as opened:  # what is wrong with it is said before models are loaded
+    with listening(opt["host"], opt["port"]) as opened:  # errors in it are reported before models are loaded
         from polyagents.human_eval.chat_replies import ChatModels
         from polyagents.human_eval.storage.chat_plan import ChatPlan
         from polyagents.human_eval.storage.chat_store import ChatStore

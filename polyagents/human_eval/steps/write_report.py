@@ -1,4 +1,4 @@
-"""`polyagents human_eval report`: what came of it."""
+"""`polyagents human_eval report`: the results of an evaluation."""
 
 import argparse
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
         "Win rates, agreement, a ranking, and ratings of chats, with intervals: report.html, report.png and CSV files.",
     )
     add_database_flag(parser)
-    parser.add_argument("--out", default="human-eval-report", help="folder of the report; made where it is missing")
+    parser.add_argument("--out", default="human-eval-report", help="folder of the report; created if it is missing")
     parser.add_argument("--seed", type=int, default=0, help="draws what the ranking's intervals are made of")
     return parser
 

@@ -1,4 +1,4 @@
-"""What people who chat are asked to do, and a chat as it stands: values without a database."""
+"""The task of people who chat, and the state of a chat: values without a database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ Personas = tuple[str, str]
 
 @dataclass(frozen=True)
 class ChatPlan:
-    """What people are asked to do.
+    """The task of the people who chat.
 
     Attributes:
         models: the names of the models that people may talk to.
-        personas: the personas of the chats, which take them in turn.
+        personas: the personas of the chats, which use them in turn.
         turns: how many messages of the person a chat needs before it may be finished.
         conversations: how many chats each person has.
         rate: what is rated: replies, whole or both.
-        seed: draws which model comes first to whom.
+        seed: decides which model each person meets first.
     """
 
     models: Sequence[str]
@@ -45,12 +45,12 @@ class ChatPlan:
 
 @dataclass(frozen=True)
 class ChatState:
-    """A chat as it stands.
+    """The state of a chat.
 
     Attributes:
         number: distinguishes it from all other chats.
         place: 1 for the person's first; `ChatStore.current` counts the chats with models of the plan.
-        model: the model's name, which is not for the person's eyes.
+        model: the model's name, which is hidden from the person.
         personas: of the person and of the model.
         messages: what was said, in order; the first, third, ... are the person's.
     """

@@ -1,4 +1,4 @@
-"""What came of the chats: the ratings of finished ones, and how far everybody is."""
+"""The results of the chats: the ratings of finished ones, and everybody's progress."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def rated_chats(store: EvaluationStore) -> list[RatedChat]:
 
 @dataclass(frozen=True)
 class PersonProgress:
-    """How far one person is.
+    """The progress of one person.
 
     Attributes:
         name: the name that was invited.
@@ -63,7 +63,7 @@ def open_chats(store: EvaluationStore) -> dict[str, int]:
 
 
 def people(store: EvaluationStore) -> list[PersonProgress]:
-    """Return how far everybody is who was invited, in the order of the invitations."""
+    """Return the progress of everybody who was invited, in the order of the invitations."""
     finished = func.count(ChatRow.ended)
     counts = (
         select(AnnotatorRow.name, AnnotatorRow.token, finished, func.count(ChatRow.number), func.max(ChatRow.ended))
@@ -79,7 +79,12 @@ def people(store: EvaluationStore) -> list[PersonProgress]:
 
 
 def chats_by_model(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:
-    """Count the chats of each model; `which` selects some of them."""
+    """Count the chats of each model; `which` selects some of them.
+
+    Args:
+        session: a session.
+        *which: conditions that select some of them.
+    """
     counts = select(ChatRow.model, func.count()).where(*which).group_by(ChatRow.model)
     return {model: count for model, count in session.execute(counts)}  # noqa: C416  a row is no pair to mypy
 

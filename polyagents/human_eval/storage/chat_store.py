@@ -97,13 +97,19 @@ class ChatStore:
                 return
             check_open(row)
             if place != len(said) or place % 2:
-                raise InputError("This conversation has gone on, maybe in another window; reload the page to see it.")
+                raise InputError("This conversation has continued, maybe in another window; reload the page to see it.")
             if place >= 2 * MOST:
                 raise InputError(f"A conversation has at most {MOST} messages of yours; finish this one.")
             session.add(MessageRow(chat=row.number, place=place, text=text))
 
     def reply(self, number: int, place: int, text: str) -> None:
-        """Store what a model replied, unless there is a reply at this place already or the chat has ended meanwhile."""
+        """Store a model's reply, unless there is one at this place or the chat has ended in the meantime.
+
+        Args:
+            number: the number of the chat.
+            place: the reply's place in the chat.
+            text: the reply.
+        """
         with self.database.atomic_write() as session:
             row = session.get_one(ChatRow, number)
             if row.ended is None and place % 2 and place == len(messages_of(session, row)):
@@ -113,6 +119,12 @@ class ChatStore:
 
     def rate(self, token: str, number: int, place: int, good: bool) -> None:
         """Store what a person says of a reply; it may be changed until the chat is finished.
+
+        Args:
+            token: the secret part of the link.
+            number: the number of the chat.
+            place: the reply's place in the chat.
+            good: whether the reply was called good.
 
         Raises:
             InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
@@ -170,30 +182,45 @@ class ChatStore:
 def own_chat(session: Session, token: str, number: int) -> ChatRow:
     """Find a person's own chat.
 
+    Args:
+        session: a session.
+        token: the secret part of the link.
+        number: the number of the chat.
+
     Raises:
         InputError: there is none, or it is another person's; the sentence does not say which of the two.
     """
     who = queries.annotator_row(session, token)
     row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
     if row is None or row.annotator != who.number:
-        raise InputError(f"Conversation {number} is none of yours; open your link again.")
+        raise InputError(f"Conversation {number} is not yours; open your link again.")
     return row
 
 
 def check_open(row: ChatRow) -> None:
     """Refuse a change of a chat that is finished."""
     if row.ended is not None:
-        raise InputError(f"Conversation {row.place} is finished; open your link again to go on.")
+        raise InputError(f"Conversation {row.place} is finished; open your link again to continue.")
 
 
 def messages_of(session: Session, row: ChatRow) -> list[ChatMessage]:
-    """Return what was said in a chat."""
+    """Return what was said in a chat.
+
+    Args:
+        session: a session.
+        row: the chat.
+    """
     rows = session.scalars(select(MessageRow).where(MessageRow.chat == row.number).order_by(MessageRow.place))
     return [ChatMessage(one.text, one.good) for one in rows]
 
 
 def chat_of(session: Session, row: ChatRow) -> ChatState:
-    """Read a chat from its row."""
+    """Read a chat from its row.
+
+    Args:
+        session: a session.
+        row: the chat.
+    """
     own, other = row.personas
     return ChatState(row.number, row.place, row.model, (own, other), tuple(messages_of(session, row)))
 

@@ -19,7 +19,7 @@ POSSIBLE = "give the file of an SQLite database, or postgresql://USER:PASSWORD@H
 
 
 class StorageFault(InputError):
-    """The database fails while it is in use: its disk is full, a page of it is damaged, its server is gone."""
+    """The error for a database that fails while it is in use: a full disk, a damaged page, a lost server."""
 
 
 class Database:
@@ -34,7 +34,7 @@ class Database:
 
         Args:
             url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
-            tables: the base class of what is stored.
+            tables: the base class of the tables.
 
         Raises:
             InputError: it cannot be opened, is no database, damaged, or another program's.
@@ -69,7 +69,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a session that sees one state of the database, whoever writes meanwhile.
+        """Open a session that sees one state of the database, whoever writes in the meantime.
 
         Raises:
             StorageFault: the database fails.
@@ -86,7 +86,7 @@ class Database:
         """
         try:
             yield
-        except (DBAPIError, JSONDecodeError, UnicodeDecodeError) as error:  # the last two of damaged rows
+        except (DBAPIError, JSONDecodeError, UnicodeDecodeError) as error:  # the last two: damaged rows
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             raise StorageFault(
                 f"The database {self.name} failed ({first_line(cause)}); what was stored before is kept."
@@ -104,7 +104,7 @@ def parsed(url: str) -> URL:
     try:
         found = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise InputError(f"--database {url!r} is no URL; {POSSIBLE}.") from error
+        raise InputError(f"--database {url!r} is not a URL; {POSSIBLE}.") from error
     if found.drivername in ("postgresql", "postgres"):
         return found.set(drivername="postgresql+psycopg")  # SQLAlchemy's own default has had no new version for years
     if found.drivername == "sqlite" and found.database:
@@ -118,12 +118,12 @@ def is_sqlite(url: URL) -> bool:
 
 
 def sqlite(url: URL) -> Engine:
-    """Make an engine whose transactions begin as we say: Python's driver begins them at the first write, too late."""
+    """Make an engine that begins transactions itself: Python's driver begins them at the first write, too late."""
     engine = create_engine(url, connect_args={"timeout": WAIT, "isolation_level": None}, pool_timeout=WAIT)
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _: Any) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")  # who reads does not wait for who writes
+        connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for writers
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
@@ -136,7 +136,7 @@ def sqlite(url: URL) -> Engine:
 def postgresql(url: URL) -> Engine:
     """Make an engine, if there is a driver."""
     try:
-        return create_engine(url, pool_timeout=WAIT, pool_pre_ping=True)  # the server may have been started anew
+        return create_engine(url, pool_timeout=WAIT, pool_pre_ping=True)  # the server may have been restarted
     except ModuleNotFoundError as error:
         raise InputError(f"PostgreSQL needs {error.name}; run: pip install 'polyagents[postgres]'.") from error
 

@@ -15,7 +15,12 @@ class CleanText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Clean a text on its way into the database, also where it is compared."""
+        """Clean a text before it goes into the database or is compared.
+
+        Args:
+            value: the text.
+            dialect: SQLAlchemy's dialect.
+        """
         return None if value is None else clean(value)
 
 

@@ -187,9 +187,9 @@ class EvaluationStore:
                 before a later one, or the choice or seconds are invalid. Nothing is stored then.
         """
         if choice not in ("left", "right"):
-            raise InputError(f"{choice!r} is no choice; give left or right.")
+            raise InputError(f"{choice!r} is not a choice; give left or right.")
         if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
-            raise InputError(f"{seconds!r} seconds is no time; give 0 or more, or none.")
+            raise InputError(f"{seconds!r} seconds is not a time; give 0 or more, or none.")
         with self.database.atomic_write() as session:
             row = assignments.assignment_row(session, queries.annotator_row(session, token), assignment)
             side = row.left if choice == "left" else 1 - row.left

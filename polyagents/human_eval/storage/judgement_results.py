@@ -1,4 +1,4 @@
-"""What came of judging: every judgement, and how far everybody is.
+"""The results of judging: every judgement, and everybody's progress.
 
 Every function works within the transaction of the session that it is given.
 """
@@ -58,7 +58,12 @@ def judgements(session: Session) -> list[Judgement]:
 
 
 def progress(session: Session, question: str) -> Progress:
-    """Count how far the evaluation of a question is, and each annotator."""
+    """Count how far the evaluation of a question is, and each annotator.
+
+    Args:
+        session: a session.
+        question: the question.
+    """
     failed, models = failed_annotators(session), models_by_conversation(session)
     rows = list(every_answer(session))
     pairs = list(session.scalars(select(PairRow)))
@@ -82,7 +87,12 @@ def progress(session: Session, question: str) -> Progress:
 
 
 def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
-    """Return the models of a pair's sides in alphabetical order."""
+    """Return the models of a pair's sides in alphabetical order.
+
+    Args:
+        row: the pair.
+        models: who spoke in each conversation.
+    """
     first, second = sorted(pair_models(row, models))
     return first, second
 
@@ -90,7 +100,14 @@ def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 def annotator_progress(
     who: AnnotatorRow, every: Sequence[JoinedAnswer], passed: bool, question: str
 ) -> AnnotatorProgress:
-    """Count how far one annotator is with a question; `every` has the answers to all questions."""
+    """Count how far one annotator is with a question; `every` has the answers to all questions.
+
+    Args:
+        who: the annotator.
+        every: the answers to all questions.
+        passed: whether the annotator passed the checks.
+        question: the question.
+    """
     own = [(answer, pair) for answer, assignment, _, pair in every if assignment.annotator == who.number]
     checks = [answer.choice == pair.right for answer, pair in own if pair.right is not None]
     return AnnotatorProgress(

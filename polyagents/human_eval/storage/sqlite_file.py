@@ -1,4 +1,4 @@
-"""The file of an SQLite database, looked at before anything writes to it: it may be damaged, or another program's."""
+"""Checks an SQLite file before anything writes to it: it may be damaged, or another program's."""
 
 import os
 import sqlite3
@@ -8,15 +8,15 @@ from pathlib import Path
 
 
 def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
-    """Return what is wrong with a file that is to be a database of ours; None where nothing is, or there is no file.
+    """Return what is wrong with a file that is to be a database of ours; None if nothing is, or there is no file.
 
-    Nothing is written to the file, nor is a missing one made.
+    Nothing is written to the file, and a missing one is not created.
 
     Args:
-        path: of the file.
-        tables: ours, with the columns of each.
+        path: the file.
+        tables: our tables, with the columns of each.
     """
-    if not size(path) or size(f"{path}-journal"):  # what a killed writer left there SQLite mends when it is opened
+    if not size(path) or size(f"{path}-journal"):  # SQLite repairs what a killed writer has left when it opens the file
         return None
     if os.path.exists(f"{path}-wal"):
         return looked_at(path, tables, "mode=ro")
@@ -31,7 +31,13 @@ def size(path: str) -> int:
 
 
 def looked_at(path: str, tables: Mapping[str, Set[str]], how: str) -> str | None:
-    """Return what is wrong with a database that is opened so."""
+    """Return what is wrong with a database that is opened in a given way.
+
+    Args:
+        path: the file.
+        tables: our tables, with the columns of each.
+        how: the parameters of SQLite's URI.
+    """
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?{how}", uri=True)) as connection:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -42,7 +48,7 @@ def looked_at(path: str, tables: Mapping[str, Set[str]], how: str) -> str | None
                 "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
                 "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
             ).fetchall()
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second of a message that names what it has read
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError: a message that quotes damaged bytes
         return str(error)
     for table in {table for table, _ in there}:
         if not tables.get(table, frozenset("?")) <= {column for name, column in there if name == table}:

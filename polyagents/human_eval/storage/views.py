@@ -1,4 +1,4 @@
-"""What the store returns to the pages: an annotator, what is to be judged now, how far everybody is."""
+"""The store's answers to the pages: an annotator, what is to be judged now, everybody's progress."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class InvitedAnnotator:
 
 @dataclass(frozen=True)
 class ShownSide:
-    """One side of what an annotator sees.
+    """One side of a pair as an annotator sees it.
 
     Attributes:
         conversation: the whole conversation. Its `models` and `source` are not for the annotator's eyes; `turns` name
@@ -76,13 +76,13 @@ class Visit:
 
 @dataclass(frozen=True)
 class AnnotatorProgress:
-    """How far one annotator is with a question.
+    """The progress of one annotator with a question.
 
     Attributes:
         name: the name that was invited.
         token: the secret part of the link.
         judged: how many pairs the annotator judged, without the checks.
-        checks: how many onboarding checks were answered, to any question, since they say something of the person.
+        checks: how many onboarding checks were answered, to any question, since they are about the person.
         checks_right: how many of them were answered correctly.
         passed: whether that is enough; True before the first check.
         last: when the last answer to any question came, UTC in ISO 8601; None before the first.
@@ -99,7 +99,7 @@ class AnnotatorProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the evaluation of a question is.
+    """The progress of the evaluation of a question.
 
     Attributes:
         conversations: how many were imported.

@@ -41,7 +41,7 @@ class AnnotationPages:
         self.store, self.question, self.organiser = store, question, organiser
 
     def next(self, request: Request) -> Response:
-        """Answer an annotator's link: lead on to the pair that is next, or thank."""
+        """Answer an annotator's link: redirect to the next pair, or thank."""
         token = known_token(self.store, request)
         assignment = self.store.next_assignment(token, self.question.text)
         if assignment is None:
@@ -53,7 +53,7 @@ class AnnotationPages:
         token, place = known_token(self.store, request), whole(request.path_params["place"])
         found = self.store.visit(token, place, self.question.text)
         if found is None:
-            raise HTTPException(404, f"Pair {place} has not been shown to you yet; go on where you are.")
+            raise HTTPException(404, f"Pair {place} has not been shown to you yet; continue where you are.")
         if found.closed:
             raise HTTPException(409, f"Pair {place} has its answer; only your latest answer can be changed.")
         return page(

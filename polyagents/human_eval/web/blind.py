@@ -1,4 +1,4 @@
-"""What an annotator sees of a conversation: who said what, and nothing that gives a model away.
+"""The part of a conversation that an annotator sees: who said what, and nothing that identifies a model.
 
 The templates get these records and never the conversation itself, which holds models and its source.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from polyagents.human_eval.storage.views import Assignment, ShownSide
 
 SPEAKERS = {"left": "Speaker A", "right": "Speaker B"}
-PERSONA = "your persona: "  # ParlAI's mark of a line that was told to the model
+PERSONA = "your persona: "  # ParlAI's prefix of a persona line
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class ShownMessage:
 
 @dataclass(frozen=True)
 class SpeakerContext:
-    """What one speaker was given before the conversation.
+    """The lines that one speaker was given before the conversation.
 
     Attributes:
-        name: of the speaker who read it, neutral; "" where that is not known.
+        name: the neutral name of that speaker; "" if it is unknown.
         lines: such as a persona.
     """
 
@@ -46,43 +46,61 @@ class Half:
 
     Attributes:
         side: left or right.
-        name: of the judged speaker.
-        choice: what stands on the button that prefers it.
-        told: shown above the conversation.
+        name: the name of the judged speaker.
+        choice: the text of the button that prefers it.
+        contexts: the lines above the conversation.
         lines: the conversation.
     """
 
     side: str
     name: str
     choice: str
-    told: Sequence[SpeakerContext]
+    contexts: Sequence[SpeakerContext]
     lines: Sequence[ShownMessage]
 
 
 def halves(assignment: Assignment, choice: str) -> list[Half]:
-    """Make the left and the right half of a page; `choice` is the question's."""
+    """Make the left and the right half of a page.
+
+    Args:
+        assignment: the pair.
+        choice: the button's text in the question.
+    """
     shown = {"left": assignment.left, "right": assignment.right}
     return [half(side, shown[side], choice) for side in SPEAKERS]
 
 
 def half(side: str, shown: ShownSide, choice: str) -> Half:
-    """Make one half of a page."""
+    """Make one half of a page.
+
+    Args:
+        side: left or right.
+        shown: the conversation.
+        choice: the button's text in the question.
+    """
     judged, names = SPEAKERS[side], neutral_names(shown, SPEAKERS[side])
     lines = [
         ShownMessage(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in shown.conversation.turns
     ]
-    return Half(side, judged, choice.replace("{}", judged), told(shown.conversation.context, names, judged), lines)
+    return Half(
+        side, judged, choice.replace("{}", judged), speaker_contexts(shown.conversation.context, names, judged), lines
+    )
 
 
 def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
-    """Name the speakers: the judged one gets the given name, and the others are partners."""
+    """Name the speakers: the judged one gets the given name, and the others are partners.
+
+    Args:
+        shown: the conversation.
+        judged: the name of the judged speaker.
+    """
     others = dict.fromkeys(turn.speaker for turn in shown.conversation.turns if turn.speaker != shown.speaker)
     names = {speaker: f"Partner {place}" if len(others) > 1 else "Partner" for place, speaker in enumerate(others, 1)}
     return names | {shown.speaker: judged}
 
 
-def told(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[SpeakerContext]:
-    """What each speaker was told, the judged one first; where the context says of a line whose it is.
+def speaker_contexts(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[SpeakerContext]:
+    """Return the lines that each speaker was given, the judged one first, if the context says whose a line is.
 
     Args:
         context: lines, as `speaker_1: your persona: i ski .`, or of nobody in particular.

@@ -49,10 +49,10 @@ def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
 
 
 class ChatPages:
-    """All pages of one plan. One thread owns the models; whoever waits for it keeps nobody else waiting.
+    """All pages of one plan. One thread owns the models; a person who waits for it does not block others.
 
     Attributes:
-        under_way: chat -> its next reply, which all windows of the chat wait for; so a chat waits in line once.
+        under_way: chat -> its next reply, for which all windows of the chat wait; so a chat waits in line once.
     """
 
     def __init__(self, chats: ChatStore, models: ChatModels, organiser: str):
@@ -69,7 +69,7 @@ class ChatPages:
         if chat.waits:
             chat = await self.reply_to(chat)
         plan = self.chats.plan
-        return page(  # which gets no record that knows the model
+        return page(  # the template gets no record that contains the model
             "chat.html",
             link=ANNOTATE_PATH + token,
             number=chat.number,
@@ -100,7 +100,12 @@ class ChatPages:
         return await asyncio.shield(reply)
 
     def replied(self, number: int, done: "asyncio.Future[ChatState]") -> None:
-        """Take a chat out of the line; of a failure it is told who still waits, and nobody else asks for it."""
+        """Remove a chat from the queue; an error is reported only to those who still wait.
+
+        Args:
+            number: the number of the chat.
+            done: its reply.
+        """
         self.under_way.pop(number)
         if not done.cancelled():
             done.exception()
@@ -120,8 +125,8 @@ class ChatPages:
             logging.getLogger("uvicorn.error").error("%s failed", latest.model, exc_info=error)
             raise Refused(
                 503,
-                "No reply could be made. Your message is kept: try again in a while, and tell who invited you if this "
-                "goes on.",
+                "No reply could be made. Your message is kept: try again in a while, and tell the organiser if this "
+                "happens again.",
             ) from error
         self.chats.reply(latest.number, len(latest.messages), text)
         return self.chats.read(latest.number)

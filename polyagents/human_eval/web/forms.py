@@ -12,7 +12,7 @@ from polyagents.serving.guard import Refused, body, content_type
 KIND = "application/x-www-form-urlencoded"
 FIELDS = 10  # more than the page sends
 REASON = 5_000  # characters
-DIGITS = 9  # of a number that every database can hold
+DIGITS = 9  # digits of a number that every database can store
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class SubmittedAnswer:
     """An annotator's answer, as the page sends it.
 
     Attributes:
-        assignment: number of what was shown.
+        assignment: number of the assignment that was shown.
         choice: left or right.
         reason: may be "".
         seconds: from seeing the pair to the answer; None where the browser has not measured them.
@@ -72,7 +72,7 @@ def whole(text: str) -> int:
         InputError: it is none, or one that nothing here has.
     """
     if not (text.isascii() and text.isdigit() and len(text) <= DIGITS):
-        raise InputError(f"{text[:20]!r} is no number of what is shown here; open your link again.")
+        raise InputError(f"{text[:20]!r} is not a number on this page; open your link again.")
     return int(text)
 
 
@@ -85,4 +85,4 @@ def measured(text: str) -> float | None:
     try:
         return float(text) if text else None
     except ValueError as error:
-        raise InputError(f"{text[:20]!r} is no number of seconds; open your link again.") from error
+        raise InputError(f"{text[:20]!r} is not a number of seconds; open your link again.") from error

@@ -14,7 +14,7 @@ class AnnotationQuestion:
 
     Attributes:
         text: as it is asked, and stored with every answer.
-        choice: what stands on the two buttons; {} is the speaker.
+        choice: the text of the two buttons; {} is the speaker.
     """
 
     text: str
@@ -48,7 +48,7 @@ def question_of(given: str) -> AnnotationQuestion:
         return PRESETS[text]
     if " " not in text or len(text) > LONGEST:
         raise InputError(
-            f"--question {text[:40]!r} is no question; give {', '.join(PRESETS)}, or a sentence of up to {LONGEST} "
+            f"--question {text[:40]!r} is not a question; give {', '.join(PRESETS)}, or a sentence of up to {LONGEST} "
             f"characters."
         )
     return AnnotationQuestion(text)

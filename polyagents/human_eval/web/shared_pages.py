@@ -1,7 +1,7 @@
-"""What all pages of human evaluation have in common: templates, errors, headers, who may see them.
+"""The common parts of all pages of human evaluation: templates, errors, headers, access.
 
 Every page works without JavaScript. The token in a link is all that a visitor needs and all that protects it, so no
-page names it to another site, and nothing is kept in caches.
+page names it to another site, and nothing is cached.
 """
 
 import hmac
@@ -56,7 +56,7 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
         },
     )
     app.router.redirect_slashes = False
-    # People are told apart by their links, not by addresses: behind a proxy, or in one laboratory, all have the same.
+    # People are distinguished by their links, not by addresses: behind a proxy, all have the same address.
     app.state.of_people, app.state.of_strangers = Rate(REQUESTS_PER_MINUTE), Rate(REQUESTS_PER_MINUTE)
     return with_headers(app)
 
@@ -64,13 +64,17 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
 def known_token(store: EvaluationStore, request: Request) -> str:
     """Return the token of a link, if it is known, and count the request.
 
+    Args:
+        store: the store.
+        request: the request.
+
     Raises:
         HTTPException: 404.
         Refused: 429, one request too many of this link, or of this address with links that nobody has.
     """
     try:
         token = store.annotator(request.path_params["token"]).token
-    except StorageFault:  # an InputError, too, but nothing that the link did
+    except StorageFault:  # an InputError, too, but not caused by the request
         raise
     except InputError as error:
         count_stranger(request)
@@ -82,6 +86,10 @@ def known_token(store: EvaluationStore, request: Request) -> str:
 
 def check_organiser(request: Request, organiser: str) -> None:
     """Refuse whoever has not the organiser's link.
+
+    Args:
+        request: the request.
+        organiser: the secret part of the organiser's link.
 
     Raises:
         HTTPException: 404.
@@ -105,19 +113,38 @@ def count_stranger(request: Request) -> None:
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """Render the page for people who cannot mend a database; the organiser finds the reason in the log."""
+    """Render the page for a failure of the database; the organiser finds the reason in the log.
+
+    Args:
+        request: the request.
+        error: the failure.
+    """
     logging.getLogger("uvicorn.error").error("%s", error)
     return sorry(request, 503, FAILED, {"Retry-After": "10"})
 
 
 def page(template: str, status: int = 200, headers: Any = None, **values: Any) -> Response:
-    """Render a page of a template."""
+    """Render a page of a template.
+
+    Args:
+        template: its file.
+        status: the HTTP status.
+        headers: further headers.
+        **values: the values of the template.
+    """
     return HTMLResponse(PAGES.get_template(template).render(values), status, headers)
 
 
 def sorry(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
-    """Render a page that says in one sentence what was wrong, and leads back to where an annotator is."""
-    sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page takes no such request."}
+    """Render a page that says in one sentence what was wrong, with a link back.
+
+    Args:
+        request: the request.
+        status: the HTTP status.
+        sentence: what was wrong.
+        headers: further headers.
+    """
+    sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page accepts no such request."}
     link = getattr(request.state, "link", None)
     return page("sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)
 
@@ -131,7 +158,7 @@ def ago(moment: str | None) -> str:
 
 
 def with_headers(app: ASGIApp) -> ASGIApp:
-    """Make an application whose responses have HEADERS, and which says so where the server ends before one."""
+    """Wrap an application: add HEADERS to its responses, and answer if the server ends before it does."""
     ended = page("sorry.html", 503, sentence="The server is ending; open your link again when it is back.", link=None)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:

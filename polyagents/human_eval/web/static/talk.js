@@ -179,5 +179,5 @@ if (element("message")) element("message").value = kept();
 document.addEventListener("submit", submit);
 document.addEventListener("input", typed);
 document.addEventListener("keydown", pressed);
-addEventListener("pageshow", (shown) => shown.persisted && location.reload()); // it may have gone on by now
+addEventListener("pageshow", (shown) => shown.persisted && location.reload()); // it may have changed by now
 ready();
