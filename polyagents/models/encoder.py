@@ -107,9 +107,9 @@ class Encoder(nn.Module):
         return FastDropout() if fast else nullcontext()
 
     @functools.cached_property
-    def separates_texts(self) -> bool:
+    def keeps_apart(self) -> bool:
         """Whether tokens that are masked from each other do not influence each other's outputs in this backbone."""
-        return separates_texts(self)
+        return keeps_apart(self)
 
     def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """Encode texts.
@@ -320,7 +320,7 @@ def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @torch.no_grad()
-def separates_texts(encoder: Encoder) -> bool:
+def keeps_apart(encoder: Encoder) -> bool:
     """Measure whether a candidate's states are independent of other candidates in its row that are masked from it.
 
     A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens
@@ -328,11 +328,11 @@ def separates_texts(encoder: Encoder) -> bool:
     """
     context, text = list(range(1, 8)), list(range(2, 6))
     length = min(64, (encoder.max_tokens or 512) - len(context))
-    others = [[1 + i % 5 for i in range(length)]] * 8  # as long as a row may be, and longer than a small window
+    beside = [[1 + i % 5 for i in range(length)]] * 8  # as long as a row may be, and longer than a small window
     device = next(encoder.parameters()).device
 
     def read(candidates: list[list[int]]) -> Tensor:
-        """Return the states of the last candidate."""
+        """The states of the last candidate."""
         tokens = pad_joint([(context, candidates)], 0).to(device)
         inputs = encoder.inputs(tokens, tokens.together(encoder.causal), tokens.positions, torch.float32)
         states: Tensor = encoder.backbone(**inputs).last_hidden_state
@@ -340,7 +340,7 @@ def separates_texts(encoder: Encoder) -> bool:
 
     try:
         with in_evaluation(encoder), torch.autocast(device.type, enabled=False):
-            alone, together = read([text]), read([*others, text])
+            alone, together = read([text]), read([*beside, text])
     except torch.OutOfMemoryError:
         raise
     except (TypeError, ValueError, RuntimeError, IndexError):  # the backbone does not support such a mask, or positions

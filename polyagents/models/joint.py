@@ -54,7 +54,7 @@ class Joint(nn.Module, abc.ABC):
         Raises:
             InputError: the backbone does not respect such a mask.
         """
-        if not self.encoder.separates_texts:
+        if not self.encoder.keeps_apart:
             kind = self.encoder.backbone.config.model_type
             raise InputError(
                 f"A {self.label} reads several texts in one row, and this backbone ({kind}) does not support a mask "

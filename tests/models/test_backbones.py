@@ -70,7 +70,7 @@ def test_later_families(family, tmp_path):
     dictionary = load_tokenizer(folder)
     options = EncoderOptions(folder, "all", "fp32", 0.0)
     encoder = Encoder(load_backbone(options, vocabulary_of(dictionary), False), options).eval()
-    assert encoder.causal == (family in DECODERS) and encoder.separates_texts
+    assert encoder.causal == (family in DECODERS) and encoder.keeps_apart
     ids = context_ids(dictionary)
     together = encoder(pad(ids, dictionary.pad_id))
     for text, states in zip(ids, together, strict=True):
