@@ -2,9 +2,9 @@
 // set as text, so HTML in them is shown, not run.
 "use strict";
 
-const MOST_TURNS = 200; // limits.py: what is older would be refused, and the model does not read so far back
+const MOST_TURNS = 200; // as in limits.py: more would be refused, and the model does not read so far back
 const MOST_CHARACTERS = 20000;
-const SHOWN = 6; // the reply and its nearest rivals
+const SHOWN = 6; // the reply and the next best candidates
 
 const element = (id) => document.getElementById(id);
 const key = `polyagents serve: ${element("chat").dataset.model}`;
@@ -24,7 +24,7 @@ function save() {
   try {
     localStorage.setItem(key, JSON.stringify(state));
   } catch {
-    say("This browser keeps nothing (full, or switched off): a reload would lose the conversation.", true);
+    say("This browser cannot store anything (storage is full or switched off): a reload would lose the conversation.", true);
   }
 }
 
@@ -198,7 +198,7 @@ element("clear").addEventListener("click", () => {
   show();
   say("");
 });
-// Another tab with the same model: it would be written over otherwise.
+// Another tab with the same model has changed the conversation; without this, its changes would be overwritten.
 addEventListener("storage", (changed) => {
   if (changed.key !== key) return;
   state = load();

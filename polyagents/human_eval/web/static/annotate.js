@@ -1,8 +1,8 @@
-// Comfort for the annotation page, which works without: keys, and a draft that is kept in this browser (localStorage)
+// Convenience for the annotation page, which works without it: keys, and a draft that is kept in this browser (localStorage)
 // until the server has stored the answer. The server takes the same answer twice as one.
 "use strict";
 
-const PATIENCE = 20000; // milliseconds until a server that says nothing is given up
+const PATIENCE = 20000; // milliseconds of waiting for a server that does not answer
 const form = document.getElementById("answer");
 const { assignment, seconds, choice, reason } = form.elements;
 const send = document.getElementById("send");
@@ -29,7 +29,7 @@ function save() {
   try {
     localStorage.setItem(key, kept);
   } catch {
-    say("This browser keeps no drafts (full, or switched off): send before you leave the page.");
+    say("This browser cannot store drafts (storage is full or switched off): send before you leave the page.");
   }
 }
 

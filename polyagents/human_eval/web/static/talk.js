@@ -1,9 +1,9 @@
-// Comfort for the page of a chat, which works without: forms are sent without leaving the page, what is sent shows at
+// Convenience for the page of a chat, which works without it: forms are sent without leaving the page, what is sent shows at
 // once, Enter sends, and a draft is kept in this browser until the server has stored it. The server takes the same
 // message twice as one.
 "use strict";
 
-const PATIENCE = 60000; // milliseconds until a server that says nothing is given up; a model may take its time
+const PATIENCE = 60000; // milliseconds of waiting for a server that does not answer; a model may be slow
 const { link, chat } = document.getElementById("chat").dataset;
 const key = `polyagents human_eval: ${link} ${chat}`;
 let busy = false;
