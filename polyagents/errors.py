@@ -1,5 +1,8 @@
 """The exception that means: the user gave something that cannot work."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """An error in the user's input, described in one sentence: what was given, what is possible, what to change.
@@ -23,3 +26,17 @@ class NoTestSplit(InputError):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, to be quoted in a sentence."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def did_you_mean(name: str, possible: Iterable[str]) -> str:
+    """Return a hint at the names that are most like one that does not exist; "" if none is like it.
+
+    Args:
+        name: what was given.
+        possible: the names that exist.
+
+    Returns:
+        Text that follows the name in a sentence, such as " (did you mean rank?)".
+    """
+    close = difflib.get_close_matches(name, list(possible))
+    return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -1,9 +1,9 @@
 """The names of all commands, ours and ParlAI's, in tables, so that nothing is imported to list them."""
 
-import difflib
 from dataclasses import dataclass
 
 from polyagents.console import in_columns
+from polyagents.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,5 @@ def listing(with_hidden: bool) -> str:
 
 def no_such_command(name: str) -> str:
     """Return the sentence for a command that does not exist, with those that may have been meant."""
-    close = difflib.get_close_matches(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
-    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    hint = did_you_mean(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
     return f"There is no command {name}{hint}; polyagents --help lists all commands."

@@ -2,7 +2,7 @@
 
 import sys
 
-from polyagents.parlai_agents import compat, every_utterance, train_loop, worlds
+from polyagents.parlai_agents import compat, every_utterance, short_help, train_loop, worlds
 
 
 def apply() -> None:
@@ -15,6 +15,7 @@ def apply() -> None:
     train_loop.patch_for_all_agents()
     every_utterance.apply()
     worlds.apply()
+    short_help.apply()
     if "parlai.scripts.multiprocessing_train" in sys.modules:
         from polyagents.parlai_agents import launching  # so that other commands need not import that script
 

@@ -10,6 +10,8 @@ The plain `parlai` command has read the file before anything of ours is imported
 
 import contextlib
 import contextvars
+import importlib.util
+import pkgutil
 import re
 from collections.abc import Iterator
 from types import ModuleType
@@ -19,12 +21,13 @@ import parlai.core.agents
 import parlai.core.loader
 import parlai.core.params
 import parlai.core.teachers
+import parlai.tasks
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils import logging
 
-from polyagents.errors import InputError
-from polyagents.models.architecture import is_known
+from polyagents.errors import InputError, did_you_mean
+from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.parlai_files.parlai_options import read_whole
 
 OURS = "polyagents:"
@@ -33,6 +36,8 @@ PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.
 TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
 # Other modules that ParlAI imports by name.
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
+
+AGENTS = ("bi", "poly", "uni", "cross", *(f"{OURS}{name}" for name in (*ARCHITECTURES, "Pretrain")))
 
 of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
 
@@ -52,7 +57,8 @@ def apply() -> None:
         if isinstance(name, NamedByFile):
             raise InputError(refusal(name))
         ours = "bi, poly, uni, cross (with polyagents in place of parlai), polyagents:PolyEncoder and so on"
-        sentence = f"--model {name}: there is no such agent; give {ours}, or one of ParlAI's"
+        hint = did_you_mean(name, AGENTS)
+        sentence = f"--model {name}: there is no such agent{hint}; give {ours}, or one of ParlAI's"
         if not name:
             raise InputError(f"{sentence}.")
         with naming(sentence, "agents", name):
@@ -76,10 +82,15 @@ def apply() -> None:
 
 
 def no_such_task(name: str) -> str:
-    """Return the sentence for a task that does not exist."""
+    """Return the sentence for a task that does not exist, with those that may be meant."""
+    theirs = [found.name for found in pkgutil.iter_modules(parlai.tasks.__path__)]
+    tasks = importlib.util.find_spec("polyagents.tasks")  # which this package does not import
+    places = tasks.submodule_search_locations if tasks is not None else None
+    own = [f"polyagents.tasks.{found.name}" for found in pkgutil.iter_modules(places or []) if found.ispkg]
+    hint = did_you_mean(name.split(":")[0], [*own, *theirs])
     return (
-        f"There is no task {name or 'without a name'}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for "
-        f"your own text fromfile:parlaiformat with --fromfile-datapath."
+        f"There is no task {name or 'without a name'}{hint}; give --task a task of ParlAI's, polyagents.tasks.NAME, or "
+        f"for your own text fromfile:parlaiformat with --fromfile-datapath."
     )
 
 
