@@ -79,7 +79,7 @@ def start(arguments: Sequence[str]) -> None:
     elif name in BY_EVERY_NAME:
         parlai_command.check_model_file(arguments)
         chosen = threads.choose()
-        if chosen and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not {"-h", "--help"} & set(arguments):
+        if chosen and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not set(parlai_command.HELP) & set(arguments):
             say(chosen)
         parlai_command.run(arguments)
     else:

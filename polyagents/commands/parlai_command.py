@@ -19,6 +19,7 @@ SHORT_NAMES = {
 }
 NEED_A_TASK = {"eval_model", "multiprocessing_eval", "train_model", "multiprocessing_train", "display_model"}
 NAMES_A_TASK = ("-t", "--task", "-pyt", "--pytorch-teacher-task", "-o", "--init-opt")
+HELP = ("-h", "--help", "--helpall")
 NAMES_A_MODEL = ("-m", "--model", "-o", "--init-opt")
 
 
@@ -132,7 +133,7 @@ def run(arguments: Sequence[str]) -> Any:
     name = BY_EVERY_NAME[arguments[0]]
     if not parlai_is_installed():
         raise InputError(f"polyagents {name} is a command of ParlAI, which is not installed: {INSTALL_PARLAI}")
-    if name in NEED_A_TASK and not {*NAMES_A_TASK, "-h", "--help"} & flags_in(arguments):
+    if name in NEED_A_TASK and not {*NAMES_A_TASK, *HELP} & flags_in(arguments):
         raise InputError(f"{name}: {OF_PARLAI['No task specified']}")
     check_own_text(arguments)
     from polyagents.parlai_agents import scripts  # imports ParlAI and torch, which take seconds
