@@ -25,9 +25,10 @@ from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.parlai_agents.loop_bar import moving_the_bar, progress_bar
+from polyagents.ranking import initial_weights
 from polyagents.training import distributed
 
-CHECKPOINT = ".checkpoint"
+CHECKPOINT = initial_weights.CHECKPOINT
 UPDATES = "train_steps"  # ParlAI's name in .trainstats
 
 Progress = Callable[[TrainLoop], str]
@@ -125,6 +126,8 @@ def after_resuming(train_steps: Any) -> Any:
             self._last_valid_steps = self.valid_reports[-1][UPDATES]
         if hasattr(self.world, "updates_done"):
             counted_by_world(self)
+        if self._train_steps:
+            logging.info(f"Resuming the training of {file}: {self._train_steps:,} updates were made before.")
         with progress_bar(self):
             yield from train_steps(self)
 

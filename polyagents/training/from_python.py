@@ -65,13 +65,14 @@ def train(
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
-    built = starting_model(architecture, given, options, data, files.resumed or start, datapath)
+    resumed = files.resumed is not None
+    built = starting_model(architecture, given, options, data, files.resumed or start, datapath, resumed)
     built.module.to(device)
     trainer = Trainer(built, data, held_out, options, files, listeners, teacher(options, device, datapath))
     if options.compile:
         for encoder in {module for module in built.module.modules() if isinstance(module, Encoder)}:
             encoder.compile_backbone()
-    if files.resumed is not None:
+    if resumed:
         trainer.resume()
     trainer.train()
     return built
