@@ -25,11 +25,11 @@ from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.parlai_agents.loop_bar import moving_the_bar, progress_bar
+from polyagents.parlai_agents.training_end import UPDATES, with_summary
 from polyagents.ranking import initial_weights
 from polyagents.training import distributed
 
 CHECKPOINT = initial_weights.CHECKPOINT
-UPDATES = "train_steps"  # ParlAI's name in .trainstats
 
 Progress = Callable[[TrainLoop], str]
 """A loop -> what its .trainstats are to hold."""
@@ -42,7 +42,7 @@ def is_training_run(opt: Opt) -> bool:
 
 
 def patch() -> None:
-    """Replace four methods of ParlAI's loop (idempotent)."""
+    """Replace five methods of ParlAI's loop (idempotent)."""
     if getattr(TrainLoop, "of_polyagents", False):
         return
     TrainLoop.of_polyagents = True
@@ -51,6 +51,7 @@ def patch() -> None:
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
     TrainLoop._save_train_stats = whole_or_not_at_all(progress)
     TrainLoop._get_time = moving_the_bar(TrainLoop._get_time)
+    TrainLoop.train = with_summary(TrainLoop.train)
 
 
 def patch_for_all_agents() -> None:
