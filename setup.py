@@ -46,7 +46,7 @@ PARLAI = [
     "tensorboardX>=2.6.5",  # --tensorboard-log
     # Ours.
     "scipy>=1.15",  # Student's and the normal distribution, for the intervals of `polyagents evaluate`
-    "matplotlib>=3.10",  # the pictures of `polyagents demo` and `polyagents recipe report`
+    "matplotlib>=3.10",  # the pictures of trainings, `polyagents demo` and `polyagents recipe report`
 ]
 
 # Web pages: `polyagents serve`, and those of human evaluation.

@@ -25,10 +25,11 @@ from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.parlai_agents.loop_bar import moving_the_bar, progress_bar
+from polyagents.parlai_agents.training_end import UPDATES, with_summary
+from polyagents.ranking import initial_weights
 from polyagents.training import distributed
 
-CHECKPOINT = ".checkpoint"
-UPDATES = "train_steps"  # ParlAI's name in .trainstats
+CHECKPOINT = initial_weights.CHECKPOINT
 
 Progress = Callable[[TrainLoop], str]
 """A loop -> what its .trainstats are to hold."""
@@ -41,7 +42,7 @@ def is_training_run(opt: Opt) -> bool:
 
 
 def patch() -> None:
-    """Replace four methods of ParlAI's loop (idempotent)."""
+    """Replace five methods of ParlAI's loop (idempotent)."""
     if getattr(TrainLoop, "of_polyagents", False):
         return
     TrainLoop.of_polyagents = True
@@ -50,6 +51,7 @@ def patch() -> None:
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
     TrainLoop._save_train_stats = with_atomic_progress(progress)
     TrainLoop._get_time = moving_the_bar(TrainLoop._get_time)
+    TrainLoop.train = with_summary(TrainLoop.train)
 
 
 def patch_for_all_agents() -> None:
@@ -125,6 +127,8 @@ def after_resuming(train_steps: Any) -> Any:
             self._last_valid_steps = self.valid_reports[-1][UPDATES]
         if hasattr(self.world, "updates_done"):
             counted_by_world(self)
+        if self._train_steps:
+            logging.info(f"Resuming the training of {file}: {self._train_steps:,} updates were made before.")
         with progress_bar(self):
             yield from train_steps(self)
 

@@ -30,6 +30,11 @@ DECIDED = (
     *("context_prompt", "candidate_prompt", "lora_rank", "backbone_bits"),
 )
 
+# Those of them that decide which weights a model has, and of which size.
+DECIDES_SHAPES = ("backbone", "share_encoders", "polyencoder_type", "poly_n_codes", "joint_head", "lora_rank")
+
+CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a training of M
+
 ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the names of encoders in all architectures
 
 
@@ -54,6 +59,9 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
         if not os.path.exists(part):
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
     source = trained_as(file)
+    is_own = file in (opt.get("model_file"), f"{opt.get('model_file')}{CHECKPOINT}")
+    if training and is_own and not is_parlais:
+        refuse_another_training(file, opt, architecture)
     starts_another = training and file == opt.get("init_model") and not is_parlais and is_known(str(source))
     if source not in (None, architecture) and not (starts_another and is_known(architecture)):
         name = parlai_options.read(file).get("model")
@@ -68,6 +76,44 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
             f"{file} is a model of ParlAI's own agent, which training would overwrite; give --init-model {file} and "
             f"another --model-file."
         )
+
+
+def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str) -> None:
+    """Refuse to continue the training of a model with flags for a model of other weights.
+
+    Args:
+        file: the model file, or its checkpoint.
+        opt: all options; those that the user gave are under "override".
+        architecture: the one that the user asked for.
+
+    Raises:
+        InputError: the architecture differs, or a flag that decides which weights there are.
+    """
+    saved, given = parlai_options.read(file), opt.get("override", {})
+    wanted = {name: given[name] for name in DECIDES_SHAPES if given.get(name) is not None and name in saved}
+    if os.path.basename(str(wanted.get("backbone"))) == os.path.basename(str(saved.get("backbone"))):
+        wanted.pop("backbone", None)  # the same one in another folder
+    other = {name: value for name, value in wanted.items() if value != saved[name]}
+    source = trained_as(file)
+    was, now = ([flag_and_value(name, values[name]) for name in other] for values in (saved, wanted))
+    if source not in (None, architecture):
+        was, now = [f"polyagents:{source}", *was], [f"polyagents:{architecture}", *now]
+    if was:
+        model = file.removesuffix(CHECKPOINT)
+        raise InputError(
+            f"{model} was trained as {', '.join(was)} and cannot be trained further as {', '.join(now)}: give another "
+            f"--model-file for a new model, or the first training's flags to resume it."
+        )
+
+
+def flag_and_value(name: str, value: Any) -> str:
+    """Return an option as one types it: `--poly-n-codes 64`.
+
+    Args:
+        name: of the option.
+        value: its value.
+    """
+    return f"--{name.replace('_', '-')} {value}"
 
 
 def trained_as(file: str) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.models.architecture import ARCHITECTURES, find
 from polyagents.models.encoder import Encoder
@@ -17,9 +18,11 @@ from polyagents.training.callbacks import Callback
 from polyagents.training.distillation import Distillation
 from polyagents.training.progress_bar import ProgressBar
 from polyagents.training.starting_model import starting_model
+from polyagents.training.summary import Summary
 from polyagents.training.text_examples import TrainingData, read_example
 from polyagents.training.trackers import trackers
 from polyagents.training.trainer import Trainer
+from polyagents.training.training_curve import Curves, Point, draw_beside
 from polyagents.training.training_files import TrainingFiles
 from polyagents.training.training_options import TrainingOptions, check_names
 from polyagents.zoo.resolve import zoo_file
@@ -65,16 +68,35 @@ def train(
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
-    built = starting_model(architecture, given, options, data, files.resumed or start, datapath)
+    resumed = files.resumed is not None
+    built = starting_model(architecture, given, options, data, files.resumed or start, datapath, resumed)
     built.module.to(device)
     trainer = Trainer(built, data, held_out, options, files, listeners, teacher(options, device, datapath))
     if options.compile:
         for encoder in {module for module in built.module.modules() if isinstance(module, Encoder)}:
             encoder.compile_backbone()
-    if files.resumed is not None:
+    if resumed:
         trainer.resume()
     trainer.train()
+    say_summary(trainer, progress)
     return built
+
+
+def say_summary(trainer: Trainer, progress: bool) -> None:
+    """Draw the curves of a training that has ended, beside its model file, and print its summary.
+
+    Args:
+        trainer: has ended.
+        progress: whether anything is printed.
+    """
+    done, file = trainer.progress, trainer.files.file
+    curves = Curves([Point(*point) for point in done.reports], [Point(*point) for point in done.evaluations])
+    plot = draw_beside(file, curves) if file is not None else None
+    again = () if file is None else ((f"Ranker.load({file!r})", "the same ranker in another program"),)
+    if progress:
+        metric = trainer.options.validation_metric
+        for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again).lines():
+            say(line)
 
 
 def architecture_named(name: str) -> str:

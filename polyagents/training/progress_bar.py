@@ -45,7 +45,9 @@ class ProgressBar(Callback):
     """The bar, and above it a line for each evaluation."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Open the bar."""
+        """Open the bar; say where a resumed training continues."""
+        if trainer.updates:
+            say(f"Resuming the training of {trainer.files.file}: {trainer.updates:,} updates were made before.")
         self.bar = TrainingBar(trainer.updates)
 
     def on_step_end(self, trainer: "Trainer") -> None:

@@ -35,6 +35,7 @@ def starting_model(
     data: TrainingData,
     file: str | None,
     datapath: str | None,
+    resumes: bool = False,
 ) -> RankingModel:
     """Build a model that learns, on the CPU.
 
@@ -46,6 +47,7 @@ def starting_model(
         data: a new model learns its vocabulary from it, or is measured by it, where options say so.
         file: the model that it starts from; None for a new one.
         datapath: the folder of downloads; None for ParlAI's.
+        resumes: whether the file is the checkpoint of this training, not another model.
 
     Returns:
         The model.
@@ -55,7 +57,7 @@ def starting_model(
     """
     defaults = {field.name: field.default for group in option_groups(architecture) for field in fields_of(group)}
     values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
-    parts = None if file is None else parts_of(file, architecture, values)
+    parts = None if file is None else parts_of(file, architecture, values, resumes)
     initial_weights.decide_flags(file, values, architecture)
     kept = {name: value for name, value in values.items() if name not in ("override", "datapath") and value is not None}
     settings = settings_of(architecture, kept)
@@ -74,13 +76,14 @@ def starting_model(
     return model
 
 
-def parts_of(file: str, architecture: str, values: Mapping[str, Any]) -> Parts:
+def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
     """Read the files of a model.
 
     Args:
         file: the model file.
         architecture: the name of the class that starts from it.
         values: all options.
+        resumes: whether the file is the checkpoint of this training, not another model.
 
     Returns:
         Their content.
@@ -95,7 +98,8 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any]) -> Parts:
             f"{file} is a folder, and init_model takes a model file: make it with polyagents convert_weights "
             f"-mf {file} --to model-file --out M."
         )
-    named = {"init_model": file, "dict_file": f"{file}.dict"}
+    named = {"dict_file": f"{file}.dict"}
+    named["model_file" if resumes else "init_model"] = file
     initial_weights.check(file, {**values, **named}, architecture, training=True)
     return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
 

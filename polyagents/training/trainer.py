@@ -5,7 +5,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -41,6 +41,9 @@ class Progress:
         impatience: validations since then, none of which was better.
         validated: updates at the last validation.
         validated_epochs: epochs at the last validation.
+        seconds: how long it took until the last checkpoint.
+        reports: updates, loss and R@1 of every report.
+        evaluations: the same of every evaluation.
     """
 
     updates: int = 0
@@ -50,6 +53,9 @@ class Progress:
     impatience: int = 0
     validated: int = 0
     validated_epochs: float = 0.0
+    seconds: float = 0.0
+    reports: list[list[float]] = field(default_factory=list)
+    evaluations: list[list[float]] = field(default_factory=list)
 
 
 class Trainer:
@@ -103,7 +109,7 @@ class Trainer:
         self.is_best = self.stop = False
         self._pending = self._failures = 0  # batches of the next update; consecutive updates that failed
         self._sums: defaultdict[str, float] = defaultdict(float)  # since the last report
-        self._saved_at = time.monotonic()
+        self._saved_at = self._counted_at = time.monotonic()
         torch.manual_seed(options.seed)
 
     @property
@@ -238,6 +244,7 @@ class Trainer:
         if examples := self._sums.pop("examples", 0.0):
             report = {name: total / examples for name, total in self._sums.items()}
             self._sums.clear()
+            self.progress.reports.append([self.updates, report["loss"], report["hits@1"]])
             self._tell("on_log", report | {"lr": self.optimizer.param_groups[0]["lr"], "epoch": self.epochs})
 
     def _validate(self) -> None:
@@ -246,6 +253,7 @@ class Trainer:
         options, done = self.options, self.progress
         report = validate(self.model, self.valid, options.batchsize or 1)
         self.schedule.after_evaluation(report["loss"])
+        done.evaluations.append([self.updates, report["loss"], report["hits@1"]])
         value = report[options.validation_metric]
         sign = -1 if options.validation_metric in SMALLER_IS_BETTER else 1
         self.is_best = done.best is None or sign * value > sign * done.best
@@ -264,6 +272,8 @@ class Trainer:
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
+        now = time.monotonic()
+        self.progress.seconds, self._counted_at = self.progress.seconds + now - self._counted_at, now
         state = {
             STATE: asdict(self.progress),
             "number_training_updates": self.updates,

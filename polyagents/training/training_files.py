@@ -12,11 +12,11 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers
 from polyagents.files.locks import lock_model
+from polyagents.ranking.initial_weights import CHECKPOINT
 from polyagents.ranking.loading import checked_weights, read_weights
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.saving import save_model
 
-CHECKPOINT = ".checkpoint"
 STATE = "trainer"  # the name in a checkpoint of the state that only our trainer reads
 
 

@@ -1,0 +1,110 @@
+"""The end of a training by train_model: a summary of it, and its curves beside the model."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
+from parlai.scripts.train_model import TrainLoop
+from parlai.utils import logging
+from parlai.utils.distributed import is_primary_worker
+
+from polyagents.console import say
+from polyagents.training.summary import Summary, command
+from polyagents.training.training_curve import Curves, Point, draw_beside
+
+UPDATES = "train_steps"  # ParlAI's name in .trainstats
+
+
+def with_summary(train: Any) -> Any:
+    """Wrap ParlAI's `train`: the first of all processes draws the curves and prints a summary after it."""
+
+    def patched(self: Any) -> Any:
+        reports = train(self)
+        file = self.opt.get("model_file")
+        if is_primary_worker() and file:
+            summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])))
+            if logging.logger.isEnabledFor(logging.INFO):
+                for line in summary.lines():
+                    say(line)
+        return reports
+
+    return patched
+
+
+def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
+    """Return loss and R@1 of a training from its reports, those of the runs that it resumed included.
+
+    Args:
+        loop: has ended.
+        final: the report of the validation at the end.
+    """
+    training = points(loop.train_reports, "mean_loss", "train_accuracy")
+    validation = points(loop.valid_reports, "loss", "hits@1")
+    if not validation:
+        validation = points([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
+    return Curves(training, validation)
+
+
+def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
+    """Return what ParlAI's reports say of loss and R@1, where they say both.
+
+    Args:
+        reports: of different moments.
+        loss: the name of the loss in them.
+        recall: that of R@1.
+    """
+    return [
+        Point(*(float(report[name]) for name in (UPDATES, loss, recall)))
+        for report in reports
+        if {UPDATES, loss, recall} <= report.keys()
+    ]
+
+
+def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> Summary:
+    """Return the summary of a training.
+
+    Args:
+        loop: has ended.
+        final: the report of the validation at the end.
+        plot: the picture of its curves; None where there is none.
+    """
+    opt, metric = loop.opt, loop.opt["validation_metric"]
+    best = final.get(metric) if loop.best_valid is None else loop.best_valid
+    return Summary(
+        updates=loop._train_steps,
+        seconds=loop.train_time.time(),
+        metric=metric,
+        best=None if best is None else float(best),
+        model_file=opt["model_file"],
+        plot=plot,
+        next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
+    )
+
+
+def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what to run with a trained ranker; the options file of the model has the flags of the model.
+
+    Args:
+        opt: the options of its training.
+    """
+    model, task = ("-mf", opt["model_file"]), flags_of_task(opt)
+    return (
+        (command("evaluate", *model, "-t", opt["task"], *task), "R@1, R@5, R@10 and MRR, with intervals"),
+        (command("interactive", *model, "-t", opt["task"], *task), "chat with it"),
+        (command("serve", *model), "a chat page, and JSON endpoints"),
+    )
+
+
+def flags_of_task(opt: Mapping[str, Any]) -> list[str]:
+    """Return the flags of a task that the user gave, and `--datapath`: ParlAI does not take them from a model's file.
+
+    Args:
+        opt: the options of a training.
+    """
+    parser, given = ParlaiParser(False, False), opt.get("override", {})
+    others = {action.dest for action in parser._actions}
+    parser.add_task_args(opt["task"], Opt(opt))
+    own = {action.dest: action.option_strings[-1] for action in parser._actions if action.dest not in others}
+    found = [(flag, given[name]) for name, flag in (own | {"datapath": "--datapath"}).items() if name in given]
+    return [str(part) for flag, value in found for part in (flag, value) if value is not None]

@@ -1,0 +1,66 @@
+"""What a training says at its end: its best result and what that means, where the model is, and what to run next."""
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from polyagents.console import duration, in_columns
+
+MEANINGS = {
+    "mrr": "the mean of 1 / rank of the right candidate: 1 if it always ranks first",
+    "loss": "the mean loss; smaller is better",
+    "rank": "the mean rank of the right candidate; 1 is the best",
+    "f1": "the mean overlap of words with the right reply",
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The end of a training.
+
+    Attributes:
+        updates: how many were made.
+        seconds: how long it took, earlier runs of a resumed training included; None where that is not known.
+        metric: the validation metric, by ParlAI's name.
+        best: its best value; None without a validation.
+        model_file: M; None where the model is in memory only.
+        plot: the picture of the training; None where there is none.
+        next: commands and what each of them does.
+    """
+
+    updates: int
+    seconds: float | None
+    metric: str
+    best: float | None
+    model_file: str | None
+    plot: str | None
+    next: tuple[tuple[str, str], ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the summary, a line each."""
+        took = "" if self.seconds is None else f" in {duration(self.seconds)}"
+        lines = ["", f"Training finished: {self.updates:,} updates{took}."]
+        if self.best is not None:
+            lines.append(f"Best {self.metric} on the validation examples: {self.best:.4g}{meaning_of(self)}")
+        if self.model_file is not None:
+            lines.append(f"Model:  {self.model_file} (with {self.model_file}.opt and {self.model_file}.dict)")
+        if self.plot is not None:
+            lines.append(f"Plot:   {self.plot} (loss and R@1 over the updates)")
+        if self.next:
+            lines += ["What to run next:", *(f"  {line}" for line in in_columns([(c, f"# {t}") for c, t in self.next]))]
+        return lines
+
+
+def meaning_of(summary: Summary) -> str:
+    """Say what a value of a metric means, in brackets; nothing where that is not known."""
+    assert summary.best is not None
+    if summary.metric == "accuracy" or re.fullmatch(r"hits@\d+", summary.metric):
+        k = int(summary.metric.partition("@")[2] or 1)
+        places = "ranks first" if k == 1 else f"is among the first {k}"
+        return f" (the right candidate {places} for {summary.best:.1%} of them)"
+    return f" ({MEANINGS[summary.metric]})" if summary.metric in MEANINGS else ""
+
+
+def command(*words: object) -> str:
+    """Return a command line of `polyagents` that can be pasted into a shell."""
+    return shlex.join(["polyagents", *map(str, words)])

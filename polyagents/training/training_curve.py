@@ -1,0 +1,102 @@
+"""The curves of a training, loss and R@1 over its updates, drawn into `M.png` beside the model."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from polyagents.console import say
+from polyagents.errors import first_line
+from polyagents.files.atomic import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Point(NamedTuple):
+    """Figures of a training after a number of updates."""
+
+    updates: float
+    loss: float
+    recall: float
+
+
+@dataclass
+class Curves:
+    """The figures of a training over time.
+
+    Attributes:
+        training: means over batches since the point before.
+        validation: means over the validation examples.
+    """
+
+    training: Sequence[Point] = field(default_factory=list)
+    validation: Sequence[Point] = field(default_factory=list)
+
+    @property
+    def is_worth_drawing(self) -> bool:
+        """Whether there is a line: one point shows no course."""
+        return max(len(self.training), len(self.validation)) > 1
+
+
+def draw_beside(model_file: str, curves: Curves) -> str | None:
+    """Draw the curves into `M.png`; where that fails, say so, since the training itself is finished.
+
+    Args:
+        model_file: M.
+        curves: the figures.
+
+    Returns:
+        The picture; None where there is none.
+    """
+    path = f"{model_file}.png"
+    if not curves.is_worth_drawing:
+        return None
+    try:
+        draw(path, curves)
+    except ModuleNotFoundError:
+        say("The plot of the training needs matplotlib, which is not installed: pip install matplotlib")
+    except Exception as error:  # whatever a library for pictures raises must not fail a training
+        say(f"The plot of the training, {path}, could not be drawn ({first_line(error)}).")
+    else:
+        return path
+    return None
+
+
+def draw(path: str, curves: Curves) -> None:
+    """Draw loss and R@1 over updates, training and validation in the same colours in both.
+
+    Args:
+        path: the picture, a PNG, which is written atomically.
+        curves: the figures.
+    """
+    from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharex=True)
+    for name, points, style in (("training", curves.training, "-"), ("validation", curves.validation, "o-")):
+        updates = [point.updates for point in points]
+        left.plot(updates, [point.loss for point in points], style, label=name, markersize=4)
+        right.plot(updates, [point.recall for point in points], style, label=name, markersize=4)
+    left.set(xlabel="updates", ylabel="loss", title="Loss")
+    right.set(xlabel="updates", ylabel="R@1", title="R@1: share of right candidates that rank first")
+    mark_best(right, curves.validation)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    right.set_ylim(0, 1)
+    left.legend()
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+
+
+def mark_best(axes: "Axes", points: Iterable[Point]) -> None:
+    """Write the best R@1 of the validation beside its point.
+
+    Args:
+        axes: where R@1 is drawn.
+        points: those of the validation; there may be none.
+    """
+    best = max(points, key=lambda point: point.recall, default=None)
+    if best is not None:
+        axes.annotate(
+            f"{best.recall:.3f}", (best.updates, best.recall), (0, 6), textcoords="offset points", ha="center"
+        )

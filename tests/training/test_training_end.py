@@ -1,0 +1,135 @@
+"""The end of a training: its summary, the commands that it proposes, and the picture of its curves."""
+
+import contextlib
+import io
+import shlex
+import sys
+
+import pytest
+from commands import KINDS, TINY, colour_dialogues, own, run
+from PIL import Image
+
+from polyagents import Ranker
+from polyagents.parlai_agents.training_end import points
+from polyagents.training import training_curve
+from polyagents.training.summary import Summary
+from polyagents.training.training_curve import Curves, Point, draw_beside
+
+PAIRS = [{"context": text, "label": label} for text, label, _ in colour_dialogues(16)]
+SMALL = {"model": "bi", "backbone": "scratch:tiny", "batchsize": 8, "log_every_n_steps": 1}
+LINE = [Point(1, 3.0, 0.1), Point(2, 2.0, 0.4)]
+FLAGS = ("-m", KINDS["bi"], *TINY, "--log-every-n-steps", "1", "-vstep", "2")
+
+
+def trained(file, *flags):
+    """What `train_model` says on standard error with its log on, and the pictures that it draws."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        run("train_model", "-mf", file, *FLAGS, *flags, "--loglevel", "info")
+    return said.getvalue()
+
+
+def is_picture(path):
+    with Image.open(path) as image:
+        image.verify()
+        return image.format == "PNG" and image.width > 500
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The curves that were drawn, besides drawing them."""
+    found, draw = [], training_curve.draw
+    monkeypatch.setattr(training_curve, "draw", lambda path, curves: (found.append(curves), draw(path, curves))[1])
+    return found
+
+
+def test_train_model_says_its_result_and_what_to_run_next(colours, tmp_path, chat, capsys):
+    file = tmp_path / "M"
+    said = trained(file, *colours, "--max-train-steps", "4")
+    assert "Training finished: 4 updates in " in said
+    assert "Best accuracy on the validation examples: " in said and "the right candidate ranks first for " in said
+    assert f"Model:  {file} " in said and f"Plot:   {file}.png " in said and is_picture(f"{file}.png")
+    commands = [shlex.split(line, comments=True) for line in said.splitlines() if line.startswith("  polyagents ")]
+    assert [words[1] for words in commands] == ["evaluate", "interactive", "serve"]
+    capsys.readouterr()
+    own(*commands[0][1:], "--num-examples", "4")
+    assert "R@1" in capsys.readouterr().out
+    assert chat(commands[1][3], ["i like red more than blue"], *commands[1][4:])[0]
+
+
+def test_the_curves_of_a_resumed_training_have_those_of_the_first_run(colours, tmp_path, drawn):
+    for steps in ("5", "7"):
+        trained(tmp_path / "M", *colours, "--max-train-steps", steps)
+    first, second = drawn
+    assert [point.updates for point in first.validation] == [2, 4]
+    assert [point.updates for point in second.validation] == [2, 4, 6]
+    assert second.training[: len(first.training)] == first.training
+    assert max(point.updates for point in second.training) == 6
+
+
+def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
+    file = tmp_path / "M"
+    for epochs in (2, 3):
+        Ranker.train(PAIRS, file, valid=PAIRS, num_epochs=epochs, **SMALL)
+    said = capsys.readouterr().err
+    assert "Training finished: 4 updates in " in said and "Training finished: 6 updates in " in said
+    assert "Best hits@1 on the validation examples: " in said and f"Ranker.load({str(file)!r})" in said
+    assert [point.updates for point in drawn[1].validation] == [1, 2, 3, 4, 5, 6]
+    assert [point.updates for point in drawn[1].training] == [1, 2, 3, 4, 5, 6]
+    assert is_picture(f"{file}.png")
+
+
+def test_without_progress_a_training_from_python_says_nothing(tmp_path, capsys):
+    Ranker.train(PAIRS, tmp_path / "M", num_epochs=1, progress=False, **SMALL)
+    assert capsys.readouterr().err == ""
+    assert (tmp_path / "M.png").exists()
+
+
+def test_a_training_in_memory_draws_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Ranker.train(PAIRS, num_epochs=1, **SMALL)
+    assert "Training finished: 2 updates" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrong", ["folder", "library", "missing"])
+def test_a_picture_that_cannot_be_drawn_is_one_sentence(wrong, tmp_path, monkeypatch, capsys):
+    if wrong == "folder":
+        (tmp_path / "M.png").mkdir()
+    elif wrong == "library":
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: 1 / 0)
+    else:
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert draw_beside(str(tmp_path / "M"), Curves(LINE, LINE)) is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("The plot of the training") and line.endswith((".", "matplotlib"))
+    assert [path.name for path in tmp_path.iterdir()] == (["M.png"] if wrong == "folder" else [])
+
+
+def test_one_point_is_no_curve(tmp_path):
+    assert draw_beside(str(tmp_path / "M"), Curves(LINE[:1], LINE[:1])) is None and not list(tmp_path.iterdir())
+    assert draw_beside(str(tmp_path / "M"), Curves(LINE, [])) == str(tmp_path / "M.png")
+
+
+def test_only_the_first_of_several_processes_draws(monkeypatch, colours, tmp_path):
+    monkeypatch.setattr("polyagents.parlai_agents.training_end.is_primary_worker", lambda: False)
+    said = trained(tmp_path / "M", *colours, "--max-train-steps", "4")
+    assert "Training finished" not in said and not (tmp_path / "M.png").exists()
+
+
+def test_reports_without_both_figures_are_no_points():
+    reports = [{"train_steps": 1, "loss": 2}, {"train_steps": 2, "loss": 1.5, "hits@1": 0.25}]
+    assert points(reports, "loss", "hits@1") == [Point(2, 1.5, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "meaning"),
+    [
+        ("accuracy", " (the right candidate ranks first for 25.0% of them)"),
+        ("hits@5", " (the right candidate is among the first 5 for 25.0% of them)"),
+        ("mrr", " (the mean of 1 / rank of the right candidate: 1 if it always ranks first)"),
+        ("bleu-4", ""),
+    ],
+)
+def test_a_metric_is_explained(metric, meaning):
+    lines = Summary(3, None, metric, 0.25, None, None).lines()
+    assert lines == ["", "Training finished: 3 updates.", f"Best {metric} on the validation examples: 0.25{meaning}"]
