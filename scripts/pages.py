@@ -3,7 +3,8 @@
     python scripts/pages.py                       # every page, and a table at the end; exit code 1 if a command failed
     python scripts/pages.py README.md             # one page
 
-A page has one shell, so that `cd` and variables carry over, and one Python. Fences that name no language, or another
+A page has one shell, so that `cd` and variables carry over, and one Python. The page of an application in examples/ is
+pasted into a copy of its folder. Fences that name no language, or another
 than bash and python, show what is printed and are not run. HTML comments, which nobody sees in the rendered page, tell
 the rest:
 
@@ -242,6 +243,8 @@ def run_page(page: str) -> Result:
     work = tempfile.mkdtemp(prefix="page-")
     folder, log = os.path.join(work, "empty"), os.path.join(work, "log")
     os.mkdir(folder)
+    if page.startswith("examples/") and page.count("/") > 1:  # the reader is in a copy of the folder
+        shutil.copytree(ROOT / os.path.dirname(page), folder, dirs_exist_ok=True)
     Path(log).touch()
     session = Session(folder, log)
     try:
