@@ -1,4 +1,4 @@
-"""What this machine computes with: its name, and the arithmetic in which it is fast."""
+"""The machine that computes: its name, and the arithmetic in which it is fast."""
 
 import contextlib
 import functools

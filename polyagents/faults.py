@@ -5,7 +5,7 @@ import importlib.util
 
 from polyagents.errors import InputError
 
-# ParlAI's own pins cannot be met beside today's libraries, so it is no dependency that pip could resolve.
+# ParlAI's own pins conflict with today's libraries, so pip could not resolve it as a dependency.
 INSTALL_PARLAI = "pip install 'polyagents[parlai]' && pip install --no-deps parlai==1.7.2"
 
 # Extra of setup.py -> the modules that it brings and the core does not, by the names that Python imports.
@@ -31,7 +31,7 @@ EXTRAS: dict[str, frozenset[str]] = {
 }
 
 
-# What ParlAI raises where a flag is missing, and what to say.
+# ParlAI's errors for missing flags, and our sentences.
 OF_PARLAI = {
     "No task specified": "This command needs --task: one of ParlAI's, polyagents.tasks.NAME, or for your own text "
     "fromfile:parlaiformat with --fromfile-datapath.",
@@ -40,7 +40,7 @@ OF_PARLAI = {
     "please specify either a model_file or dict_file": "Training needs --model-file M, where the model is written.",
 }
 
-# What a disk refuses anywhere, and no command can foresee.
+# Errors of a disk, which may occur anywhere and no command can foresee.
 OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 

@@ -47,7 +47,7 @@ Candidates = Sequence[str] | Encoded
 """What can be ranked: texts, or encoded candidates."""
 
 # Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
-# put one encoder's weights in the place of the other's.
+# replace one encoder's weights by the other's.
 ONLY_IN_TRAINING = {
     "backbone",
     "vocabulary",
@@ -162,7 +162,7 @@ class Ranker:
         possible -= ONLY_IN_TRAINING - ({"backbone"} if has_adapters(file) else set())
         if unknown := overrides.keys() - possible:
             raise InputError(
-                f"{', '.join(sorted(unknown))}: no option of this model; there are {', '.join(sorted(possible))}."
+                f"{', '.join(sorted(unknown))}: no option of this model; possible are {', '.join(sorted(possible))}."
             )
         model = load_model(file, device(no_cuda or backend != TORCH, gpu), overrides)
         use_backend(model, file, backend)
@@ -299,7 +299,9 @@ class Ranker:
             )
         if isinstance(target, torch.dtype):
             if target not in ARITHMETIC:
-                raise InputError(f"There is no computing in {target}; there are {', '.join(map(str, ARITHMETIC))}.")
+                raise InputError(
+                    f"The model cannot compute in {target}; possible are {', '.join(map(str, ARITHMETIC))}."
+                )
             self.model.compute_in(ARITHMETIC[target])
             return self
         try:
@@ -422,7 +424,7 @@ class Ranker:
         Raises:
             InputError: an option or an example is not possible, or the model file contains something else.
         """
-        from polyagents.training.from_python import train  # whoever only ranks needs none of it
+        from polyagents.training.from_python import train  # not needed to rank
 
         file = None if model_file is None else os.fspath(model_file)
         run_on = device(no_cuda, gpu)
@@ -489,12 +491,12 @@ class Ranker:
     def _score_blocks(self, contexts: Sequence[str], candidates: Sequence[str]) -> Iterator[np.ndarray]:
         """Yield scores [b, C] of block after block of contexts; the candidates are read and encoded once."""
         given = self.model.candidates(candidates)
-        shared = shared_set(given, None)  # equal texts are encoded once and keep their place each
+        shared = shared_set(given, None)  # equal texts are encoded once, and each keeps its place
         columns = columns_of(given, shared)
         for block in in_blocks(contexts):
             yield self.model.scores([self.model.context_ids(text) for text in block], shared).cpu().numpy()[:, columns]
 
-    @overload  # a str is a Sequence[str], too; the first that fits is meant
+    @overload  # a str is a Sequence[str], too; the first match counts
     def rank(  # type: ignore[overload-overlap]
         self, contexts: str, candidates: Candidates, top_k: int = 10
     ) -> list[Match]: ...
@@ -572,7 +574,7 @@ class Ranker:
             [
                 Match(int(i), text, float(score))
                 for i, score, text in zip(*row, strict=True)
-                if text  # none, of a candidate that was removed from an engine in the meantime
+                if text  # empty for a candidate that was removed from an engine in the meantime
             ]
             for row in rows
         ]

@@ -55,10 +55,10 @@ class RayCluster:
             InputError: there is no cluster, or it refuses the connection.
         """
         require_head(address)
-        # Read when ray is imported. The second one hides what Ray says of each actor that may be started again.
+        # Read when ray is imported. The second one hides Ray's messages about actors that are restarted.
         for name, value in (("RAY_USAGE_STATS_ENABLED", "0"), ("RAY_BACKEND_LOG_LEVEL", "fatal")):
             os.environ.setdefault(name, value)
-        if ":" in address and TOKEN.exists():  # as Ray itself does for "auto": heads that find this file want it
+        if ":" in address and TOKEN.exists():  # as Ray itself does for "auto": a head with this file requires it
             os.environ.setdefault("RAY_AUTH_MODE", "token")
         import ray
         import ray.data
@@ -103,7 +103,7 @@ class RayCluster:
 
         if not parts:
             return
-        everything = ray.put((work, texts))  # kept here for actors that are started later
+        everything = ray.put((work, texts))  # stored once, also for actors that are started later
         rows = ray.data.from_items([{"place": place} for place in range(len(parts))], override_num_blocks=len(parts))
         kind = "GPU" if ray.cluster_resources().get("GPU") else "CPU"
         pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(parts), max_tasks_in_flight_per_actor=IN_FLIGHT)
@@ -119,7 +119,7 @@ class RayCluster:
             )
         answers = iter(done.iter_rows())
         try:
-            with told_of_waiting(kind):
+            with reporting_waits(kind):
                 row = next_of(answers)
             while row is not None:
                 if row["fault"]:
@@ -140,7 +140,7 @@ def next_of(rows: Iterator[dict[str, Any]]) -> Any:
 
 
 @contextlib.contextmanager
-def told_of_waiting(kind: str) -> Iterator[None]:
+def reporting_waits(kind: str) -> Iterator[None]:
     """Say that a cluster has nothing free where that takes long; Ray itself waits without a word.
 
     Args:
@@ -150,7 +150,7 @@ def told_of_waiting(kind: str) -> Iterator[None]:
 
     def tell() -> None:
         if ray.available_resources().get(kind, 0.0) < 1.0:
-            say(f"Waiting for a free {kind} of the Ray cluster, or for what those that it has are loading.")
+            say(f"Waiting for a free {kind} of the Ray cluster, or for its actors to load the model.")
 
     timer = threading.Timer(WAITING, tell)
     timer.daemon = True
@@ -211,7 +211,7 @@ def require_head(address: str) -> None:
         )
     host, colon, port = address.rpartition(":")
     if not colon:
-        return  # a word that Ray may know or not
+        return  # a word such as "auto", which Ray interprets
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECTING).close()
     except (OSError, ValueError, OverflowError) as error:

@@ -306,7 +306,7 @@ def test_another_precision_is_that_of_loading(trained, poly, tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("nowhere", "'nowhere' is no device"), (torch.int8, "no computing in torch.int8"), ("mps:9", "cannot be moved")],
+    [("nowhere", "'nowhere' is no device"), (torch.int8, "cannot compute in torch.int8"), ("mps:9", "cannot be moved")],
 )
 def test_a_device_that_there_is_not_is_named_and_all_stays(trained, target, said):
     ranker = Ranker.load(trained("bi"))

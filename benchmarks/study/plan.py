@@ -347,7 +347,7 @@ def row_of(name: str, own: Mapping[str, Any], flags: Flags, examples: Sequence[i
 
 
 def end_of_schedule(flags: Flags, examples: Sequence[int], seconds: float | None, what: str) -> Flags:
-    """Where the learning rate falls to zero at a known end: the updates until the last mark, as the flag that says so.
+    """Return the flag for the updates until the last mark, where the learning rate falls to zero at a known end.
 
     Raises:
         ValueError: a mark of seconds leaves the end unknown.
@@ -395,7 +395,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
-    """Add the keys of rows: a hash of what decides the figures, with the keys of their parent rows.
+    """Add the keys of rows: a hash of everything that decides the figures, with the keys of their parent rows.
 
     Placeholders count as they are written in the file, so that results are found again on another machine.
 

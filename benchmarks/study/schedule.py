@@ -1,4 +1,4 @@
-"""Which run is next, and running it: one process at a time, one seed of all rows before the next seed."""
+"""Chooses and runs the next run: one process at a time, one seed of all rows before the next seed."""
 
 import os
 import shutil

@@ -13,9 +13,9 @@ from polyagents.backends.export_folder import (
     Manifest,
     backbone_fingerprint,
     folder_of,
-    moved_in,
     publish,
-    workshop,
+    store_graph,
+    temporary_folder,
 )
 from polyagents.backends.runtimes import Graph, Runtime, find_runtime
 from polyagents.backends.tracing import Call, Traced, encoders_of, recorded_calls
@@ -24,7 +24,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.ranking.ranking_model import RankingModel
 
 # The largest difference of an output from torch's, as a part of the largest output. fp32 differs in the order of sums:
-# MiniLM and the tiny models of the tests by 1e-6. What differs by more computes something else.
+# MiniLM and the tiny models of the tests by 1e-6. A larger difference is an error.
 SAME = 1e-3
 
 
@@ -60,13 +60,13 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
     runtime.require(runtime.exports_with)
     folder, calls = folder_of(model_file, runtime), recorded_calls(model)
     graphs, differences = [], [0.0]
-    with workshop(folder) as temporary:
+    with temporary_folder(folder) as temporary:
         for name, encoder in encoders_of(model.module).items():
             for number, same_way in enumerate(calls[name].values()):
                 path = os.path.join(temporary, f"{name}{number}{runtime.endings[0]}")
                 differences.append(write(encoder, same_way, path, runtime, int8))
                 axes = {given: value.ndim for given, value in same_way[0].items()}
-                graphs.append(moved_in(folder, path, name, axes, runtime))
+                graphs.append(store_graph(folder, path, name, axes, runtime))
         publish(folder, manifest_of(model, graphs, int8), runtime)
     return Exported(folder, max(differences))
 
@@ -116,8 +116,8 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
         ) from error
     if not off <= (1.0 if int8 else SAME):
         raise InputError(
-            f"This backbone ({kind}), exported to {runtime.label}, computes other numbers than torch does: off by "
-            f"{off:.2g} of the largest; use --backend torch, or another --to."
+            f"This backbone ({kind}), exported to {runtime.label}, does not compute what torch does: the difference "
+            f"is {off:.2g} of the largest output; use --backend torch, or another --to."
         )
     return off
 

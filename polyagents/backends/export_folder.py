@@ -28,9 +28,9 @@ from polyagents.ranking.ranking_model import bytes_of
 
 FORMAT = "polyagents-export-1"
 MANIFEST = "manifest.json"
-GRAPHS = "graphs"  # what temporary folders are named after
+GRAPHS = "graphs"  # the name that those of temporary folders extend
 STEM = re.compile(r"[\w.]+-[0-9a-f]{16}")  # an encoder's name and its content's digest
-# Of a configuration: who wrote it and where, which decides no output.
+# Fields of a configuration that say who wrote it and where, and that affect no output.
 NOT_COMPUTED = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")
 
 
@@ -104,7 +104,7 @@ def backbone_fingerprint(encoder: Encoder) -> str:
 
 
 @contextmanager
-def workshop(folder: str) -> Iterator[str]:
+def temporary_folder(folder: str) -> Iterator[str]:
     """Give a temporary folder within an export's, which is created where it is missing.
 
     Raises:
@@ -121,7 +121,7 @@ def workshop(folder: str) -> Iterator[str]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def moved_in(folder: str, written: str, encoder: str, inputs: dict[str, int], runtime: Runtime) -> GraphFiles:
+def store_graph(folder: str, written: str, encoder: str, inputs: dict[str, int], runtime: Runtime) -> GraphFiles:
     """Move the files of a graph to the folder, under their final names.
 
     Args:
@@ -229,7 +229,7 @@ def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
         ValueError: a file has another name, size or content.
     """
     if not STEM.fullmatch(graph.stem) or len(graph.files) != len(runtime.endings):
-        raise ValueError("a graph's name is none that an export gives")
+        raise ValueError("a graph has an invalid name")
     for ending, (size, digest) in zip(runtime.endings, graph.files, strict=True):
         path = os.path.join(folder, graph.stem + ending)
         if not os.path.isfile(path) or os.path.getsize(path) != size or file_digest(path) != digest:

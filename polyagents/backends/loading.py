@@ -68,7 +68,7 @@ def refuse_precision(backend: str, precision: str) -> None:
     """
     if backend != TORCH and precision != "fp32" and not find_runtime(backend).has_bf16:
         raise InputError(
-            f"--precision {precision}: {find_runtime(backend).label} has no such products on a CPU; remove it, export "
+            f"--precision {precision}: {find_runtime(backend).label} does not support it on a CPU; remove it, export "
             f"with --int8, or give --backend openvino."
         )
 
@@ -98,7 +98,7 @@ class ExportedBackbone:
                 raise ValueError(f"its outputs have shape {states.shape} in place of {(*ids.shape, self.width)}")
         except MemoryError:
             raise
-        except Exception as error:  # each runtime raises kinds of its own
+        except Exception as error:  # each runtime raises its own kinds
             raise InputError(self._refusal("compute with", error)) from error
         return torch.from_numpy(states).to(ids.device)
 
@@ -116,7 +116,7 @@ class ExportedBackbone:
         path = os.path.join(self.folder, self.files[called_with].stem + self.runtime.endings[0])
         try:
             return self.runtime.own.open_graph(path)
-        except Exception as error:  # each runtime raises kinds of its own
+        except Exception as error:  # each runtime raises its own kinds
             raise InputError(self._refusal("read", error)) from error
 
     def _refusal(self, what: str, error: Exception) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError
 
-LARGEST = 2**31 - 2**24  # bytes of weights; a file of the format holds 2 GiB
+LARGEST = 2**31 - 2**24  # bytes of weights; a file of the format can have 2 GiB
 
 
 def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:

@@ -48,7 +48,7 @@ class OnnxGraph:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 4  # fatal; errors are raised as well
-        # Threads that wait by spinning keep torch's, which search, from working.
+        # Threads that wait by spinning slow down torch's, which search.
         spins = os.environ.get(WAITING[0], "").upper() == "ACTIVE"
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

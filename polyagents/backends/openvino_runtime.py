@@ -27,7 +27,7 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
 
     traced = f"{path}.onnx"
     trace(backbone, inputs, traced)
-    model = openvino.Core().read_model(traced)  # openvino.convert_model sends its makers word of each use
+    model = openvino.Core().read_model(traced)  # openvino.convert_model reports each use to its makers
     if int8:
         keep_weights_in_8_bits(model)
     openvino.save_model(model, path, compress_to_fp16=False)
@@ -63,7 +63,7 @@ class OpenvinoGraph:
         self.core = openvino.Core()
         self.model = self.core.read_model(path, os.path.splitext(path)[0] + ".bin")
         self.compiled: dict[torch.dtype, Any] = {}
-        self.requests = threading.local()  # one computes for one thread at a time
+        self.requests = threading.local()  # a request computes for one thread at a time
 
     def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
         """Compute states [B, T, D].

@@ -23,8 +23,8 @@ Signature = tuple[tuple[str, int], ...]
 Call = dict[str, Tensor]
 """One call's inputs, by name."""
 
-# What the model is run with. Lengths that differ from each other and from the number of texts, so that no two axes of
-# the inputs are alike by chance; the second run is for comparing, with other lengths than those that were traced.
+# The texts that the model is run with. Their lengths differ from each other and from the number of texts, so that no
+# two axes of the inputs are equal by chance; the second run is compared, with other lengths than the traced ones.
 CONTEXTS = (
     ("where is canada , and what is it like over there in winter ?", "hi , how are you ?"),
     ("your persona: i ski .\nwhat do you do in your spare time ?", "hello", "i have two dogs and a cat , do you ?"),
@@ -41,7 +41,7 @@ class Traced(nn.Module):
     def __init__(self, backbone: nn.Module):
         super().__init__()
         self.backbone = backbone
-        # What a decoder would keep for its next token.
+        # The cache that a decoder would keep for its next token.
         knows_cache = "use_cache" in inspect.signature(backbone.forward).parameters
         self.settings: dict[str, bool] = {"use_cache": False} if knows_cache else {}
 
@@ -100,8 +100,8 @@ def signature(inputs: Mapping[str, Any]) -> Signature:
     """
     if not all(isinstance(value, Tensor) for value in inputs.values()):
         raise InputError(
-            "Some layers of this backbone see a window of the text only, and a model that reads texts side by side has "
-            "a mask for each kind of layers, which is not exported; use --backend torch."
+            "Some layers of this backbone attend to a window of the text only, and a joint model then has a mask for "
+            "each kind of layer, which cannot be exported; use --backend torch."
         )
     return tuple(sorted((name, value.ndim) for name, value in inputs.items()))
 
@@ -130,7 +130,7 @@ def computing_by(model: RankingModel, recorders: Mapping[str, Recorder]) -> Iter
     """
     encoders = encoders_of(model.module)
     before = {name: encoder.backend for name, encoder in encoders.items()}
-    model.weights_changed()  # vectors that are known already would not be computed
+    model.weights_changed()  # cached vectors would not be computed
     try:
         for name, recorder in recorders.items():
             encoders[name].backend = recorder

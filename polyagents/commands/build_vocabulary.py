@@ -42,7 +42,7 @@ def run(opt: Mapping[str, Any]) -> None:
         LARGEST,
         SMALLEST,
         SPECIAL,
-        learnt,
+        learn,
         save,
     )
 
@@ -53,7 +53,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if size > LARGEST:
         raise InputError(f"--vocabulary-size {size} is too large: a vocabulary has at most {LARGEST:,} entries.")
     check_folder(folder)
-    tokenizer = learnt(lines_of(files) if files else texts_of(opt), size)
+    tokenizer = learn(lines_of(files) if files else texts_of(opt), size)
     found = tokenizer.get_vocab_size()
     if found < size:
         say(f"The vocabulary has {found:,} entries instead of {size:,}: no other pair is in the text twice.")

@@ -1,1 +1,1 @@
-"""How good a ranking is: metrics, their intervals and differences, a report, and files that other tools read."""
+"""Evaluation of rankings: metrics, their intervals and differences, a report, and files that other tools read."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 CONFIDENCE = 0.95
-RESAMPLES = 1_000  # of a bootstrap; between seeds, the ends of an interval then move by some 2 to 4 % of its width
+RESAMPLES = 1_000  # draws of a bootstrap; between seeds, the ends of an interval differ by some 2 to 4 % of its width
 
 Floats = NDArray[np.float64]
 

@@ -118,6 +118,6 @@ def first_and_best(scores: np.ndarray, right: np.ndarray, texts: Any, label: Lab
     found: dict[str, list[int]] = {}
     for column in right.tolist():
         reading = normalized(texts[column])
-        # What reads differently is right by its token ids, which are those of the label that was drawn.
+        # A candidate that reads differently is right by its token ids, which equal those of the drawn label.
         found.setdefault(reading if reading in readings else normalized(label.candidate.text), []).append(column)
     return {columns[0]: float(scores[columns].max()) for columns in found.values()}

@@ -14,7 +14,7 @@ from polyagents.evaluation.metrics import Floats, metrics
 from polyagents.evaluation.resampling import RANDOMISATIONS, estimates, randomisation_p
 from polyagents.files.json_files import json_number
 
-SEED = 0  # of what is drawn for intervals and tests: the same evaluation reports the same numbers
+SEED = 0  # for the draws of intervals and tests: the same evaluation reports the same numbers
 
 
 @dataclass(frozen=True)

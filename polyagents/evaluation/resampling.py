@@ -86,7 +86,7 @@ def randomisation_p(differences: Floats, dialogues: Ints, seed: int) -> list[flo
         The p of each metric, not adjusted for other tests.
     """
     sums, sizes = by_dialogue(differences, dialogues)
-    observed = np.abs(sums.sum(0)) * (1 - 1e-9)  # what differs only by rounding is as far
+    observed = np.abs(sums.sum(0)) * (1 - 1e-9)  # a difference by rounding only counts as equal
     generator = np.random.default_rng(seed)
     as_far = np.zeros(sums.shape[1])
     for size in blocks(RANDOMISATIONS, len(sizes)):

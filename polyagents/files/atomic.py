@@ -39,20 +39,20 @@ def clear_leftovers(path: str) -> None:
         whose = unfinished.fullmatch(found)
         if whose and not is_running(int(whose.group(1))):
             left = os.path.join(folder, found)
-            with contextlib.suppress(OSError):  # another writer may be as quick
+            with contextlib.suppress(OSError):  # another process may have removed it
                 shutil.rmtree(left) if os.path.isdir(left) else os.remove(left)
 
 
 def is_running(process: int) -> bool:
     """Tell whether a process of this machine may still be running."""
-    if os.name == "nt":  # where asking would end it
+    if os.name == "nt":  # where asking would end the process
         return True
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass  # somebody else's
+        pass  # a process of another user
     return True
 
 
@@ -63,7 +63,7 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
     Raises:
         InputError: the disk is full, the folder may not be written, or `path` is no file.
     """
-    if os.path.exists(path) and not os.path.isfile(path):  # renaming over /dev/null would take it from everybody
+    if os.path.exists(path) and not os.path.isfile(path):  # renaming over /dev/null would remove it for every process
         raise InputError(f"{path} is no file that could be replaced (a folder, device or pipe); give another name.")
     temporary = temporary_name(path)
     try:
@@ -71,15 +71,15 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~umask())  # safetensors writes for the owner alone
+        os.chmod(temporary, 0o666 & ~umask())  # safetensors lets only the owner read its files
         os.replace(temporary, path)
         sync_folder(os.path.dirname(os.path.abspath(path)))
     except (OSError, SafetensorError) as error:
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
         reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error)
         raise InputError(
-            f"{path} cannot be written ({reason}); what was finished before is kept, and the same command goes on from "
-            f"there."
+            f"{path} cannot be written ({reason}); what was finished before is kept, and the same command resumes "
+            f"from there."
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def atomic_folder(folder: str) -> Iterator[str]:
 
 def sync_folder(folder: str) -> None:
     """Write a folder's names to the disk, since a power failure could lose a name whose file is there."""
-    if os.name == "nt":  # which opens no folders
+    if os.name == "nt":  # which cannot open folders
         return
     opened = os.open(folder, os.O_RDONLY)
     try:

@@ -11,7 +11,9 @@ from polyagents.console import say
 from polyagents.errors import InputError
 
 PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
-HELD: "weakref.WeakValueDictionary[str, HeldModel]" = weakref.WeakValueDictionary()  # of this process, by absolute path
+LOCKS: "weakref.WeakValueDictionary[str, ModelLock]" = (
+    weakref.WeakValueDictionary()
+)  # the locks of this process, by absolute path
 
 
 @contextlib.contextmanager
@@ -60,7 +62,7 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
         return lock.acquire()
 
 
-class HeldModel:
+class ModelLock:
     """A lock on a model file for the one process that trains it, until the object is deleted or the process ends.
 
     The lock is a file beside the model, `.M.lock`, which is removed together with the object.
@@ -75,25 +77,25 @@ class HeldModel:
             raise InputError(
                 f"{file} is being trained by another process; wait for it to end, or give another --model-file."
             ) from error
-        weakref.finalize(self, let_go, lock, os.getpid())
+        weakref.finalize(self, release, lock, os.getpid())
 
 
-def held_model(file: str) -> HeldModel | None:
+def lock_model(file: str) -> ModelLock | None:
     """Lock a model file for training; return None where its folder is missing or may not be written.
 
     Raises:
         InputError: another process trains it.
     """
     file = os.path.abspath(file)
-    if not os.path.isdir(os.path.dirname(file)):  # the lock would make it
+    if not os.path.isdir(os.path.dirname(file)):  # the lock would create it
         return None
     try:
-        return HELD.get(file) or HELD.setdefault(file, HeldModel(file))
-    except (OSError, NotImplementedError):  # the second of disks that have no locks
+        return LOCKS.get(file) or LOCKS.setdefault(file, ModelLock(file))
+    except (OSError, NotImplementedError):  # NotImplementedError: the disk supports no locks
         return None
 
 
-def let_go(lock: filelock.BaseFileLock, process: int) -> None:
+def release(lock: filelock.BaseFileLock, process: int) -> None:
     """Remove a lock's file, then release the lock; do nothing in a child that the process has forked.
 
     Args:

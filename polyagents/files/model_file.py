@@ -30,7 +30,7 @@ def write(path: str, state: dict[str, Any]) -> None:
     """
     weights, same = without_copies(state["model"])
     tensors = dict(weights)
-    rest = {name: taken_out(value, name, tensors) for name, value in state.items() if name != "model"}
+    rest = {name: extract_tensors(value, name, tensors) for name, value in state.items() if name != "model"}
     metadata = {"format": FORMAT, "same": json.dumps(same), "state": json.dumps(rest)}
     write_tensors(path, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
 
@@ -51,7 +51,7 @@ def read(path: str) -> dict[str, Any]:
             raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
     try:
-        state = {name: put_back(value, tensors) for name, value in parse_json(metadata["state"]).items()}
+        state = {name: restore_tensors(value, tensors) for name, value in parse_json(metadata["state"]).items()}
         same = parse_json(metadata["same"])
         return state | {"model": tensors | {name: tensors[other] for name, other in same.items()}}
     except (AttributeError, KeyError, RecursionError, TypeError) as error:
@@ -81,7 +81,7 @@ def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Te
     return kept, same
 
 
-def taken_out(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+def extract_tensors(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
     """Replace tensors of a value by their names, for JSON; a dict becomes pairs, since its keys may be numbers.
 
     Args:
@@ -96,14 +96,14 @@ def taken_out(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
         tensors[path] = value
         return {"tensor": path}
     if isinstance(value, dict):
-        return {"pairs": [[key, taken_out(item, f"{path}/{key}", tensors)] for key, item in value.items()]}
+        return {"pairs": [[key, extract_tensors(item, f"{path}/{key}", tensors)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):
-        return [taken_out(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+        return [extract_tensors(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
     return value
 
 
-def put_back(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Restore what `taken_out` was given; tuples have become lists.
+def restore_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Restore what `extract_tensors` was given; tuples have become lists.
 
     Args:
         value: from JSON.
@@ -113,9 +113,9 @@ def put_back(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         The value with its tensors.
     """
     if isinstance(value, list):
-        return [put_back(item, tensors) for item in value]
+        return [restore_tensors(item, tensors) for item in value]
     if isinstance(value, dict):
         if "tensor" in value:
             return tensors.pop(value["tensor"])
-        return {key: put_back(item, tensors) for key, item in value["pairs"]}
+        return {key: restore_tensors(item, tensors) for key, item in value["pairs"]}
     return value

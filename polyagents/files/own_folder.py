@@ -24,7 +24,7 @@ def own_folder(folder: str, command: str, flag: str) -> None:
             return
         if there:
             raise InputError(
-                f"{folder} holds other files, such as {min(there)}, and polyagents {command} has not made it; give "
+                f"{folder} holds other files, such as {min(there)}, and was not created by polyagents {command}; give "
                 f"another {flag}, new or empty."
             )
         with open(marker, "x", encoding="utf-8") as file:

@@ -18,7 +18,7 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.query import Query
 
-NEAR = 0.1  # of their mean length: context vectors that close ask together
+NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
 
 class Neighbours(NamedTuple):
@@ -122,7 +122,7 @@ def search_shortlist(
     for example in range(len(query)):
         mine, done = search_one(query.one(example), source, k)
         found = TopCandidates(mine.indices[None], mine.scores[None])
-        if len(mine.indices) < k:  # most of what is near was deleted, or the clusters looked into are small
+        if len(mine.indices) < k:  # most neighbours were deleted, or the searched clusters are small
             found, done = search(query.one(example), store, k), True
         indices.append(found.indices[0])
         scores.append(found.scores[0])
@@ -145,7 +145,7 @@ def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, boo
     asking, stand_in = representatives(vectors)
     values, lists, members, rows, alive, are_all = source.neighbours(vectors[asking], k)
     best = Best(k)
-    if not len(members):  # there is none, or the context's vectors are no numbers
+    if not len(members):  # there is none, or the context's vectors are not finite
         return best, are_all
     best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
 
@@ -156,10 +156,10 @@ def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, boo
     # by the rounding of the shortlist (ivfpq keeps an eighth of a byte a number), ...
     rounded = np.where(there, np.take_along_axis(products[asking], place, 1) - values, 0.0).max(1).clip(min=0.0)
     last = np.where(there, values, np.inf).min(1) + rounded  # [q]
-    # ... and for a context vector that did not ask, by what it differs from the one that asked for it.
+    # ... and for a context vector that did not ask, by its difference from the one that asked for it.
     differs = (products - products[asking][stand_in]).max(1)  # [m]
     outside = torch.tensor([[(last[stand_in] + differs).max()]], dtype=torch.float32, device=query.device)
-    bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates lack nothing
+    bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates are complete
     return best, are_all or (bound is not None and best.bar >= float(bound))
 
 

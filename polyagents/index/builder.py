@@ -23,9 +23,9 @@ from polyagents.index.texts import Texts
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
 BLOCK = 2_048  # texts that are tokenised and encoded at once; progress is shown per block
-SAMPLE = 512  # texts that are encoded to tell how long all will take
+SAMPLE = 512  # texts that are encoded to estimate how long all will take
 SEEN_AFTER = 60.0  # seconds that a network file system may take to show a file of another machine
-ESTIMATED = 4 * BLOCK  # candidates from which on a build is long enough to be told about before
+ESTIMATED = 4 * BLOCK  # candidates from which on a build is long enough to be announced
 
 
 Encode = Callable[[Sequence[str]], Tensor]
@@ -218,7 +218,7 @@ class ShardWork:
             InputError: the machine has another model, the disk is full, or the folder may not be written.
         """
         path = os.path.join(self.folder, part.name)
-        if is_finished(path):  # by a machine that was killed before it could say so
+        if is_finished(path):  # by a machine that was killed before it could report it
             return
         encoder = CandidateEncoder.of(model, self.stored_as)
         if encoder.model != self.model:

@@ -24,7 +24,7 @@ from polyagents.index.manifest import remember, stamp, verified
 from polyagents.index.store import CandidateStore
 from polyagents.models.query import Query
 
-# FAISS is imported where it is used: it takes 0.14 s, and few of ParlAI's commands want it.
+# FAISS is imported where it is used: it takes 0.14 s, and few of ParlAI's commands need it.
 
 INDEX_TYPES = ("exact", "hnsw", "ivfpq")
 DESCRIPTION = "shortlist.json"
@@ -35,7 +35,7 @@ HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 512
 IVF_PROBED, IVF_LIST = 1 / 16, 1_024  # the first is of all clusters
 
 
-TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS wants 39 to 256 a list
+TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS needs 39 to 256 a list
 
 
 class FaissShortlist:
@@ -115,7 +115,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
         raise InputError(f"--index-type {index_type!r}: there are {', '.join(INDEX_TYPES)}.")
     known = describe(store)
     if known is not None and known.index_type == index_type:
-        with contextlib.suppress(InputError):  # damaged: it is built anew
+        with contextlib.suppress(InputError):  # damaged: it is built again
             store.shortlist = open_shortlist(store)
             return known
     import faiss
@@ -126,7 +126,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
             total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=store.slots < BLOCK
         ) as bar:
             for block in store.blocks():
-                # Deleted candidates are added as well: FAISS counts places, and they are left out when they are found.
+                # Deleted candidates are added as well: FAISS counts places, and they are dropped when they are found.
                 index.add(block.exact(slice(None)).numpy())
                 bar.update(len(block.vectors))
         store.shortlist = FaissShortlist(index)
@@ -262,7 +262,7 @@ def is_as_written(store: CandidateStore, description: Description) -> bool:
         return True
     if file_digest(path) != description.sha256:
         return False
-    with contextlib.suppress(InputError, OSError):  # a folder that is not ours to write to
+    with contextlib.suppress(InputError, OSError):  # the folder may not be written
         remember(store.folder, [*(shard.name for shard in store.shards), description.file])
     return True
 

@@ -29,7 +29,7 @@ OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
 
 @dataclass(frozen=True)
 class Manifest:
-    """The list of what a store contains.
+    """The contents of a store.
 
     Attributes:
         model: the fingerprint of all that determines the vectors but the texts.
@@ -76,7 +76,7 @@ class Manifest:
             json.dump(asdict(self), file)
         for name in set(os.listdir(folder)) - set(names):
             path = os.path.join(folder, name)
-            if OURS.fullmatch(name) and os.path.isdir(path):  # a shard that a machine was lost in
+            if OURS.fullmatch(name) and os.path.isdir(path):  # an unfinished shard of a machine that was lost
                 shutil.rmtree(path, ignore_errors=True)
             elif OURS.fullmatch(name):
                 with contextlib.suppress(FileNotFoundError):  # a reader's `verified.json` that is finished by now
@@ -96,7 +96,7 @@ class Manifest:
             except FileNotFoundError as error:
                 raise damaged(path, "is missing") from error
             except (OSError, SafetensorError) as error:
-                raise damaged(path, "is cut short or unreadable") from error
+                raise damaged(path, "is truncated or unreadable") from error
             if len(shard) != count:
                 raise damaged(path, f"holds {len(shard)} candidates, not {count}")
             shards.append(shard)
@@ -117,8 +117,8 @@ def damaged(path: str, what: str) -> InputError:
         The error.
     """
     return InputError(
-        f"{path} {what}; run polyagents build_index with the same candidates file to make that part anew (if "
-        f"candidates were added or deleted since, build into another folder, or bring the file back from a copy)."
+        f"{path} {what}; run polyagents build_index with the same candidates file to rebuild that part (if candidates "
+        f"were added or deleted since, build into another folder, or restore the file from a backup)."
     )
 
 
@@ -147,7 +147,7 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
         if not shard.is_whole():
             raise damaged(shard.path, "was changed or damaged after it was written")
     if unknown:
-        # A folder that is not ours to write to, or a builder that has replaced them: read again next time.
+        # The folder may not be written, or a builder has replaced them: they are read again next time.
         with contextlib.suppress(InputError, OSError):
             remember(folder, [shard.name for shard in shards])
 

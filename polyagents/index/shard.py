@@ -74,7 +74,7 @@ class Shard:
 
     @property
     def form(self) -> tuple[str, int]:
-        """How its vectors are stored, and their width."""
+        """The format in which its vectors are stored, and their width."""
         kind = "int8" if "scales" in self.tensors else "fp32" if "rest" in self.tensors else "bf16"
         return kind, self.tensors["vectors"].size(1)
 

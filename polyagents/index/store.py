@@ -90,7 +90,7 @@ class CandidateStore:
             try:
                 return cls(folder, manifest)
             except InputError:
-                # A builder may have replaced the manifest, and removed its shards, between our two looks.
+                # A builder may have replaced the manifest, and removed its shards, between our two reads.
                 before, manifest = manifest, Manifest.read(folder)
                 if manifest == before:
                     raise
@@ -234,10 +234,10 @@ class CandidateStore:
             raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
         source = candidates_digest(candidates_file)
         store = cls._true_store(folder, encoder, source)
-        worker.wait()  # all look before one writes
+        worker.wait()  # all check before one writes
         if store is not None:
             return store
-        texts = FileTexts(candidates_file)  # what is wrong with it is said before a folder is made
+        texts = FileTexts(candidates_file)  # errors in it are reported before a folder is created
         with exclusive_folder(folder) if worker.rank == 0 else contextlib.nullcontext():
             worker.wait()  # the first worker has waited for other builders, which may remove shards that are not theirs
             store = cls._true_store(folder, encoder, source) if worker.world == 1 else None
@@ -262,7 +262,7 @@ class CandidateStore:
         made = None if manifest is None else (manifest.model, manifest.source, manifest.stored_as)
         if made != (encoder.model, source, encoder.stored_as):
             return None
-        with contextlib.suppress(InputError):  # damaged: building mends it
+        with contextlib.suppress(InputError):  # damaged: building repairs it
             return cls.open(folder, encoder.model)
         return None
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError
 
-BACKBONE, ADAPTER, DIGEST = "backbone.", ".lora_", "backbone_digest"  # of the names of weights
+BACKBONE, ADAPTER, DIGEST = "backbone.", ".lora_", "backbone_digest"  # parts of the names of weights
 
 
 def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
@@ -30,7 +30,7 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
     Raises:
         InputError: peft is not installed.
     """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it tells of kernels that it lacks
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it warns of missing kernels
     try:
         import peft
     except ImportError as error:
@@ -40,7 +40,7 @@ def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
     for name in sorted(weights):
         digest.update(name.encode())
         digest.update(weights[name].detach().cpu().reshape(-1).view(torch.uint8).numpy())
-    # The outputs of the adapters count twice, as in the library's examples and most of what is published.
+    # The outputs of the adapters are doubled, as in the library's examples and in most publications.
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     peft.inject_adapter_in_model(config, backbone)
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
@@ -51,18 +51,20 @@ def is_adapted(module: nn.Module) -> bool:
     return any(name.endswith(DIGEST) for name, _ in module.named_buffers())
 
 
-def learnt(module: nn.Module) -> dict[str, Any]:
+def trained_weights(module: nn.Module) -> dict[str, Any]:
     """Return the weights that a model's file holds: all of them, or those that learn where there are adapters."""
     weights = module.state_dict()
-    return without_base(weights) if is_adapted(module) else weights
+    return without_frozen_weights(weights) if is_adapted(module) else weights
 
 
-def without_base(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def without_frozen_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Drop the frozen weights of backbones that have adapters."""
     return {name: weight for name, weight in weights.items() if BACKBONE not in name or ADAPTER in name}
 
 
-def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backbone: str) -> Mapping[str, Tensor]:
+def with_frozen_weights(
+    module: nn.Module, weights: Mapping[str, Tensor], file: str, backbone: str
+) -> Mapping[str, Tensor]:
     """Complete the weights of a file by those that it does not hold: the backbone's, which the model has already.
 
     Args:
@@ -83,14 +85,14 @@ def completed(module: nn.Module, weights: Mapping[str, Tensor], file: str, backb
     for name, digest in own.items():
         if name.endswith(DIGEST) and name in weights and not torch.equal(digest.cpu(), weights[name]):
             raise InputError(
-                f"{file} holds adapters that were learnt beside other weights than {backbone} has now; give the "
+                f"{file} contains adapters that were trained with other weights than {backbone} has now; give the "
                 f"--backbone that they were trained with."
             )
-    base = own.keys() - without_base(own).keys()
+    base = own.keys() - without_frozen_weights(own).keys()
     return dict(weights) | {name: own[name] for name in base}
 
 
-def take_over(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) -> None:
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) -> None:
     """Load a model's weights; those of a backbone with adapters are there already, and may be quantised.
 
     Args:
@@ -102,7 +104,7 @@ def take_over(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) ->
         RuntimeError: some weights are missing, unknown or of another shape.
     """
     adapted = is_adapted(module)
-    module.load_state_dict(without_base(weights) if adapted else weights, strict=not adapted, assign=assign)
+    module.load_state_dict(without_frozen_weights(weights) if adapted else weights, strict=not adapted, assign=assign)
 
 
 def merge(module: nn.Module) -> None:

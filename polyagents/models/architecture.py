@@ -26,7 +26,7 @@ ENTRY_POINTS = "polyagents.architectures"  # the group under which installed pac
 
 
 class Architecture(Protocol):
-    """What both kinds of architectures have in common.
+    """The interface that both kinds of architectures share.
 
     Attributes:
         short_name: the name that `polyagents train_model -m` takes.
@@ -168,7 +168,7 @@ def find(name: str) -> type[Architecture]:
     """
     if not is_known(name):
         raise InputError(
-            f"There is no architecture {name}; there are {', '.join(sorted(ARCHITECTURES))}. One of another package is "
-            f"found when that package is installed, or has been imported."
+            f"There is no architecture {name}; possible are {', '.join(sorted(ARCHITECTURES))}. An architecture of "
+            f"another package is found when that package is installed, or was imported."
         )
     return ARCHITECTURES[name]

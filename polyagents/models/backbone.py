@@ -20,7 +20,7 @@ from polyagents.models.model_options import SCRATCH, EncoderOptions
 SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)}
 
 
-LARGEST_SIZE, MOST_LAYERS = 10_000_000, 1_000  # of a configuration that somebody else may have written
+LARGEST_SIZE, MOST_LAYERS = 10_000_000, 1_000  # in a configuration that others may have written
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,12 @@ def loaded(
     from transformers.initialization import no_init_weights  # loads all of transformers' modelling code
 
     if config is not None and weights is None:
-        with no_init_weights():  # the model file's take their place (RankingModel.load_weights)
+        with no_init_weights():  # the model file's weights replace them (RankingModel.load_weights)
             return kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
     if config is not None and weights is not None:
         with no_init_weights() if kind is transformers.AutoModel else nullcontext():  # a head is not among the weights
             model = kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
-        model.base_model.pooler = None  # nor is this
+        model.base_model.pooler = None  # the pooler is not among them either
         model.base_model.load_state_dict(weights, assign=True)
         model.tie_weights()
         return model
@@ -148,7 +148,7 @@ def in_bits(bits: str | None) -> dict[str, Any]:
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:
         raise InputError("--backbone-bits needs bitsandbytes: pip install 'polyagents[lora]'.")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it says in every layer that inputs are rounded
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns in every layer that inputs are rounded
     # 4 bits as the paper has them (Dettmers et al. 2023, arXiv 2305.14314): normal floats, whose scales are in 8 bits.
     four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
     own = transformers.BitsAndBytesConfig(**({"load_in_8bit": True} if bits == "8" else four))
@@ -178,7 +178,7 @@ def config_of(values: Mapping[str, Any]) -> "transformers.PretrainedConfig":
         for name, value in values.items():
             if isinstance(value, int | float) and not is_possible(name, value):
                 raise ValueError(f"{name} is {value}")
-        own = {name: value for name, value in values.items() if name != "auto_map"}  # which names code to download
+        own = {name: value for name, value in values.items() if name != "auto_map"}  # auto_map names code to download
         config: transformers.PretrainedConfig = transformers.AutoConfig.for_model(**own)
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(
@@ -204,7 +204,7 @@ def is_possible(name: str, value: float) -> bool:
         return 0 <= value <= LARGEST_SIZE
     if "dropout" in name or name.endswith("_prob"):
         return 0 <= value <= 1
-    return abs(value) <= LARGEST_SIZE  # not-a-number is not
+    return abs(value) <= LARGEST_SIZE  # False for not-a-number
 
 
 def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:

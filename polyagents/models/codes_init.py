@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError
 
-# Contexts whose states are clustered, some 20,000 tokens of dialogue: what 64 codes have use for. FAISS draws 256
-# states for each code at most, and wants 39 at least (its Clustering.h).
+# Contexts whose states are clustered, some 20,000 tokens of dialogue: enough for 64 codes. FAISS draws 256
+# states for each code at most, and needs 39 at least (its Clustering.h).
 CONTEXTS = 256
 STATES_OF_A_CODE = 256
 
@@ -44,15 +44,15 @@ def centres(states: Tensor, m: int) -> Tensor:
     Raises:
         InputError: there are fewer states than centres, or some states are infinite or not a number.
     """
-    import faiss  # takes 0.14 s, and few models want it
+    import faiss  # takes 0.14 s, and few models need it
 
     if len(states) < m:
         raise InputError(
-            f"--codes-init kmeans finds {len(states)} tokens in the contexts that it looks at, too few for "
-            f"--poly-n-codes {m}; lower that, or give another --codes-init."
+            f"--codes-init kmeans found {len(states)} tokens in the contexts that it clusters, too few for "
+            f"--poly-n-codes {m}; lower it, or give another --codes-init."
         )
     if not torch.isfinite(states).all():
-        raise InputError("--codes-init kmeans: the encoder's outputs are no numbers; give another --backbone.")
+        raise InputError("--codes-init kmeans: the encoder's outputs are not finite; give another --backbone.")
     clusters = faiss.Kmeans(
         states.size(1), m, seed=0, min_points_per_centroid=1, max_points_per_centroid=STATES_OF_A_CODE
     )

@@ -18,8 +18,8 @@ from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
-# is flat from 1,000 up, so small chunks win what padding would cost; a GPU wants large ones. Chosen here. In training
-# chunks are half as large: the activations of larger ones are handed back to the system each time (docs/speed.md).
+# is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
+# half as large: the activations of larger ones are returned to the system each time (docs/speed.md).
 CHUNK_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 
@@ -91,13 +91,13 @@ class Encoder(nn.Module):
 
     def compile_backbone(self) -> None:
         """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
-        _ = self.causal  # found out by a run of its own, for which nothing should be compiled
+        _ = self.causal  # measured by running the backbone, before it is compiled
         self.backbone.compile(dynamic=True)
         self.compiled = True
 
     def checkpoint_activations(self) -> None:
         """Keep only each layer's input, and compute the rest again in the backward pass, with the same dropout."""
-        # A compiled backbone has dropout of its own, and takes no contexts.
+        # A compiled backbone has its own dropout, and does not support context_fn.
         own: dict[str, Any] = {} if self.compiled else {"context_fn": lambda: (nullcontext(), self._dropout())}
         self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
 
@@ -343,6 +343,6 @@ def keeps_apart(encoder: Encoder) -> bool:
             alone, together = read([text]), read([*beside, text])
     except torch.OutOfMemoryError:
         raise
-    except (TypeError, ValueError, RuntimeError, IndexError):  # such a mask, or positions, are unknown to it
+    except (TypeError, ValueError, RuntimeError, IndexError):  # the backbone does not support such a mask, or positions
         return False
     return bool((alone - together).abs().max() <= 2e-5 * alone.abs().max()) or not bool(torch.isfinite(alone).all())

@@ -57,8 +57,8 @@ class Joint(nn.Module, abc.ABC):
         if not self.encoder.keeps_apart:
             kind = self.encoder.backbone.config.model_type
             raise InputError(
-                f"A {self.label} reads texts side by side, and this backbone ({kind}) cannot be told which tokens look "
-                f"at which; use one such as BERT, RoBERTa or ModernBERT."
+                f"A {self.label} reads several texts in one row, and this backbone ({kind}) does not support a mask "
+                f"that separates them; use one such as BERT, RoBERTa or ModernBERT."
             )
 
     @abc.abstractmethod

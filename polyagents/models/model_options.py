@@ -10,10 +10,10 @@ from polyagents.options import Options, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
 PRECISIONS = ("fp32", "bf16", "fp16")
-KMEANS = "kmeans"  # codes that start where the training texts say, which a model alone does not have
+KMEANS = "kmeans"  # codes that start at centres of training texts, which are needed in addition to the model
 CODES_INITS = ("normal", "uniform", "unit", KMEANS)
 ATTENTIONS = ("basic", "sqrt", "learnt")
-SCRATCH = "scratch:"  # begins the name of a backbone that starts from random weights
+SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,20 @@ class RankingOptions(Options):
         positive_or_auto,
     )
     context_prompt: str = option(
-        "", "text before every context, such as an instruction that the backbone was trained with; it is never cut away"
+        "",
+        "text before every context, such as an instruction that the backbone was trained with; it is never truncated",
     )
-    candidate_prompt: str = option("", "text before every candidate; it is never cut away")
+    candidate_prompt: str = option("", "text before every candidate; it is never truncated")
     lora_rank: int | None = option(
         None,
-        "learn low-rank adapters of this rank beside the backbone's weights, which stay (LoRA; polyagents[lora]); the "
-        "model file holds the adapters alone, and needs the --backbone whenever it is loaded",
+        "train low-rank adapters of this rank, and freeze the backbone's weights (LoRA; polyagents[lora]); the model "
+        "file contains only the adapters, and needs the --backbone whenever it is loaded",
         positive_int,
     )
 
     backbone_bits: str | None = option(
         None,
-        "keep the backbone's weights in 8 or 4 bits beside adapters (QLoRA): with --lora-rank; polyagents[lora]",
+        "keep the backbone's frozen weights in 8 or 4 bits (QLoRA): with --lora-rank; polyagents[lora]",
         choices=("8", "4"),
     )
 
@@ -104,8 +105,8 @@ class JointOptions(RankingOptions):
 
     joint_head: str = option(
         "linear",
-        "linear: a linear layer (the papers); dot, cosine: what a bi-encoder makes of both texts, and a linear layer "
-        "that begins at 0 for what reading together adds. By default that of an --init-model of two encoders",
+        "linear: a linear layer (the papers); dot, cosine: a bi-encoder's score of both texts, plus a linear layer "
+        "that starts at 0. By default the similarity of an --init-model with two encoders",
         choices=("linear", "dot", "cosine"),
     )
 
@@ -159,14 +160,14 @@ class PolyOptions(TowerOptions):
     )
     codes_init: str = option(
         "normal",
-        "where learnt codes start: normal, N(0, 0.02), where attention is even and the poly-encoder begins as the mean "
-        "of all outputs; uniform, U(0, 1), as in the paper's code; unit, N(1/sqrt(D), 1), as in chijames/Poly-Encoder; "
-        "kmeans, the centres of the encoder's outputs over contexts of the training task",
+        "initial values of learnt codes: normal, N(0, 0.02), where attention is even and the poly-encoder begins as "
+        "the mean of all outputs; uniform, U(0, 1), as in the paper's code; unit, N(1/sqrt(D), 1), as in "
+        "chijames/Poly-Encoder; kmeans, the centres of the encoder's outputs over contexts of the training task",
         choices=CODES_INITS,
     )
     codes_mean: bool = option(
         False,
-        "beside those of the codes, the mean of all outputs is a context vector: m + 1 in all",
+        "add the mean of all outputs to the context vectors of the codes: m + 1 in all",
         boolean,
     )
 
@@ -179,5 +180,5 @@ class PolyOptions(TowerOptions):
         if self.codes_mean and self.polyencoder_type != "codes":
             raise InputError(
                 f"--codes-mean adds the mean of all outputs to the context vectors of learnt codes, and "
-                f"--polyencoder-type {self.polyencoder_type} has no codes; leave one of the two out."
+                f"--polyencoder-type {self.polyencoder_type} has no codes; remove one of the two."
             )

@@ -13,7 +13,7 @@ from polyagents.models.encoder import Encoder, token_states
 # wrote for a pair of sentences (github.com/BiaoLiu2017/bert, output.jsonl), have .555; a token .51 to .60. Norms of the
 # first token over BookCorpus, 13 to 16 for most sentences (cardona.co, 2021-05-14), are .47 to .58 by element.
 BERT_DEVIATION = 0.55
-EXAMPLES = 64  # that are measured: some 5,000 tokens, a few seconds of a base-sized encoder
+EXAMPLES = 64  # number of measured texts: some 5,000 tokens, a few seconds of a base-sized encoder
 
 
 def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
@@ -47,7 +47,7 @@ def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> flo
     measured = deviation(encoder, texts, pad_id)
     if not 0 < measured < float("inf"):
         raise InputError(
-            f"--output-scaling auto measures how much the encoder's outputs deviate, and those of this --backbone "
-            f"deviate by {measured}; give a number."
+            f"--output-scaling auto measures the standard deviation of the encoder's outputs, which is {measured} for "
+            f"this --backbone; give a number."
         )
     return float(f"{BERT_DEVIATION / measured:.4g}")

@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
-from polyagents.models.adapters import completed, learnt, take_over
+from polyagents.models.adapters import load_weights, trained_weights, with_frozen_weights
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
@@ -117,7 +117,7 @@ class BaseAgent(OptimisingAgent):
     def state_dict(self) -> dict[str, Any]:
         """Return TorchAgent's state with plain numbers, as the inverse square root schedule has numpy's."""
         state: dict[str, Any] = plain(super().state_dict())
-        state["model"] = learnt(self.module)
+        state["model"] = trained_weights(self.module)
         return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
     def save(self, path: str | None = None) -> None:
@@ -152,7 +152,7 @@ class BaseAgent(OptimisingAgent):
                 f"--init-model to start from its weights."
             )
         own = self.module.state_dict()
-        states["model"] = completed(self.module, states["model"], path, self.opt["backbone"])
+        states["model"] = with_frozen_weights(self.module, states["model"], path, self.opt["backbone"])
         refuse_wrong_weights(own, states["model"], path, self.architecture, self.opt["backbone"])
         self.load_state_dict(states["model"])
         with refused_where_damaged(path):
@@ -170,7 +170,7 @@ class BaseAgent(OptimisingAgent):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load TorchAgent's state; on a CPU the loaded weights replace the model's own, so that none exist twice."""
-        take_over(self.module, state_dict, assign=self.device.type == "cpu")
+        load_weights(self.module, state_dict, assign=self.device.type == "cpu")
         if train_loop.is_training_run(self.opt):
             align_weights(self.module)
 

@@ -13,7 +13,7 @@ from parlai.utils.distributed import is_primary_worker
 from transformers import PretrainedConfig, PreTrainedModel
 
 from polyagents.errors import InputError
-from polyagents.files.locks import held_model
+from polyagents.files.locks import lock_model
 from polyagents.models.backbone import config_of, config_values
 from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_agents.train_loop import is_training_run
@@ -104,7 +104,7 @@ class TextDictionary(DictionaryAgent):
         """Lock the model file against other training runs: the dictionary is the first file that a run writes."""
         file = self.opt.get("model_file")
         if file and is_training_run(self.opt) and is_primary_worker():
-            self.held_model = held_model(file)
+            self.model_lock = lock_model(file)
 
     def _take(self, tokenizer: RankingTokenizer) -> None:
         self.tokenizer = tokenizer

@@ -38,7 +38,7 @@ class TaskTexts:
     def codes(self, encoder: Encoder, m: int) -> Tensor:
         """Return the codes [m, D] for `--codes-init kmeans`.
 
-        They are weights, which all processes of a training take over from the first (distributed.same_weights).
+        They are weights, which all processes of a training copy from the first (distributed.same_weights).
 
         Args:
             encoder: the encoder of contexts.

@@ -10,7 +10,7 @@ from torch import nn
 from polyagents.arguments import AUTO
 from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
-from polyagents.models.adapters import learnt
+from polyagents.models.adapters import trained_weights
 from polyagents.models.architecture import find, reads_together
 from polyagents.models.model_options import KMEANS
 from polyagents.parlai_agents import flags
@@ -108,7 +108,7 @@ class ModelAgent(BaseAgent):
             self.brought_codes = "codes" in states["model"]
             if initial_weights.trained_as(path) in (None, self.architecture):
                 return states
-            return {"model": initial_weights.carried_over(states["model"], learnt(self.module))}
+            return {"model": initial_weights.transferable_weights(states["model"], trained_weights(self.module))}
         weights, self.parlai_model = self.parlai_model.state(), None
         self.brought_codes = "codes" in weights
         if getattr(self.module, "codes", None) is not None:  # ParlAI's pretrained poly-encoders have none

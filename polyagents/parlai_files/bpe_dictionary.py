@@ -18,8 +18,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 
-END = "</w>"  # what subword-nmt and the tokenizers library write after the last letter of a word
-GOES_ON = "@@"  # what ParlAI's dictionary writes after a piece that does not end a word
+END = "</w>"  # written by subword-nmt and the tokenizers library after the last letter of a word
+CONTINUES = "@@"  # written by ParlAI's dictionary after a piece that does not end a word
 NEWLINE = "__newln__"  # ParlAI puts this word where a line ends
 ESCAPES = (("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))  # of a dictionary file
 VERSION = "#version: 0.2"
@@ -45,7 +45,7 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
     """
     if not options:
         raise InputError(
-            f"{path} is a dictionary of ParlAI's, and how it was made is not said there; put the model's options at "
+            f"{path} is ParlAI's dictionary, which does not say how it was built; put the model's options at "
             f"{path.removesuffix('.dict')}.opt."
         )
     with open(path, encoding="utf-8", errors="ignore") as file:  # as ParlAI reads it
@@ -58,8 +58,8 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
     pairs = [tuple(merge.split(" ")) for merge in merges]
     if version != VERSION or not lines or any(len(pair) != 2 for pair in pairs):
         raise InputError(
-            f"{path} and {path}.codecs are no whole dictionary of ParlAI's --dict-tokenizer bpe ({VERSION} in the "
-            f"first line of the codecs); give a model whose dictionary is."
+            f"{path} and {path}.codecs are not a complete dictionary of ParlAI's --dict-tokenizer bpe ({VERSION} in "
+            f"the first line of the codecs); give a model whose dictionary is."
         )
     counts = {unescaped(line[0]): int(line[1]) for line in lines if len(line) > 1}
     return {
@@ -135,12 +135,12 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
 
 def as_merged(token: str) -> str:
     """Convert ParlAI's name of a piece to subword-nmt's."""
-    return token.removesuffix(GOES_ON) if token.endswith(GOES_ON) else f"{token}{END}"
+    return token.removesuffix(CONTINUES) if token.endswith(CONTINUES) else f"{token}{END}"
 
 
 def as_listed(token: str) -> str:
     """Convert subword-nmt's name of a piece to ParlAI's."""
-    return token.removesuffix(END) if token.endswith(END) else f"{token}{GOES_ON}"
+    return token.removesuffix(END) if token.endswith(END) else f"{token}{CONTINUES}"
 
 
 def escaped(token: str) -> str:

@@ -14,8 +14,8 @@ AGENTS = {
     "PolyEncoder": "transformer/polyencoder",
     "CrossEncoder": "transformer/crossencoder",
 }
-# What decides a score, ParlAI's default, and the values that our agents have too. Its reduction "max" is not among
-# them: it sees the zeros of the padding, so a score there depends on what else is in the batch.
+# Options that determine a score: ParlAI's default, and the values that our agents support. Its reduction "max" is not
+# among them: it includes the zeros of the padding, so a score depends on the other texts of the batch.
 CHECKED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "variant": ("aiayn", ("xlm",)),
     "activation": ("relu", ("relu", "gelu")),
@@ -36,7 +36,7 @@ CHECKED_IN: dict[str, dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "PolyEncoder": {
         "polyencoder_type": ("codes", ("codes", "n_first")),
         "poly_attention_type": ("basic", ("basic", "sqrt")),
-        "polyencoder_attention_keys": ("context", ("context", None)),  # of 2019's files
+        "polyencoder_attention_keys": ("context", ("context", None)),  # in files of 2019
         "codes_attention_type": ("basic", ("basic",)),
     },
     "CrossEncoder": {},
@@ -157,10 +157,10 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
         "label_truncate": min(label, positions) if label > 0 else positions,
         "truncate": -1,
         "dropout": None,  # the configuration has ParlAI's two
-        "fp16": False,  # there it means the weights themselves
+        "fp16": False,  # in ParlAI it converts the weights themselves
         "data_parallel": False,
         "init_model": None,
-        # Of the machine that it was trained on.
+        # A path of the machine that it was trained on.
         "fixed_candidates_path": candidates if candidates and os.path.exists(candidates) else None,
     }
 
@@ -200,7 +200,7 @@ def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig
         if given not in had
     ]
     if wrong:
-        raise InputError(f"ParlAI's agents cannot hold this model: it has {'; '.join(wrong)}.")
+        raise InputError(f"ParlAI's agents cannot run this model: it has {'; '.join(wrong)}.")
     text = opt["text_truncate"]
     poly = ("polyencoder_type", "poly_n_codes", "poly_attention_type")
     kept = {name: opt[name] for name in (*KEPT, *poly) if name in opt}
@@ -223,7 +223,7 @@ def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig
         "reduction_type": opt["reduction_type"],
         "share_encoders": False,
         "truncate": -1,
-        "lr_scheduler": "none",  # ParlAI's default crashes on today's torch, in an evaluation, too
+        "lr_scheduler": "none",  # ParlAI's default crashes on today's torch, even in an evaluation
         "text_truncate": text - 2 if text > 2 else text,
         **kept,
     }

@@ -38,13 +38,13 @@ LAYER = {
     "ffn.lin2": "output.dense",
     "norm2": "output.LayerNorm",
 }
-ENCODERS = {  # of each architecture; the one that reads contexts is first
+ENCODERS = {  # by architecture; the encoder of contexts is first
     "BiEncoder": {"context_encoder": "context_encoder.backbone", "cand_encoder": "candidate_encoder.backbone"},
     "PolyEncoder": {"encoder_ctxt": "context_encoder.backbone", "encoder_cand": "candidate_encoder.backbone"},
     "CrossEncoder": {"encoder": "encoder.backbone"},
 }
 HEADS = {"BiEncoder": {}, "PolyEncoder": {"codes": "codes"}, "CrossEncoder": {"linear_layer": "linear"}}
-# What ParlAI's bi-encoder stores once more: a module that is held by two others has two names.
+# Weights that ParlAI's bi-encoder stores twice: a module that is part of two others has two names.
 COPIES = {
     "embeddings": "context_encoder.embeddings",
     "cand_embeddings": "cand_encoder.embeddings",  # without --share-word-embeddings
@@ -82,7 +82,7 @@ class ParlaiModel:
                 weights = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)["model"]
         except pickle.UnpicklingError as error:
             raise InputError(
-                f"{file} is damaged, or holds more than tensors and plain values, which could run code when it is "
+                f"{file} is damaged, or contains more than tensors and plain values, which could run code when it is "
                 f"read; give another model file."
             ) from error
         except Exception as error:  # a file that ends too early raises half a dozen kinds
@@ -191,8 +191,8 @@ class ParlaiModel:
         """
         if dictionary["parlai"] is None:
             raise InputError(
-                "ParlAI's agents cannot hold this model: its tokenizer is none of ParlAI's; only a model that started "
-                "from one of ParlAI's (--init-model, --backbone zoo:reddit) can go back."
+                "ParlAI's agents cannot run this model: its tokenizer is not ParlAI's; only a model that started from "
+                "one of ParlAI's (--init-model, --backbone zoo:reddit) can be converted back."
             )
         tokens, rows = dictionary["parlai"]["tokens"], self.config().vocab_size
         options = self.options | bpe_dictionary.write(dictionary, f"{file}.dict") | {"force_fp16_tokens": rows > tokens}

@@ -1,4 +1,4 @@
-"""Which tokens a model has to guess, and what replaces them (Devlin et al. 2018; paper 4.1)."""
+"""Masks tokens for a model to guess, and chooses what replaces them (Devlin et al. 2018; paper 4.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

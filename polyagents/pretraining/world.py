@@ -1,8 +1,4 @@
-"""Where a pre-training agent meets its task: a window of examples is read, and each parley is one update.
-
-ParlAI's batches are examples that come one after the other; here thousands are read before they are sorted by length.
-The content of a window follows from its number alone, so a run resumes with the very update after its checkpoint.
-"""
+"""The world of a pre-training agent and its task: a window of examples is read, and each parley is one update."""
 
 from collections.abc import Callable
 from typing import Any

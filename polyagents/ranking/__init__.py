@@ -1,1 +1,1 @@
-"""A model with its tokenizer and its options: what ranks, whoever asks."""
+"""The model with its tokenizer and its options, which ranks candidates for all callers."""

@@ -79,7 +79,7 @@ def build_encoder(
     check_prompts(tokenizer, settings)
     bits, options = settings.ranking.backbone_bits, settings.encoder
     if settings.ranking.lora_rank:
-        options = dataclasses.replace(options, train_layers="all")  # of which adapters freeze every one
+        options = dataclasses.replace(options, train_layers="all")  # adapters freeze every one of them
     backbone = load_backbone(options, vocabulary_of(tokenizer), training, config, weights, bits=bits)
     encoder = Encoder(backbone, settings.encoder, settings.ranking.scale)
     if settings.ranking.lora_rank:

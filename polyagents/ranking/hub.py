@@ -71,7 +71,7 @@ def upload(
         name = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision is not None:
             api.create_branch(name, branch=revision, exist_ok=True)
-        # Not upload_folder, which may make several commits: nobody should find the weights of one model and the
+        # Not upload_folder, which may make several commits: no reader should find the weights of one model and the
         # options of another.
         commit = api.create_commit(name, added, commit_message=commit_message, revision=revision)
     return str(commit.commit_url)

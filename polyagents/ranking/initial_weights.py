@@ -23,14 +23,14 @@ from polyagents.ranking import sentence_transformers_import
 from polyagents.ranking.option_groups import option_groups
 from polyagents.zoo.resolve import zoo_file
 
-# What weights were trained with, and mean nothing without.
+# Options that weights were trained with, and that they depend on.
 DECIDED = (
     *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
     *("polyencoder_type", "poly_n_codes", "poly_attention_type", "codes_mean", "joint_head"),
     *("context_prompt", "candidate_prompt", "lora_rank", "backbone_bits"),
 )
 
-ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the parts of all architectures that are one
+ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the names of encoders in all architectures
 
 
 def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
@@ -78,7 +78,7 @@ def trained_as(file: str) -> str | None:
     return parlai_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
 
 
-def carried_over(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Select the weights that a model of another architecture can start from.
 
     An encoder that reads both texts together takes the weights of the context encoder; in the other direction both
@@ -128,10 +128,10 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
         if source is not None and "output_scaling" not in given:
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
         return None
-    if given.get("output_scaling") == AUTO:  # is for backbones; a model was trained with its factor
+    if given.get("output_scaling") == AUTO:  # auto is for backbones; a model keeps the factor that it was trained with
         own = str(opt.get("model_file"))
         if file not in (own, f"{own}.checkpoint"):  # those repeat the flags of a run that is resumed
-            say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with stays.")
+            say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with is kept.")
         given = {name: value for name, value in given.items() if name != "output_scaling"}
     decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
     opt |= {name: given.get(name, value) for name, value in decided.items()}
@@ -155,7 +155,7 @@ def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
     """
     rank, backbone = opt.get("lora_rank"), opt["backbone"]
     if not rank and opt.get("backbone_bits") and file is None:
-        raise InputError("--backbone-bits is for weights that stay, beside adapters; give --lora-rank, or remove it.")
+        raise InputError("--backbone-bits is for frozen weights below adapters; give --lora-rank, or remove it.")
     if not rank:
         return
     saved = None if file is None else parlai_options.read(file).get("lora_rank")
@@ -163,11 +163,11 @@ def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
         has = f"has adapters of rank {saved}" if saved else "has no adapters"
         raise InputError(f"{file} {has}, and --lora-rank is {rank}; remove --lora-rank, or start from a --backbone.")
     if opt.get("train_layers"):
-        raise InputError("--lora-rank leaves all layers of the backbone as they are; remove it, or --train-layers.")
+        raise InputError("--lora-rank freezes all layers of the backbone; remove it, or --train-layers.")
     if backbone.startswith(SCRATCH) or backbone_file(backbone, opt.get("datapath")) is not None:
         raise InputError(
-            f"--lora-rank learns beside the weights of a pretrained backbone, which are read again whenever the model "
-            f"is loaded, and --backbone {backbone} has none of these; give a folder or a hub name."
+            f"--lora-rank adds adapters to a pretrained backbone, which is read again whenever the model is loaded, "
+            f"and --backbone {backbone} is not pretrained; give a folder or a hub name."
         )
 
 
@@ -178,7 +178,7 @@ def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
     for flag, prompt in sentence_transformers_import.prompts_of(folder).items():
         if flag not in opt:
-            say(f"{folder} was trained with {prompt!r} before its texts, which is not put there.")
+            say(f"{folder} was trained with {prompt!r} before its texts; polyagents does not add that.")
         elif flag not in given:
             opt[flag] = prompt
 
@@ -201,10 +201,10 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
         )
         return flags | {"backbone": file}
     possible = {field.name for group in option_groups(architecture) for field in fields_of(group)}
-    if "joint_head" in possible:  # begins as the similarity of what it starts from
+    if "joint_head" in possible:  # the head starts as the similarity of the model that it starts from
         similarity = saved.get("similarity")
         saved = {"joint_head": similarity if similarity in ("dot", "cosine") else "linear"} | saved
-    elif "similarity" in possible and saved.get("joint_head") == "cosine":  # and back
+    elif "similarity" in possible and saved.get("joint_head") == "cosine":  # and in the other direction
         saved = {"similarity": "cosine"} | saved
     return {name: saved[name] for name in DECIDED if name in saved and name in possible}
 

@@ -12,7 +12,9 @@ from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.tokenizer import RankingTokenizer
 
-ROWS_AT_ONCE = 4_096  # rows that are padded together: 30 MB of a cross-encoder's ids; the encoder takes them in chunks
+ROWS_AT_ONCE = (
+    4_096  # rows that are padded together: 30 MB of a cross-encoder's ids; the encoder splits them into chunks
+)
 
 Row = tuple[Sequence[int], list[Sequence[int]]]
 """Token ids of a context and of candidates."""

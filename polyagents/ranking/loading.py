@@ -14,7 +14,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
 from polyagents.files.tensors import wrong_tensors
-from polyagents.models.adapters import completed
+from polyagents.models.adapters import with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import config_of, scratch_config
 from polyagents.parlai_files import bpe_dictionary, parlai_options
@@ -67,7 +67,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     try:
-        # Adapters stand beside the weights of the backbone itself.
+        # Adapters are added to the weights of the backbone itself.
         config = None if settings.ranking.lora_rank else parts.config
         encoder = build_encoder(settings, parts.tokenizer, training=False, config=config)
         model = build_model(encoder, parts.tokenizer, settings)
@@ -97,7 +97,7 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
     own = model.module.state_dict()
     if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
-    weights = completed(model.module, weights, file, model.settings.encoder.backbone)
+    weights = with_frozen_weights(model.module, weights, file, model.settings.encoder.backbone)
     refuse_wrong_weights(own, weights, file, model.architecture, model.settings.encoder.backbone)
     return weights
 
@@ -163,7 +163,7 @@ def folder_parts(folder: str) -> Parts:
         InputError: a file is missing or damaged.
     """
     config = model_folder.read_config(folder)
-    if config.options.get("lora_rank") is not None:  # nobody writes such folders, and a backbone would be asked for
+    if config.options.get("lora_rank") is not None:  # we write no such folders, and a backbone would be needed
         raise InputError(f"{folder} names adapters (lora_rank), which model folders have merged into their weights.")
     tokenizer = model_folder.read_tokenizer(folder, config)
     weights = read_weights(os.path.join(folder, model_folder.WEIGHTS))["model"]

@@ -29,7 +29,7 @@ from polyagents.text.tokenizer import RankingTokenizer
 FORMAT = "polyagents-folder-1"
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 
-# What the card shows of a training, and what ParlAI's commands read a dialogue by. Nothing that names a file.
+# Options of a training on the card, and those by which ParlAI's commands read a dialogue; none names a file.
 TRAINING_FLAGS = (
     *("task", "seed", "num_epochs", "max_train_steps", "max_train_time", "batchsize", "update_freq", "fp16"),
     *("optimizer", "learningrate", "lr_scheduler", "lr_scheduler_patience", "lr_scheduler_decay", "warmup_updates"),
@@ -37,7 +37,7 @@ TRAINING_FLAGS = (
     *("cross_negatives", "every_utterance", "history_size", "person_tokens", "delimiter", "split_lines"),
 )
 NAME_FILES = ("backbone", "vocabulary")  # options that may be paths
-SHOWN = ("exs", "hits@", "mrr", "loss")  # how the metrics begin that a card shows
+SHOWN = ("exs", "hits@", "mrr", "loss")  # prefixes of the metrics on the card
 
 
 @dataclass(frozen=True)
@@ -180,13 +180,15 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     Raises:
         InputError: the folder cannot be written.
     """
-    model = model.merged()  # a folder needs nothing but itself
+    model = model.merged()  # a folder must be complete without a backbone
     config = config_of_model(model, file)
     keeps_card = os.path.exists(os.path.join(folder, CARD))
     with atomic_folder(folder) as temporary:
         os.makedirs(temporary)
         model.tokenizer.to_transformers().save_pretrained(temporary)
-        texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # as it is: indexes know it by its text
+        texts = {
+            TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)
+        }  # unchanged: an index's fingerprint contains this text
         texts[CONFIG] = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"
         if not keeps_card:
             texts[CARD] = model_card(model, dataclasses.asdict(config), license)

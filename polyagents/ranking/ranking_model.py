@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import fingerprint
-from polyagents.models.adapters import is_adapted, merge, take_over
+from polyagents.models.adapters import is_adapted, load_weights, merge
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
@@ -131,8 +131,8 @@ class RankingModel(abc.ABC):
             return self
         if bits := self.settings.ranking.backbone_bits:
             raise InputError(
-                f"The adapters stand beside weights in {bits} bits (--backbone-bits), with which they cannot be "
-                f"merged; the model file and --backbone together are the model."
+                f"The adapters belong to weights in {bits} bits (--backbone-bits), into which they cannot be merged; "
+                f"the model file and --backbone together are the model."
             )
         model = copy.deepcopy(self)
         merge(model.module)
@@ -172,7 +172,7 @@ class RankingModel(abc.ABC):
         Raises:
             RuntimeError: some are missing, unknown or of another shape.
         """
-        take_over(self.module, weights, assign=self.device.type == "cpu")
+        load_weights(self.module, weights, assign=self.device.type == "cpu")
         self.weights_changed()
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:

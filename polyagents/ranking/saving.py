@@ -7,7 +7,7 @@ from typing import Any
 
 from polyagents.files import model_file
 from polyagents.files.atomic import write_text
-from polyagents.models.adapters import learnt
+from polyagents.models.adapters import trained_weights
 from polyagents.models.backbone import config_values
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
@@ -29,4 +29,4 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
     DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
     write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")
-    model_file.write(file, {"model": learnt(model.module), "number_training_updates": 0, **(state or {})})
+    model_file.write(file, {"model": trained_weights(model.module), "number_training_updates": 0, **(state or {})})

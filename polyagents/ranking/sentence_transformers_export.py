@@ -24,7 +24,7 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 CLASSES = "sentence_transformers.models."  # names that its versions 2 to 6 know
 IDENTITY = "torch.nn.modules.linear.Identity"
-# Texts that tokenizers are likely to treat in different ways: line ends, spaces, marks, no text, a special token.
+# Texts that tokenizers are likely to treat differently: line ends, spaces, marks, no text, a special token.
 PROBES = (
     "hello",
     "",
@@ -101,8 +101,8 @@ def write_bi(model: RankingModel, module: BiEncoder, folder: str) -> None:
             ("query", module.context_encoder, context, "left"),
             ("document", module.candidate_encoder, candidate, "right"),
         ):
-            write_transformer(model, encoder, made(root, f"{name}_0_Transformer"), limit, side, {})
-            write_json(made(root, f"{name}_1_Pooling"), "config.json", pooling(encoder, module.kind))
+            write_transformer(model, encoder, make_folder(root, f"{name}_0_Transformer"), limit, side, {})
+            write_json(make_folder(root, f"{name}_1_Pooling"), "config.json", pooling(encoder, module.kind))
     scaling, width = module.context_encoder.output_scaling, module.context_encoder.width
     if scaling != 1 and not module.cosine:
         write_dense(modules.add("Dense"), scaling * torch.eye(width), None, "sentence_embedding")
@@ -156,7 +156,7 @@ class Modules:
         number = len(self.listed)
         path = f"{number}_{kind}" if path is None else path
         self.listed.append({"idx": number, "name": str(number), "path": path, "type": f"{CLASSES}{kind}"})
-        return made(self.folder, path)
+        return make_folder(self.folder, path)
 
     def write(self, config: dict[str, Any]) -> None:
         """Write the list, and the settings of the whole."""
@@ -300,7 +300,7 @@ def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def made(folder: str, name: str) -> str:
+def make_folder(folder: str, name: str) -> str:
     """Create a folder within a folder, unless it exists.
 
     Args:

@@ -11,9 +11,9 @@ from typing import Any
 from polyagents.errors import InputError
 from polyagents.files.json_files import fits, read_json
 
-# Which of theirs is which of our --reduction-type. For decoders, ours takes the last token where theirs says so.
+# The library's pooling modes -> our --reduction-type. For decoders, our "first" is the last token, too.
 REDUCTIONS = {"cls": "first", "cls_token": "first", "lasttoken": "first", "mean": "mean", "mean_tokens": "mean"}
-WITHOUT_WEIGHTS = {"Normalize", "Dropout"}  # which the similarity decides, and the training
+WITHOUT_WEIGHTS = {"Normalize", "Dropout"}  # the similarity and the training decide these
 CONTEXT_PROMPTS, CANDIDATE_PROMPTS = ("query",), ("document", "passage", "corpus")  # the library's names, best first
 
 

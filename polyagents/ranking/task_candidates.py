@@ -38,13 +38,13 @@ def task_candidates_file(model_file: str, saved: Mapping[str, Any]) -> str:
     task = saved.get("task")
     if not task:
         raise InputError(
-            f"{model_file} does not say which task it was trained on, whose replies it could give; name some with "
-            f"--candidates-file or --index-dir."
+            f"{model_file} does not say which task it was trained on, so that there are no replies to rank; give some "
+            f"with --candidates-file or --index-dir."
         )
     path = task_candidates_path(model_file, str(task))
     if not os.path.exists(path):
         raise InputError(
-            f"{path}, the replies of the task {task}, is not there yet; name some with --candidates-file or "
+            f"{path}, the replies of the task {task}, does not exist yet; give some with --candidates-file or "
             f"--index-dir, or write it with polyagents interactive -mf {model_file}, which needs ParlAI and the task."
         )
     return path

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polyagents.arithmetic import has_bf16
-from polyagents.models.adapters import without_base
+from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
@@ -102,11 +102,14 @@ class TwoTowerModel(RankingModel):
         backend = self.module.candidate_encoder.backend
         settings += [backend.quantized] if backend is not None and backend.quantized else []
         if getattr(type(self.module), "candidate_vectors", None) is not TwoTowers.candidate_vectors:
-            settings += [self.architecture, dataclasses.asdict(ranking)]  # which may read any of its options
+            settings += [
+                self.architecture,
+                dataclasses.asdict(ranking),
+            ]  # a further architecture may read any of its options
         weights = self.module.candidate_weights()
-        # Of adapters a digest stands for what they stand beside, which bitsandbytes re-orders when it first computes.
+        # With adapters, a digest represents the frozen weights, which bitsandbytes re-orders when it first computes.
         if self.module.candidate_encoder.backbone_digest is not None:
-            weights = without_base(weights)
+            weights = without_frozen_weights(weights)
         return self.fingerprint_of(
             {name.removeprefix("candidate_encoder."): weight for name, weight in weights.items()}, json.dumps(settings)
         )

@@ -15,8 +15,8 @@ class VectorCache:
     keeps the dictionary that it began with when another one clears it.
     """
 
-    # Bytes, after which all is forgotten: 150,000 vectors of width 384, several times the distinct replies of ParlAI's
-    # tasks. The candidates that requests bring to a server would fill the memory.
+    # Bytes after which the cache is cleared: 150,000 vectors of width 384, several times the distinct replies of
+    # ParlAI's tasks. Without a limit, the candidates of requests to a server would fill the memory.
     LIMIT = 300_000_000
 
     def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor]):

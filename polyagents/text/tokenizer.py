@@ -12,16 +12,16 @@ from polyagents.errors import InputError
 from polyagents.files.hashing import utf8
 from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
 
-# Bytes of lines whose ids are remembered, some 500,000 of them: an epoch meets a label as label, as negative and in the
-# next turn's history. Not those of calls with more texts, which come from files, each once.
+# Bytes of lines whose ids are cached, some 500,000 lines: in an epoch a label occurs as label, as negative and in the
+# next turn's history. Lines of calls with more texts are not cached: they come from files, where each occurs once.
 REMEMBERED_BYTES = 128_000_000
 REMEMBERED_CALLS = 1_000
-LINE_BYTES = 250  # of a line of no text, in a dict
+LINE_BYTES = 250  # that an empty line takes in a dict
 
 
 @dataclass(frozen=True)
 class ParlaiVocabulary:
-    """What a tokenizer keeps in addition if it was built from ParlAI's own dictionary.
+    """The additional data of a tokenizer that was built from ParlAI's own dictionary.
 
     Attributes:
         tokens: the size of ParlAI's dictionary; the tokenizer numbers further pieces from there on, which are the
@@ -46,9 +46,11 @@ def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
     size = compiled.get_vocab_size()
     largest = max(compiled.get_vocab().values(), default=-1)
     if largest >= size:
-        raise InputError(f"The tokenizer has {size:,} tokens, and numbers one of them {largest:,}.")
+        raise InputError(f"The tokenizer has {size:,} tokens, but one of them has the number {largest:,}.")
     if parlai is not None and not (type(parlai.tokens) is int and 0 < parlai.tokens <= size):
-        raise InputError(f"The tokenizer was made of ParlAI's dictionary, and has no {parlai.tokens!r} tokens of it.")
+        raise InputError(
+            f"The tokenizer was built from ParlAI's dictionary, but does not have {parlai.tokens!r} tokens of it."
+        )
 
 
 class RankingTokenizer:
@@ -86,10 +88,10 @@ class RankingTokenizer:
         compiled.encode_special_tokens = True  # "[SEP]" typed by a user is text
         self.compiled, self.special, self.parlai = compiled, special, parlai
         self._known: dict[str, array[int]] = {}
-        self._remembered = 0  # bytes, of these
+        self._remembered = 0  # bytes of the cached lines
         self.unknown = str(compiled.model.unk_token) if parlai else ""
         self.pad_id, self.start_id, self.end_id = map(self.id_of, (special.pad, special.start, special.end))
-        # A word to ParlAI: several pieces where its dictionary was learnt from single lines.
+        # To ParlAI this is a word: several pieces where its dictionary was learnt from single lines.
         self.newline_ids = list(self._encode_lines(["\n"])["\n"]) if parlai else [self.id_of(special.newline)]
 
     @classmethod
@@ -130,7 +132,7 @@ class RankingTokenizer:
         else:
             if self._remembered > REMEMBERED_BYTES:
                 self._forget()
-            known = self._known  # ours to the end, also where another thread forgets in the meantime
+            known = self._known  # this call keeps it, even if another thread clears the cache in the meantime
             new = self._encode_lines([line for lines in split for line in lines if line not in known])
             self._remembered += sum(LINE_BYTES + 4 * len(line) + 4 * len(ids) for line, ids in new.items())
             known.update(new)
@@ -216,7 +218,7 @@ class RankingTokenizer:
         """Add tokens of the user, which are found in text and never split.
 
         Raises:
-            InputError: the tokenizer was made of ParlAI's dictionary, whose weights have no rows for more.
+            InputError: the tokenizer was built from ParlAI's dictionary, whose weights have no rows for more.
         """
         if self.parlai is not None:
             raise InputError(

@@ -13,13 +13,13 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.hashing import utf8
 
-# [S] stands around every text (4.1), [NEWLINE] between utterances (v1 4.5); the others are BERT's.
+# [S] surrounds every text (4.1), [NEWLINE] separates utterances (v1 4.5); the others are BERT's.
 SPECIAL = ("[PAD]", "[UNK]", "[S]", "[MASK]", "[NEWLINE]")
 SMALLEST = 256 + len(SPECIAL)
-LARGEST = 10_000_000  # many times any known model's; the library makes room for all before it reads, 45 bytes each
+LARGEST = 10_000_000  # many times any known model's; the library allocates 45 bytes for each before it reads
 
 
-def learnt(texts: Iterable[str], size: int) -> Tokenizer:
+def learn(texts: Iterable[str], size: int) -> Tokenizer:
     """Learn a vocabulary; a small text gives fewer entries, as no pair of tokens is merged that occurs only once.
 
     Memory grows with the number of distinct words, not with the text.
@@ -64,7 +64,7 @@ def save(tokenizer: Tokenizer, folder: str) -> None:
     """Write a Hugging Face tokenizer atomically.
 
     Args:
-        tokenizer: from `learnt`.
+        tokenizer: from `learn`.
         folder: created.
 
     Raises:

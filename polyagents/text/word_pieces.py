@@ -16,8 +16,8 @@ def learn_word_pieces(lines: Collection[str]) -> RankingTokenizer:
     trained = bert_tokenizer(None)
     assert trained.normalizer is not None
     alphabet = sorted(set().union(*map(trained.normalizer.normalize_str, lines)) - {" "})
-    # The trainer numbers the pieces ##a, ##b, ... in the order of a hash table, another one each time, and breaks ties
-    # between equally frequent pairs by these numbers; given as special tokens, they are numbered in order.
+    # The trainer numbers the pieces ##a, ##b, ... in the order of a hash table, another one in each run, and breaks
+    # ties between equally frequent pairs by these numbers; given as special tokens, they are numbered in order.
     fixed = [*special, *(f"##{letter}" for letter in alphabet)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=SIZE,

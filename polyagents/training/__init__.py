@@ -1,1 +1,1 @@
-"""What training needs beside the model: losses, gradient cache, processes, teachers, hard negatives."""
+"""Training: losses, gradient cache, several processes, teachers, hard negatives, and the loop of Ranker.train."""

@@ -33,8 +33,8 @@ def given_candidates(flag: str, source: str, examples: Examples, origin: str) ->
     """
     if examples.given is None:
         raise InputError(
-            f"--{flag} {source} takes the candidates of the task, and {origin} brings none; use "
-            f"--{flag} batch, or fixed with --fixed-candidates-path."
+            f"--{flag} {source} needs the candidates of the task, and {origin} has none; use --{flag} batch, or fixed "
+            f"with --fixed-candidates-path."
         )
     return examples.given
 
@@ -100,7 +100,7 @@ class TrainingCandidates:
             return inline_set(self._given("inline", examples), labels)
         wanted = self.cross_negatives
         own = examples.given or [[] for _ in labels]
-        if wanted is not None or not all(own):  # else the task's lists are taken as they are
+        if wanted is not None or not all(own):  # otherwise the task's lists are used unchanged
             self._remember([label.candidate.text for label in labels])
         return inline_set(
             [self._negatives(label, some, wanted) for label, some in zip(labels, own, strict=True)], labels

@@ -121,7 +121,7 @@ def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
         return []
     found = [read_example(one, f"Validation example {i}") for i, one in enumerate(itertools.islice(valid, most))]
     if not found:
-        raise InputError("There are no validation examples; give some, or leave valid out.")
+        raise InputError("There are no validation examples; give some, or omit valid.")
     return found
 
 

@@ -62,7 +62,7 @@ class GradientCache:
     def backward(self) -> None:
         """Add the gradients of the encoder's weights, computed from those of the vectors."""
         gradient = self._leaf.grad
-        if gradient is None:  # nothing was made of these vectors
+        if gradient is None:  # these vectors were not used
             return
         # A chunk of short texts has fewer context vectors than the batch.
         parts = [

@@ -240,7 +240,7 @@ def reading(text: str) -> int:
 
 def context_key(text: str) -> bytes:
     """Return bytes that are equal for contexts that read the same."""
-    return text_key(utf8(normalize(text)))  # not cached: contexts are long, and seldom come again
+    return text_key(utf8(normalize(text)))  # not cached: contexts are long, and seldom repeated
 
 
 def label_scores(model: TwoTowerModel, query: Query, labels: Sequence[str]) -> list[float]:

@@ -141,7 +141,7 @@ def refused_where_damaged(what: str) -> Iterator[None]:
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
-            f"{what} cannot be taken over ({first_line(error)}): it is damaged, or of another training. Give another "
+            f"{what} cannot be loaded ({first_line(error)}): it is damaged, or of another training. Give another "
             f"--model-file to train anew, or --init-model with the model itself."
         ) from error
 
@@ -165,7 +165,7 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
             raise ValueError(f"{min(missing)} is missing")
         step = tensors.pop("step", torch.zeros(1))
         if step.numel() != 1 or not 0 <= float(step) < 2**31:
-            raise ValueError("step is no number of steps")
+            raise ValueError("its step is not a number of steps")
         for factor in ("exp_avg_sq_row", "exp_avg_sq_col"):  # Adafactor's, which torch multiplies and does not write to
             tensors.pop(factor, None)
         if wrong := misfits((name, value, parameter) for name, value in tensors.items()):

@@ -84,7 +84,7 @@ class Schedule:
             return max(0.0, 1.0 - step / self.span)
         if self.kind == "cosine":
             return math.cos(math.pi * step / (2 * self.span))
-        gamma = self.warmup  # ParlAI's, where --invsqrt-lr-decay-gamma is not given
+        gamma = self.warmup  # as in ParlAI without --invsqrt-lr-decay-gamma
         return math.sqrt(max(1, gamma)) / math.sqrt(max(1, gamma + step))
 
     def state(self) -> dict[str, Any]:

@@ -71,7 +71,9 @@ def two_tower_scores(
         The scores, with their gradient caches.
     """
     module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
-    texts = model.tokens(distinct or [(model.tokenizer.start_id,)])  # something to encode, where no example is ours
+    texts = model.tokens(
+        distinct or [(model.tokenizer.start_id,)]
+    )  # one text to encode where this process has no example
     context = cached(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
     lengths = [len(ids) for ids in candidates.ids]
     # Inline lists differ between processes; a shared list is encoded by all together.

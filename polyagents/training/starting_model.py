@@ -10,7 +10,7 @@ import torch
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
 from polyagents.models import codes_init, output_scaling
-from polyagents.models.adapters import learnt
+from polyagents.models.adapters import trained_weights
 from polyagents.models.encoder import Encoder, token_states
 from polyagents.models.model_options import KMEANS, SCRATCH
 from polyagents.options import fields_of
@@ -68,7 +68,7 @@ def starting_model(
         encoder.output_scaling = kept["output_scaling"] = measured_scaling(encoder, tokenizer, settings, data)
     model = build_model(encoder, tokenizer, settings)
     if parts is not None and file is not None:
-        take_over(model, parts, file)
+        load_initial_weights(model, parts, file)
     if parts is None or "codes" not in parts.weights:
         start_codes_at_centres(model, data)
     return model
@@ -100,7 +100,7 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any]) -> Parts:
     return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
 
 
-def take_over(model: RankingModel, parts: Parts, file: str) -> None:
+def load_initial_weights(model: RankingModel, parts: Parts, file: str) -> None:
     """Load the weights of a file into a model; those of another architecture as far as the model has them.
 
     Args:
@@ -113,7 +113,7 @@ def take_over(model: RankingModel, parts: Parts, file: str) -> None:
     """
     weights = parts.weights
     if initial_weights.trained_as(file) not in (None, model.architecture):
-        weights = initial_weights.carried_over(weights, learnt(model.module))
+        weights = initial_weights.transferable_weights(weights, trained_weights(model.module))
     model.load_weights(checked_weights(model, weights, file))
     align_weights(model.module)
 

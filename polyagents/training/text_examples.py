@@ -71,7 +71,7 @@ def read_example(given: Any, name: str) -> TextExample:
     turns = [context] if isinstance(context, str) else texts_of(context, f"{name}: context")
     labels = texts_of(given["label"], f"{name}: label")
     if not any(turn.strip() for turn in turns) or not all(label.strip() for label in labels) or not labels:
-        raise InputError(f"{name} has an empty context or label; leave such examples out.")
+        raise InputError(f"{name} has an empty context or label; remove such examples.")
     own = None if candidates is None else texts_of(candidates, f"{name}: candidates")
     return TextExample("\n".join(turns), labels, own or None)
 

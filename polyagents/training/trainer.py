@@ -101,14 +101,14 @@ class Trainer:
         self.progress = Progress()
         self.last: Report = {}
         self.is_best = self.stop = False
-        self._pending = self._failures = 0  # batches of the update to come; updates in a row that failed
+        self._pending = self._failures = 0  # batches of the next update; consecutive updates that failed
         self._sums: defaultdict[str, float] = defaultdict(float)  # since the last report
         self._saved_at = time.monotonic()
         torch.manual_seed(options.seed)
 
     @property
     def updates(self) -> int:
-        """How many updates were made."""
+        """The number of updates so far."""
         return self.progress.updates
 
     @property
@@ -119,7 +119,7 @@ class Trainer:
 
     @property
     def last_update(self) -> int | None:
-        """How many updates there will be at most, as far as that is known."""
+        """The maximal number of updates, as far as that is known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
         if self.options.num_epochs and self.data.size:
             rest, whole = math.modf(self.options.num_epochs)
@@ -180,7 +180,7 @@ class Trainer:
         if not self.valid:
             self.files.keep_best(self.model)
         self._save()
-        self.files.best_into(self.model)
+        self.files.load_best(self.model)
         self.model.module.eval()
 
     # ---- a step ----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Trainer:
     def _train_on(self, batch: Sequence[TextExample]) -> None:
         """Add a batch's gradients to those of the next update."""
         self.model.module.train()
-        self.model.weights_changed()  # they are about to
+        self.model.weights_changed()  # they are about to change
         if not self._pending:
             self.optimizer.zero_grad()
         examples = token_ids_of(self.model, batch, self.candidates.random)

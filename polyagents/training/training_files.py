@@ -11,13 +11,13 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers
-from polyagents.files.locks import held_model
+from polyagents.files.locks import lock_model
 from polyagents.ranking.loading import checked_weights, read_weights
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.saving import save_model
 
 CHECKPOINT = ".checkpoint"
-STATE = "trainer"  # under this name a checkpoint holds what only our trainer understands
+STATE = "trainer"  # the name in a checkpoint of the state that only our trainer reads
 
 
 class TrainingFiles:
@@ -44,18 +44,18 @@ class TrainingFiles:
         if file is None:
             return
         os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-        self._held = held_model(file)
+        self._lock = lock_model(file)
         clear_leftovers(file)
         checkpoint = f"{file}{CHECKPOINT}"
         if not resume:
             with contextlib.suppress(FileNotFoundError):
-                os.remove(checkpoint)  # of another run, from which nobody is to go on
+                os.remove(checkpoint)  # of another run, which must not be resumed
         elif os.path.exists(checkpoint):
             self.resumed = checkpoint
         elif os.path.exists(file):
             raise InputError(
-                f"{file} is there already, and no {checkpoint} to go on from; give another model_file, init_model to "
-                f"start from it, or load_from_checkpoint=False to replace it."
+                f"{file} exists already, and there is no {checkpoint} to resume from; give another model_file, "
+                f"init_model to start from it, or load_from_checkpoint=False to replace it."
             )
 
     def state(self) -> dict[str, Any]:
@@ -68,8 +68,8 @@ class TrainingFiles:
         states = read_weights(self.resumed)
         if STATE not in states:
             raise InputError(
-                f"{self.resumed} is a checkpoint of train_model; go on with that command, or give another model_file, "
-                f"and init_model to start from its weights."
+                f"{self.resumed} is a checkpoint of train_model; resume it with that command, or give another "
+                f"model_file, and init_model to start from its weights."
             )
         return states
 
@@ -90,7 +90,7 @@ class TrainingFiles:
         if self.file is not None:
             save_model(model, f"{self.file}{CHECKPOINT}", state)
 
-    def best_into(self, model: RankingModel) -> None:
+    def load_best(self, model: RankingModel) -> None:
         """Load the best weights into the model, if any were kept."""
         if self.file is not None and os.path.exists(self.file):
             model.load_weights(checked_weights(model, read_weights(self.file)["model"], self.file))

@@ -31,12 +31,12 @@ class MemoryOptions(Options):
     chunk_tokens: int | None = option(
         None,
         "train in the memory of chunks of this many tokens, whatever the batch size, with the same gradients; rankers "
-        "pay with one more forward pass (GradCache)",
+        "then need one more forward pass (GradCache)",
         positive_int,
     )
     compile: bool = option(
         False,
-        "compile the encoders (torch.compile, about a minute) for training on a GPU; on CPUs it does not pay",
+        "compile the encoders (torch.compile, about a minute) for training on a GPU; on CPUs it does not pay off",
         boolean,
     )
 
@@ -49,7 +49,7 @@ class DistillationOptions(Options):
 
     teacher_model_file: str | None = option(
         None,
-        "a trained model, such as a cross-encoder, whose scores are learnt beside the labels (training only)",
+        "a trained model, such as a cross-encoder, whose scores are learnt in addition to the labels (training only)",
     )
     distillation_loss: str = option(
         "kl",
@@ -58,7 +58,7 @@ class DistillationOptions(Options):
     )
     teacher_negatives: int = option(
         8,
-        "the teacher scores the label and so many negatives of each example, those that score highest",
+        "the teacher scores the label and this many negatives of each example, those that score highest",
         positive_int,
     )
 
@@ -76,8 +76,8 @@ class CodesOptions(Options):
     )
     codes_penalty: float = option(
         0.0,
-        "adds to the loss of an example so many times the mean cosine of its context vectors, of each with each: they "
-        "are to differ (the disagreement regularisation of MINER, Li et al. 2022)",
+        "a factor: this many times the mean cosine of an example's context vectors, over all pairs, is added to its "
+        "loss, so that they differ (the disagreement regularisation of MINER, Li et al. 2022)",
         not_negative,
     )
 
@@ -90,9 +90,9 @@ class NegativesOptions(Options):
 
     cross_negatives: int | None = option(
         None,
-        "negatives of an example in training, drawn anew each time from the candidates that the task brings with it "
-        "(those of mine_negatives, say), and where they are too few from the training labels seen. Default: all that "
-        "the task brings; 15 random ones where it brings none (paper 5.1)",
+        "negatives of an example in training, drawn anew each time from the task's candidates (such as those of "
+        "mine_negatives), and where they are too few from earlier training labels. Default: all of the task's; 15 "
+        "random ones where it has none (paper 5.1)",
         positive_int,
     )
 
@@ -110,7 +110,7 @@ class LoopOptions(Options):
     num_epochs: float | None = option(
         None, f"passes over the examples. Default: {EPOCHS:.0f} where max_train_steps is not given", positive
     )
-    max_train_steps: int | None = option(None, "updates of the weights, at most", positive_int)
+    max_train_steps: int | None = option(None, "the maximal number of updates of the weights", positive_int)
     update_freq: int = option(1, "batches whose gradients are averaged for an update", positive_int)
     optimizer: str = option("adamw", "how weights are updated", choices=OPTIMIZERS)
     learningrate: float = option(5e-5, "of the optimiser", not_negative)
@@ -123,26 +123,30 @@ class LoopOptions(Options):
         choices=SCHEDULES,
     )
     lr_scheduler_decay: float = option(0.4, "the factor of reduceonplateau", probability)
-    lr_scheduler_patience: int = option(0, "validations that reduceonplateau lets pass", count)
+    lr_scheduler_patience: int = option(0, "validations without a smaller loss that reduceonplateau tolerates", count)
     warmup_updates: int | None = option(
         None, "updates over which the learning rate rises. Default: 100; 1000 for uni and cross", count
     )
-    warmup_rate: float = option(1e-4, "the part of the learning rate that the warm-up begins with", not_negative)
+    warmup_rate: float = option(1e-4, "the fraction of the learning rate with which the warm-up begins", not_negative)
     candidates: str | None = option(
         None,
         "an example's negatives: batch, the other labels of the batch; inline, its own candidates; batch+inline, both; "
         "batch-all-cands, labels and candidates of the whole batch. Default: batch; inline for uni and cross",
         choices=SOURCES,
     )
-    seed: int = option(0, "of new weights, dropout, the order of the examples and random negatives", count)
-    validation_every_n_epochs: float = option(0.5, "how often valid is evaluated", positive)
-    validation_every_n_steps: int | None = option(None, "in updates, in place of epochs", positive_int)
-    validation_metric: str = option("hits@1", "the best model is the one with the best of it", choices=METRICS)
-    validation_patience: int = option(10, "validations without a better one that end a training; 0: none do", count)
+    seed: int = option(0, "seed of new weights, dropout, the order of the examples and random negatives", count)
+    validation_every_n_epochs: float = option(0.5, "epochs between evaluations of valid", positive)
+    validation_every_n_steps: int | None = option(
+        None, "updates between evaluations of valid, in place of epochs", positive_int
+    )
+    validation_metric: str = option("hits@1", "the metric that decides which model is the best", choices=METRICS)
+    validation_patience: int = option(
+        10, "end the training after this many validations without a better one; 0: never", count
+    )
     validation_max_exs: int | None = option(None, "examples of valid that are used. Default: all", positive_int)
-    save_every_n_secs: float = option(600.0, "how often there is a checkpoint, beside those of validations", positive)
-    log_every_n_steps: int = option(50, "updates of a report to callbacks", positive_int)
-    load_from_checkpoint: bool = option(True, "go on from the checkpoint that a run before has left", boolean)
+    save_every_n_secs: float = option(600.0, "seconds between checkpoints, besides those at validations", positive)
+    log_every_n_steps: int = option(50, "updates between reports to callbacks", positive_int)
+    load_from_checkpoint: bool = option(True, "resume from the checkpoint of an earlier run", boolean)
     report_to: str | None = option(None, "tensorboard, wandb, trackio, or several with commas between them")
     project: str = option("polyagents", "the project of wandb and trackio")
 

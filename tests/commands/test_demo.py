@@ -12,7 +12,7 @@ def test_a_folder_of_somebody_elses_stays_as_it_is(name, tmp_path):
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine")
-    with pytest.raises(InputError, match=r"holds other files, such as .*and polyagents demo has not made it; give"):
+    with pytest.raises(InputError, match=r"holds other files, such as .*and was not created by polyagents demo; give"):
         demo.run({"output": str(tmp_path), "percent": 1})
     assert mine.read_text() == "mine"
 
@@ -22,7 +22,7 @@ def test_its_own_folder_is_taken_again(tmp_path):
     for _ in range(2):
         own_folder(str(folder), "demo", "--output")
         (folder / "poly").mkdir(exist_ok=True)
-    with pytest.raises(InputError, match="polyagents other has not made it"):
+    with pytest.raises(InputError, match="was not created by polyagents other"):
         own_folder(str(folder), "other", "--output")
 
 

@@ -162,7 +162,7 @@ def test_a_backbone_that_does_not_keep_candidates_apart_is_refused(family, preci
     config, backbone = family
     encoder = Encoder(backbone(config(**SMALL)), EncoderOptions(precision=precision), output_scaling=1e-3)
     model = UniEncoder(encoder, UniOptions())
-    with pytest.raises(InputError, match=r"this backbone \((deberta|mpnet)\) cannot be told"):
+    with pytest.raises(InputError, match=r"this backbone \((deberta|mpnet)\) does not support"):
         scores(model, [(CONTEXTS[0], CANDIDATES)])
 
 

@@ -104,7 +104,7 @@ def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
     model.save_pretrained(changed)
     options = Path(f"{model_file}.opt")
     options.write_text(options.read_text().replace(backbone, str(changed)))
-    with pytest.raises(InputError, match="learnt beside other weights than"):
+    with pytest.raises(InputError, match="trained with other weights than"):
         Ranker.load(model_file)
     np.testing.assert_array_equal(scores(model_file, backbone=backbone), scores(adapted("bi")))
     own("convert_weights", "-mf", model_file, "--to", "model-file", "--backbone", backbone, "--out", tmp_path / "N")
@@ -113,7 +113,7 @@ def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--backbone scratch:tiny --lora-rank 2", "--backbone scratch:tiny has none of these"),
+        ("--backbone scratch:tiny --lora-rank 2", "--backbone scratch:tiny is not pretrained"),
         ("--backbone {backbone} --lora-rank 2 --train-layers top", "remove it, or --train-layers"),
         ("--backbone {backbone} --backbone-bits 8", "give --lora-rank, or remove it"),
         ("--init-model {adapted} --lora-rank 3", "has adapters of rank 2, and --lora-rank is 3"),

@@ -282,7 +282,7 @@ def test_no_file_runs_code(copy, tmp_path):
     assert not trace.exists()
 
 
-@pytest.mark.parametrize(("part", "named"), [("", "damaged"), (".dict.codecs", "no whole dictionary")])
+@pytest.mark.parametrize(("part", "named"), [("", "damaged"), (".dict.codecs", "not a complete dictionary")])
 def test_cut_files_are_named(part, named, copy):
     file = copy("poly")
     content = Path(file + part).read_bytes()

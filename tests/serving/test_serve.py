@@ -95,7 +95,7 @@ def test_an_index_is_served(model, replies, tmp_path):
 
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
     file = model("poly")
-    with pytest.raises(InputError, match="is not there yet; name some with --candidates-file"):
+    with pytest.raises(InputError, match="does not exist yet; give some with --candidates-file"):
         Served.load(str(file))  # the library reads no task
     write_replies_of_task(str(file))
     with TestClient(create_app(Served.load(str(file))), HERE) as client:

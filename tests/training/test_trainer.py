@@ -303,7 +303,7 @@ REFUSED = {
     "no such model": (PAIRS, {"model": "tri"}, "There is no architecture tri"),
     "no init model": (PAIRS, {"init_model": "/nowhere"}, "There is no model at /nowhere"),
     "a batch of one": (PAIRS, {"batchsize": 1}, "batchsize=1 has none"),
-    "no candidates": (PAIRS, {"candidates": "inline"}, "--candidates inline takes the candidates of the task, and the"),
+    "no candidates": (PAIRS, {"candidates": "inline"}, "--candidates inline needs the candidates of the task, and the"),
     "a schedule without end": (InOrder(PAIRS), {"lr_scheduler": "linear"}, "linear ends with the last update"),
     "no validation examples": (PAIRS, {"valid": []}, "There are no validation examples"),
     "an unknown tracker": (PAIRS, {"report_to": "paper"}, "report_to paper is not possible; give one or more of"),
@@ -321,7 +321,7 @@ def test_what_cannot_be_trained_with_is_said_in_one_sentence(case):
 
 def test_a_model_file_that_is_there_is_not_written_over(trained, tmp_path):
     file = copy_model(trained("poly"), tmp_path / "M")
-    with pytest.raises(InputError, match=r"is there already, and no .*checkpoint to go on from; give another"):
+    with pytest.raises(InputError, match=r"exists already, and there is no .*checkpoint to resume from; give another"):
         Ranker.train(PAIRS, file, max_train_steps=1, **SMALL)
     assert largest_difference(file, trained("poly")) == 0
     Ranker.train(PAIRS, file, max_train_steps=1, load_from_checkpoint=False, **SMALL)
@@ -331,7 +331,7 @@ def test_a_model_file_that_is_there_is_not_written_over(trained, tmp_path):
 def test_checkpoints_are_not_taken_for_train_models(tmp_path):
     task = write_task(tmp_path, DIALOGUES)
     train("poly", tmp_path / "theirs", *task, "--max-train-steps", 1)
-    with pytest.raises(InputError, match="is a checkpoint of train_model; go on with that command"):
+    with pytest.raises(InputError, match="is a checkpoint of train_model; resume it with that command"):
         Ranker.train(PAIRS, tmp_path / "theirs", max_train_steps=2, **SMALL)
     Ranker.train(PAIRS, tmp_path / "ours", max_train_steps=1, **SMALL)
     with pytest.raises(InputError, match=r"is a checkpoint of Ranker\.train; resume with that"):
@@ -345,9 +345,7 @@ def test_a_damaged_checkpoint_is_refused(damage, tmp_path):
     Ranker.train(PAIRS, tmp_path / "M", max_train_steps=1, **SMALL)
     state = weights(f"{tmp_path / 'M'}.checkpoint")
     model_file.write(f"{tmp_path / 'M'}.checkpoint", state | {damage: {"updates": -3}})
-    with pytest.raises(
-        InputError, match=r"checkpoint cannot be taken over \(.*: it is damaged, or of another training"
-    ):
+    with pytest.raises(InputError, match=r"checkpoint cannot be loaded \(.*: it is damaged, or of another training"):
         Ranker.train(PAIRS, tmp_path / "M", max_train_steps=2, **SMALL)
 
 

@@ -230,8 +230,8 @@ def test_examples_read_by_other_processes(tmp_path):
 
 HOLD = """
 import sys
-from polyagents.files.locks import held_model
-held = held_model(sys.argv[1])
+from polyagents.files.locks import lock_model
+held = lock_model(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -258,7 +258,7 @@ def test_a_second_training_of_a_model_file_is_refused(elsewhere, tmp_path, monke
 def test_the_lock_of_a_training_goes_with_it(elsewhere, tmp_path):
     elsewhere.kill()
     elsewhere.wait()
-    first, second = locks.held_model(str(tmp_path / "M")), locks.held_model(str(tmp_path / "x" / ".." / "M"))
+    first, second = locks.lock_model(str(tmp_path / "M")), locks.lock_model(str(tmp_path / "x" / ".." / "M"))
     assert first is second and (tmp_path / ".M.lock").exists()  # one process, however many agents
     child = os.fork()
     if not child:
@@ -268,7 +268,7 @@ def test_the_lock_of_a_training_goes_with_it(elsewhere, tmp_path):
     os.waitpid(child, 0)
     assert (tmp_path / ".M.lock").exists()
     del first, second
-    assert not list(tmp_path.iterdir()) and locks.held_model(str(tmp_path / "missing" / "M")) is None
+    assert not list(tmp_path.iterdir()) and locks.lock_model(str(tmp_path / "missing" / "M")) is None
 
 
 NOTED = [3, "", "[]", "{}", '{"train_steps": 3}', '{"train_steps": -1, "valid_reports": []}']

@@ -1,7 +1,4 @@
-"""Which model is best of many: the Bradley-Terry model, with bootstrap intervals.
-
-P(i is preferred over j) = 1 / (1 + exp(s_j - s_i)), s being the models' strengths. K models, R resamples.
-"""
+"""The Bradley-Terry model, which ranks several models, with bootstrap intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

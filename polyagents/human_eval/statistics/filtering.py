@@ -1,4 +1,4 @@
-"""Which judgements count, and why the others are left out."""
+"""Filters for judgements: which ones count, and why the others are left out."""
 
 from collections import Counter
 from collections.abc import Sequence

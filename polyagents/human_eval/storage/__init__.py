@@ -1,1 +1,1 @@
-"""Where human evaluation keeps conversations, pairs, answers and chats: SQLite or PostgreSQL, through SQLAlchemy."""
+"""The storage of conversations, pairs, answers and chats: SQLite or PostgreSQL, through SQLAlchemy."""

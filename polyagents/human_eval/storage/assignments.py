@@ -1,7 +1,4 @@
-"""Which pair an annotator is shown, and what the annotator answered: the queries of judging.
-
-Every function works within the transaction of the session that it is given.
-"""
+"""The queries of judging: the pair that an annotator is shown, and the annotator's answer."""
 
 import hashlib
 from datetime import datetime, timezone

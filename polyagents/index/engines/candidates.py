@@ -63,8 +63,8 @@ class EngineCandidates:
             )
         if current.model != model:
             raise EngineError(
-                f"{engine.name} at {engine.where} was encoded by another model; give that one, or build the candidates "
-                f"of this model with polyagents build_index --index-url, which puts them in their place at its end."
+                f"{engine.name} at {engine.where} was encoded by another model; give that one, or build the "
+                f"candidates of this model with polyagents build_index --index-url, which replaces them at its end."
             )
         return cls(engine, model, engine.collection(current))
 
@@ -299,4 +299,4 @@ def remove(engine: VectorEngine, texts: Sequence[str]) -> None:
             kind = "the current collection" if version.is_current else "one that is not searched"
             left.append(f"{kind}, of the model {version.model[:16]} ({error})")
     if left:
-        raise EngineError(f"They are left in {' and in '.join(left)}; run the command again.")
+        raise EngineError(f"They remain in {' and in '.join(left)}; run the command again.")

@@ -29,14 +29,14 @@ from polyagents.index.faiss_index import HNSW_BUILD, HNSW_LINKS
 
 LONGEST_LIST = 16_384  # Milvus's own limit, also for queries at once
 LONGEST_TEXT = 65_535  # bytes, of Milvus's VARCHAR
-SECONDS = 30.0  # that a call may take; an index may take a day
+SECONDS = 30.0  # for a call; building an index may take a day
 INDEX_SECONDS = 86_400.0
-# A server that is back is found within a second; gRPC's own waits grow to two minutes.
+# A server that was restarted is found within a second; gRPC's own waits grow to two minutes.
 CHANNEL = {
     f"grpc.{bound}_reconnect_backoff_ms": wait for bound, wait in (("initial", 100), ("min", 100), ("max", 1_000))
 } | {"grpc.keepalive_time_ms": 330_000}
-# pymilvus asks every ten seconds whether the server is there, and a gRPC server takes more than a question in five
-# minutes of silence for an attack: it closes the connection while it makes the graph of a million candidates.
+# pymilvus pings the server every ten seconds, and a gRPC server takes more than one ping in five minutes without calls
+# for an attack: it would close the connection while it builds the graph of a million candidates.
 MODEL, INDEX = "polyagents.model", "polyagents.index"  # keys of a collection's properties
 
 
@@ -59,10 +59,10 @@ class Milvus:
         Raises:
             EngineError: no server answers, or it refuses the connection.
         """
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it tells of every process that we start
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # otherwise it reports every process that we start
         from pymilvus import MilvusClient  # which takes a second, and is an extra
 
-        for library in ("pymilvus", "milvus_lite"):  # they print tracebacks of what we say in a sentence
+        for library in ("pymilvus", "milvus_lite"):  # they print tracebacks of errors that we report in a sentence
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self.name, self.where, self.token = name, uri, token
         with self.sentences("cannot be opened"):
@@ -130,7 +130,7 @@ class Milvus:
                     index_params=self._index("FLAT"),
                     timeout=SECONDS,
                 )
-            if not self.client.list_indexes(table):  # a build was killed while it made another one
+            if not self.client.list_indexes(table):  # a build was killed while it built another one
                 self.client.create_index(table, self._index("FLAT"), timeout=INDEX_SECONDS)
             self.client.load_collection(table, timeout=INDEX_SECONDS)
         return MilvusCollection(self, table, width)
@@ -280,7 +280,7 @@ class MilvusCollection:
             data=vectors.float().cpu().numpy(),
             limit=count,
             anns_field="vector",
-            search_params={"metric_type": "IP", "params": {"ef": depth}},  # a flat index takes no notice of ef
+            search_params={"metric_type": "IP", "params": {"ef": depth}},  # a flat index ignores ef
             output_fields=["id", "vector", "text"] if alone else ["id"],
         )
         longest = max((len(answer) for answer in answers), default=0)
@@ -289,7 +289,9 @@ class MilvusCollection:
             lists[row, : len(answer)] = [one["id"] for one in answer]
             products[row, : len(answer)] = [one["distance"] for one in answer]
         # The list of one vector has each candidate once; those of several share many, so each is asked for once.
-        if alone and all({"vector", "text"} <= one["entity"].keys() for one in answers[0]):  # not of every index
+        if alone and all(
+            {"vector", "text"} <= one["entity"].keys() for one in answers[0]
+        ):  # not every index returns them
             rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
             texts = {one["id"]: one["entity"]["text"] for one in answers[0]}
         else:
@@ -318,7 +320,7 @@ class MilvusCollection:
             kind = "HNSW" if index_type == "hnsw" else "FLAT"
             try:
                 self.client.create_index(self.table, self.engine._index(kind), timeout=INDEX_SECONDS)
-            except MilvusException:  # the client repeats what it had no answer to, and then the index is there
+            except MilvusException:  # the client repeats a call without an answer, and then the index exists
                 if self._index_type() != kind:
                     raise
             self.client.load_collection(self.table, timeout=INDEX_SECONDS)

@@ -144,7 +144,7 @@ class Postgres:
             EngineError: PostgreSQL refuses.
         """
         if width > WIDEST:
-            raise EngineError(f"pgvector keeps vectors of up to {WIDEST:,} numbers for us, and these have {width:,}.")
+            raise EngineError(f"pgvector indexes vectors of up to {WIDEST:,} numbers, and these have {width:,}.")
         made = PostgresCollection(self, model, width)
         with self.sentences("cannot make a collection"), self.connection.transaction():
             if made.exists():  # and may be in use: what follows would wait for whoever reads it

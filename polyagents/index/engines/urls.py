@@ -35,7 +35,7 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     place, _, name = parts.path.rpartition("/")
     if not NAME.fullmatch(name):
         raise InputError(
-            f"--index-url {shown(url)}: the last part must name the candidates, in small letters, digits and "
+            f"--index-url {shown(url)}: the last part must name the candidates, in lower-case letters, digits and "
             f"underscores; give something like {EXAMPLES}."
         )
     try:
@@ -92,7 +92,7 @@ def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
         return f"{'https' if parts.scheme == 'milvus+https' else 'http'}://{host}{place}", unquote(user) or token
     if parts.scheme == "milvus+https" or not place.endswith(".db") or "@" in place:
         raise InputError(
-            f"--index-url {parts.scheme}:...: a folder of Milvus Lite ends in .db, and a server stands behind //; give "
+            f"--index-url {parts.scheme}:...: a folder of Milvus Lite ends in .db, and a server follows //; give "
             f"something like {EXAMPLES}."
         )
     return place, token

@@ -279,10 +279,10 @@ def test_ids_are_of_the_text_alone_and_no_number_below_zero():
     [
         ("replies", "give something like milvus:candidates.db/replies"),
         ("milvus:candidates.db", "the last part must name the candidates"),
-        ("milvus:folder/replies", "a folder of Milvus Lite ends in .db, and a server stands behind //"),
-        ("milvus:me:secret@host/replies", "a folder of Milvus Lite ends in .db, and a server stands behind //"),
+        ("milvus:folder/replies", "a folder of Milvus Lite ends in .db, and a server follows //"),
+        ("milvus:me:secret@host/replies", "a folder of Milvus Lite ends in .db, and a server follows //"),
         ("milvus:nowhere.db/replies", "There is no folder nowhere.db; build the candidates"),
-        ("milvus://host:1/Replies", "the last part must name the candidates, in small letters"),
+        ("milvus://host:1/Replies", "the last part must name the candidates, in lower-case letters"),
         ("milvus://host:1/a;drop", "the last part must name the candidates"),
         ("milvus://host:1/a?secret", "milvus://host:1/a: give something like"),
         ("milvus://secret@127.0.0.1:1/replies", "Milvus at http://127.0.0.1:1 cannot be opened"),
@@ -338,7 +338,7 @@ def test_a_removal_goes_on_where_one_collection_refuses(built, engine, monkeypat
 
     monkeypatch.setattr(current, "delete", delete)
     with pytest.raises(
-        EngineError, match=r"left in the current collection, of the model b+ \(It is locked.\); run the c"
+        EngineError, match=r"remain in the current collection, of the model b+ \(It is locked.\); run the c"
     ):
         candidates.remove(engine, ["1"])
     assert len(built) == COUNT - 1
