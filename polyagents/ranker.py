@@ -405,8 +405,8 @@ class Ranker:
 
         Args:
             examples: dicts with context (a text, or a list of turns), label (a text, or several right ones) and, where
-                an example has its own, candidates. Lists and `datasets.Dataset`s are read in another order in each
-                epoch, other iterables in their own.
+                an example has its own, candidates. Lists and objects of `datasets.Dataset` are read in another order in
+                each epoch, other iterables in their own.
             model_file: the file of the best model, as `save` writes it; None keeps it in memory.
             model: bi, poly, uni or cross, or the name of another architecture; by default that of init_model, or poly.
             valid: examples that are ranked regularly: they decide which model is the best, and when to stop.

@@ -83,7 +83,8 @@ def native_newline(tokenizer: Tokenizer) -> str | None:
 def surroundings(tokenizer: Tokenizer) -> tuple[str | None, str | None]:
     """Return the tokens that the tokenizer itself puts before and after a text; None where it puts none.
 
-    Qwen3-Embedding takes its vector from the <|endoftext|> that its tokenizer appends, though its eos_token is another.
+    Qwen3-Embedding takes its vector from the `<|endoftext|>` that its tokenizer appends, though its eos_token is
+    another.
     """
     tokenizer.no_padding()  # MiniLM's tokenizer.json has every text padded to 128 tokens
     encoded = tokenizer.encode("a")

@@ -144,7 +144,7 @@ def mine(
         model: the one that encoded the pool.
         pool: C candidates, none of them deleted.
         wanted: negatives of each pair; fewer where the pool has no more.
-        margin: a negative scores at most s - margin * |s|, where s is the label's score.
+        margin: a negative scores at most `s - margin * |s|`, where s is the label's score.
 
     Yields:
         Every pair with its negatives.

@@ -141,7 +141,7 @@ def test_two_chats_that_are_the_same_are_one_conversation_and_two_ratings(tmp_pa
 def test_without_a_persona_none_is_shown(tmp_path):
     chats, (token, _) = shop_of(str(tmp_path / "s.db"), personas=[("", "")])
     page = say(client_of(chats), f"/annotate/{token}", "hi")
-    assert "Talk as a person" not in page and "1: hi" in page
+    assert "talk as a person" not in page and "1: hi" in page
     chats.reply(1, 3, "x")
     assert texts(chats) == ["hi", "1: hi"]  # no reply where nothing was said
 

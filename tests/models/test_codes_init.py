@@ -39,7 +39,7 @@ def test_as_many_centres_as_states_are_the_states():
 
 
 def test_states_that_have_no_centres():
-    with pytest.raises(InputError, match=r"finds 3 tokens .* too few for --poly-n-codes 4"):
+    with pytest.raises(InputError, match=r"found 3 tokens .* too few for --poly-n-codes 4"):
         centres(torch.randn(3, 8), 4)
     with pytest.raises(InputError, match="the encoder's outputs are not finite"):
         centres(torch.tensor([[1.0, torch.nan], [1.0, 2.0]]), 1)

@@ -130,5 +130,5 @@ def test_the_mean_has_no_code_to_learn(parts):
 
 @pytest.mark.parametrize("kind", ["n_first", "n_last", "n_last_and_first"])
 def test_outputs_have_no_mean_among_them(kind):
-    with pytest.raises(InputError, match=f"--codes-mean .* --polyencoder-type {kind} has no codes; leave one"):
+    with pytest.raises(InputError, match=f"--codes-mean .* --polyencoder-type {kind} has no codes; remove one"):
         PolyOptions.read({"codes_mean": True, "polyencoder_type": kind})

@@ -83,7 +83,7 @@ def test_a_reply_comes_with_its_rivals(page, url, served):
 def test_html_is_shown_as_text(page, url):
     page.goto(url)
     page.get_by_text("Persona and context").click()
-    page.get_by_label("Lines that stand").fill(SCRIPT)
+    page.get_by_label("Lines before the conversation").fill(SCRIPT)
     say(page, SCRIPT)
     for _ in range(3):  # the hostile candidate is among the replies or their rivals
         say(page, "and ?")
@@ -97,7 +97,7 @@ def test_html_is_shown_as_text(page, url):
 def test_a_reload_loses_nothing(page, url):
     page.goto(url)
     page.get_by_text("Persona and context").click()
-    page.get_by_label("Lines that stand").fill("your persona: i ski .")
+    page.get_by_label("Lines before the conversation").fill("your persona: i ski .")
     say(page, "hi !")
     before = page.locator("#turns").inner_text()
     page.get_by_label("Message").fill("half a mess")
@@ -111,9 +111,9 @@ def test_the_persona_stands_before_the_conversation(page, recorded):
     model, url = recorded
     page.goto(url)
     page.get_by_text("Persona and context").click()
-    page.get_by_label("Lines that stand").fill("your persona: i ski .\n\nyour persona: i cook .")
+    page.get_by_label("Lines before the conversation").fill("your persona: i ski .\n\nyour persona: i cook .")
     say(page, "hi !")
-    page.get_by_label("Lines that stand").fill("")
+    page.get_by_label("Lines before the conversation").fill("")
     say(page, "and you ?")
     assert model.asked == [
         "your persona: i ski .\nyour persona: i cook .\nhi !",
