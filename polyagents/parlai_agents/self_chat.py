@@ -1,39 +1,17 @@
 """Conversations of models: two of them, or one with itself, begun as a task's dialogues are.
 
-They run in ParlAI's own world for self-chats, except for its openings: ParlAI has personas for five tasks only, and
-draws them without a seed.
+They run in ParlAI's own world for self-chats, except for its openings (openings.py).
 """
 
-import itertools
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from parlai.core.agents import Agent
 from parlai.core.opt import Opt
 from parlai.tasks.self_chat.worlds import SelfChatWorld
 
-from polyagents.errors import InputError
 from polyagents.parlai_agents.chat_partner import CONTEXT, naming_the_flag
-from polyagents.parlai_agents.task_messages import task_messages
-
-OWN = "your persona:"  # the persona of the agent that answers this message
-PARTNER = "partner's persona:"
-SILENCE = "__SILENCE__"  # ParlAI's message for a partner who says nothing
-
-
-@dataclass(frozen=True)
-class Opening:
-    """How a dialogue of a task begins.
-
-    Attributes:
-        text: the first message.
-        personas: of its speaker, and of the one who answers; "" if the task has none.
-    """
-
-    text: str
-    personas: tuple[str, str]
+from polyagents.parlai_agents.openings import Opening
 
 
 class OpenedSelfChat(SelfChatWorld):
@@ -53,91 +31,6 @@ class OpenedSelfChat(SelfChatWorld):
     def get_openers(self, episode_num: int) -> list[str]:
         """SelfChatWorld: return what the first agent says."""
         return [self.opening.text]
-
-
-def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
-    """Draw beginnings from a task's dialogues, no dialogue twice; the same for the same seed.
-
-    Args:
-        opt: the options of the command.
-        count: how many.
-        seed: decides which.
-
-    Raises:
-        InputError: the task cannot be read, or has too few dialogues.
-    """
-    found = all_openings(opt, seed)
-    if len(found) < count:
-        raise InputError(
-            f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, but {count} are "
-            f"needed; give a smaller --conversations, or another -dt."
-        )
-    return found[:count]
-
-
-def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> list[Opening]:
-    """Read the beginnings of the dialogues of a task, in an order that the seed draws.
-
-    Where a task has only the persona of the one who answers, the one who opens gets that of another dialogue, as in
-    ParlAI.
-
-    Args:
-        opt: the options of the command.
-        seed: decides the order; None for another one each time.
-        dialogues: how many dialogues are read, the first ones; None for all.
-
-    Raises:
-        InputError: the task cannot be read, or nobody says anything in it.
-    """
-    texts = itertools.islice(first_messages(opt), dialogues)
-    first = [text for text in dict.fromkeys(texts) if without_personas(text) not in ("", SILENCE)]
-    if not first:
-        raise InputError(f"--task {opt['task']} has no opening in -dt {opt['datatype']}; give another -dt, or task.")
-    draw = random.Random(seed)
-    order = sorted(first, key=lambda _: draw.random())  # by random(), whose sequence Python promises to keep
-    return [opening_of(text, order[place - 1]) for place, text in enumerate(order)]
-
-
-def opening_of(text: str, other: str) -> Opening:
-    """Divide a first message into what each speaker reads, and what is said.
-
-    Args:
-        text: a first message of the task, persona lines first.
-        other: another one, whose persona is used if the task does not give the partner's.
-    """
-    own = persona_in(text, OWN)
-    partner = persona_in(text, PARTNER).replace(PARTNER, OWN) or persona_in(other, OWN)
-    return Opening(without_personas(text), (partner, own))
-
-
-def persona_in(text: str, mark: str) -> str:
-    """Return the persona lines of one kind.
-
-    Args:
-        text: a message.
-        mark: the prefix of the lines.
-    """
-    return "\n".join(line for line in text.split("\n") if line.startswith(mark))
-
-
-def without_personas(text: str) -> str:
-    """Return what is said in a message."""
-    return "\n".join(line for line in text.split("\n") if not line.startswith((OWN, PARTNER))).strip()
-
-
-def first_messages(opt: Opt) -> Iterator[str]:
-    """Read the first message of every dialogue of a task, in order.
-
-    Raises:
-        InputError: the task cannot be read.
-    """
-    fold = str(opt["datatype"]).split(":")[0]
-    once = "train:evalmode" if fold == "train" else fold
-    begins = True
-    for act in task_messages(Opt(opt | {"datatype": once, "interactive_task": False, "selfchat_task": False})):
-        if begins:
-            yield act.get("text") or ""
-        begins = act.get("episode_done", False)
 
 
 def self_chat(opt: Opt, agents: Sequence[Agent], opening: Opening, turns: int) -> list[tuple[str, str]]:

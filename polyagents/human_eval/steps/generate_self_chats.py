@@ -16,7 +16,7 @@ from polyagents.human_eval.steps.load_partners import agent_of, check_model_file
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
 
 if TYPE_CHECKING:
-    from polyagents.parlai_agents.self_chat import Opening
+    from polyagents.parlai_agents.openings import Opening
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,7 +49,8 @@ def run(opt: Mapping[str, Any]) -> None:
             check_model_file(path, given_as)
     with parlai_for("human_eval self_chat"):
         from polyagents.parlai_agents.chat_partner import command_options, load_agent, load_other_agent, seed_all
-        from polyagents.parlai_agents.self_chat import read_openings, self_chat
+        from polyagents.parlai_agents.openings import read_openings
+        from polyagents.parlai_agents.self_chat import self_chat
     model = opt["model"] or agent_of(opt, file)
     parlai_opt = command_options(for_parlai(opt, model=model))
     openings = read_openings(parlai_opt, opt["conversations"], opt["seed"])

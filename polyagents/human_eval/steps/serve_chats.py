@@ -87,6 +87,6 @@ def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":
     """
     with parlai_for("--task"):
         from polyagents.parlai_agents.chat_partner import command_options
-        from polyagents.parlai_agents.self_chat import all_openings
+        from polyagents.parlai_agents.openings import all_openings
     task = command_options(for_parlai(opt, model_file=opt["files"][0]))
     return [opening.personas for opening in all_openings(task, opt["seed"])]
