@@ -1,5 +1,8 @@
 """The exception that means: the user gave something that cannot work."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """An error in the user's input, described in one sentence: what was given, what is possible, what to change.
@@ -23,3 +26,17 @@ class NoTestSplit(InputError):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, to be quoted in a sentence."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the names that a misspelt one may mean, as a part of a sentence: " (did you mean poly?)"; or nothing.
+
+    Args:
+        name: the name that was given.
+        known: the names that there are.
+
+    Returns:
+        The part of the sentence, with a space before it; empty where no name is close.
+    """
+    close = difflib.get_close_matches(name, list(known))
+    return f" (did you mean {' or '.join(close)}?)" if close else ""

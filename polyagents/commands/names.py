@@ -1,9 +1,9 @@
 """The names of all commands, ours and ParlAI's, in tables, so that nothing is imported to list them."""
 
-import difflib
 from dataclasses import dataclass
 
 from polyagents.console import in_columns
+from polyagents.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,14 @@ PARLAI_COMMANDS = {
     "verify_data": ParlaiCommand("Check tasks for common errors", (), True),
 }
 
+# What -m names, by the words of the command line.
+AGENTS = {
+    "bi": "Bi-encoder: a context and a candidate are a vector each; the fastest",
+    "poly": "Poly-encoder: a candidate attends to several vectors of the context; nearly as fast, and better",
+    "uni": "Uni-encoder: reads a context once, with all of its candidates behind it",
+    "cross": "Cross-encoder: reads a context with each candidate; the slowest",
+}
+
 TRAIN_COMMANDS = ("train_model", "multiprocessing_train")
 
 # ParlAI's commands by name and by alias.
@@ -130,8 +138,11 @@ def listing(with_hidden: bool) -> str:
             "Our commands:",
             *lines[: len(ours)],
             "",
-            "ParlAI's commands, which take our agents as --model bi, poly, uni or cross:",
+            "ParlAI's commands:",
             *lines[len(ours) :],
+            "",
+            "They take our agents as -m:",
+            *in_columns([(f"  -m {name}", summary) for name, summary in AGENTS.items()]),
             "",
             "Flags of a command: polyagents COMMAND --help",
             "Our version, and ParlAI's and torch's: polyagents --version",
@@ -142,6 +153,5 @@ def listing(with_hidden: bool) -> str:
 
 def no_such_command(name: str) -> str:
     """Return the sentence for a command that does not exist, with those that may have been meant."""
-    close = difflib.get_close_matches(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
-    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    hint = did_you_mean(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
     return f"There is no command {name}{hint}; polyagents --help lists all commands."

@@ -10,6 +10,8 @@ The plain `parlai` command has read the file before anything of ours is imported
 
 import contextlib
 import contextvars
+import importlib.util
+import pkgutil
 import re
 from collections.abc import Iterator
 from types import ModuleType
@@ -23,8 +25,8 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils import logging
 
-from polyagents.errors import InputError
-from polyagents.models.architecture import is_known
+from polyagents.errors import InputError, did_you_mean
+from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.parlai_files.parlai_options import read_whole
 
 OURS = "polyagents:"
@@ -35,6 +37,10 @@ TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.task
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
 
 of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
+
+
+# What a user may mean by a name of an agent that there is not.
+AGENTS = ("bi", "poly", "uni", "cross", *(f"{OURS}{name}" for name in ARCHITECTURES), "transformer/biencoder")
 
 
 class NamedByFile(str):
@@ -52,7 +58,8 @@ def apply() -> None:
         if isinstance(name, NamedByFile):
             raise InputError(refusal(name))
         ours = "bi, poly, uni, cross (with polyagents in place of parlai), polyagents:PolyEncoder and so on"
-        sentence = f"--model {name}: there is no such agent; give {ours}, or one of ParlAI's"
+        hint = did_you_mean(name, AGENTS)
+        sentence = f"--model {name}: there is no such agent{hint}; give {ours}, or one of ParlAI's"
         if not name:
             raise InputError(f"{sentence}.")
         with naming(sentence, "agents", name):
@@ -77,10 +84,25 @@ def apply() -> None:
 
 def no_such_task(name: str) -> str:
     """Return the sentence for a task that does not exist."""
-    return (
-        f"There is no task {name or 'without a name'}; give --task a task of ParlAI's, polyagents.tasks.NAME, or for "
-        f"your own text fromfile:parlaiformat with --fromfile-datapath."
+    hint = did_you_mean(
+        name.split(":")[0], [*modules_of("polyagents.tasks", "polyagents.tasks."), *modules_of("parlai.tasks")]
     )
+    return (
+        f"There is no task {name or 'without a name'}{hint}; give --task a task of ParlAI's, polyagents.tasks.NAME, or "
+        f"for your own text fromfile:parlaiformat with --fromfile-datapath."
+    )
+
+
+def modules_of(package: str, prefix: str = "") -> list[str]:
+    """Return the names of the modules in a package, without importing one of them.
+
+    Args:
+        package: its name.
+        prefix: put before each name.
+    """
+    found = importlib.util.find_spec(package)
+    folders = [] if found is None else found.submodule_search_locations
+    return [module.name for module in pkgutil.iter_modules(folders, prefix)]
 
 
 @contextlib.contextmanager

@@ -84,6 +84,7 @@ def apply() -> None:
         return
     for module in (parlai.core.worlds, parlai.core.params):
         module.load_world_module = with_our_worlds
+    Opt.log = except_before_a_chat(Opt.log)
     LocalHumanAgent.act = until_input_ends(LocalHumanAgent.act)
 
 
@@ -114,6 +115,17 @@ def with_our_worlds(
 
 
 with_our_worlds.of_polyagents = True  # type: ignore[attr-defined]
+
+
+def except_before_a_chat(log: Any) -> Any:
+    """Wrap ParlAI's log of all options, which hides the prompt of a chat below 170 lines: M.opt has them."""
+
+    @functools.wraps(log)
+    def patched(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not self.get("interactive_mode"):
+            log(self, *args, **kwargs)
+
+    return patched
 
 
 def until_input_ends(act: Any) -> Any:

@@ -1,16 +1,22 @@
 """The tokenizer of a Hugging Face model, completed with the special tokens that it lacks."""
 
 import copy
+import functools
 import os
 from dataclasses import asdict
 
+import huggingface_hub
+import requests
 import transformers
+from huggingface_hub import constants
 from tokenizers import AddedToken, Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
 from polyagents.text.special_tokens import SpecialTokens
 from polyagents.text.tokenizer import RankingTokenizer
+
+PATIENCE = 3  # seconds for the model hub to answer anything
 
 PLACES = {  # where a tokenizer may be, beside the hub
     "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
@@ -35,6 +41,11 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         os.path.exists(os.path.join(backbone, name))
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
     )
+    if not os.path.isdir(backbone) and not hub_answers() and not is_cached(backbone):
+        raise InputError(
+            f"{flag} {backbone}: no fast tokenizer found there, as there is no such folder and the model hub does not "
+            f"answer (or HF_HUB_OFFLINE is set). Connect to the network, or give {PLACES[flag].removeprefix('or ')}."
+        )
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -62,6 +73,28 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     new = [token for token in asdict(special).values() if tokenizer.token_to_id(token) is None]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
     return RankingTokenizer(tokenizer, special)
+
+
+@functools.cache
+def hub_answers() -> bool:
+    """Tell whether the model hub can be reached; where it cannot, nothing in this process asks it again.
+
+    Its library would retry each file for a minute. What is in the library's cache is then read from there.
+    """
+    if not constants.HF_HUB_OFFLINE:
+        try:
+            requests.head(constants.ENDPOINT, timeout=PATIENCE)
+        except requests.RequestException:
+            constants.HF_HUB_OFFLINE = True
+    return not constants.HF_HUB_OFFLINE
+
+
+def is_cached(name: str) -> bool:
+    """Tell whether the library of the hub has the configuration of a model in its cache."""
+    try:
+        return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # no name that the hub could have
+        return False
 
 
 def native_newline(tokenizer: Tokenizer) -> str | None:
