@@ -28,15 +28,15 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
-def did_you_mean(name: str, possible: Iterable[str]) -> str:
-    """Return a hint at the names that are most like one that does not exist; "" if none is like it.
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the names that a misspelt one may mean, as a part of a sentence: " (did you mean poly?)"; or nothing.
 
     Args:
-        name: what was given.
-        possible: the names that exist.
+        name: the name that was given.
+        known: the names that there are.
 
     Returns:
-        Text that follows the name in a sentence, such as " (did you mean rank?)".
+        The part of the sentence, with a space before it; empty where no name is close.
     """
-    close = difflib.get_close_matches(name, list(possible))
+    close = difflib.get_close_matches(name, list(known))
     return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -109,6 +109,14 @@ PARLAI_COMMANDS = {
     "verify_data": ParlaiCommand("Check tasks for common errors", (), True),
 }
 
+# What -m names, by the words of the command line.
+AGENTS = {
+    "bi": "Bi-encoder: a context and a candidate are a vector each; the fastest",
+    "poly": "Poly-encoder: a candidate attends to several vectors of the context; nearly as fast, and better",
+    "uni": "Uni-encoder: reads a context once, with all of its candidates behind it",
+    "cross": "Cross-encoder: reads a context with each candidate; the slowest",
+}
+
 TRAIN_COMMANDS = ("train_model", "multiprocessing_train")
 
 # ParlAI's commands by name and by alias.
@@ -131,8 +139,11 @@ def listing(with_hidden: bool) -> str:
             "Our commands:",
             *lines[: len(ours)],
             "",
-            "ParlAI's commands, which take our agents as --model bi, poly, uni or cross:",
+            "ParlAI's commands:",
             *lines[len(ours) :],
+            "",
+            "They take our agents as -m:",
+            *in_columns([(f"  -m {name}", summary) for name, summary in AGENTS.items()]),
             "",
             "Flags of a command: polyagents COMMAND --help",
             "Our version, and ParlAI's and torch's: polyagents --version",

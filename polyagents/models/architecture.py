@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, TypeVar, get_type_hints
 
 from torch import Tensor
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, did_you_mean
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder
@@ -167,8 +167,10 @@ def find(name: str) -> type[Architecture]:
         InputError: there is no architecture of this name.
     """
     if not is_known(name):
+        known = [*ARCHITECTURES, *(kind.short_name for kind in ARCHITECTURES.values())]
         raise InputError(
-            f"There is no architecture {name}; possible are {', '.join(sorted(ARCHITECTURES))}. An architecture of "
-            f"another package is found when that package is installed, or was imported."
+            f"There is no architecture {name}{did_you_mean(name, known)}; there are "
+            f"{', '.join(sorted(ARCHITECTURES))}. One of another package is found when that package is installed, or "
+            f"has been imported."
         )
     return ARCHITECTURES[name]

@@ -42,6 +42,10 @@ AGENTS = ("bi", "poly", "uni", "cross", *(f"{OURS}{name}" for name in (*ARCHITEC
 of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
 
 
+# What a user may mean by a name of an agent that there is not.
+AGENTS = ("bi", "poly", "uni", "cross", *(f"{OURS}{name}" for name in ARCHITECTURES), "transformer/biencoder")
+
+
 class NamedByFile(str):
     """The name of an agent that only a file has given, not the user."""
 
@@ -82,16 +86,26 @@ def apply() -> None:
 
 
 def no_such_task(name: str) -> str:
-    """Return the sentence for a task that does not exist, with those that may be meant."""
-    theirs = [found.name for found in pkgutil.iter_modules(parlai.tasks.__path__)]
-    tasks = importlib.util.find_spec("polyagents.tasks")  # which this package does not import
-    places = tasks.submodule_search_locations if tasks is not None else None
-    own = [f"polyagents.tasks.{found.name}" for found in pkgutil.iter_modules(places or []) if found.ispkg]
-    hint = did_you_mean(name.split(":")[0], [*own, *theirs])
+    """Return the sentence for a task that does not exist."""
+    hint = did_you_mean(
+        name.split(":")[0], [*modules_of("polyagents.tasks", "polyagents.tasks."), *modules_of("parlai.tasks")]
+    )
     return (
         f"There is no task {name or 'without a name'}{hint}; give --task a task of ParlAI's, polyagents.tasks.NAME, or "
         f"for your own text fromfile:parlaiformat with --fromfile-datapath."
     )
+
+
+def modules_of(package: str, prefix: str = "") -> list[str]:
+    """Return the names of the modules in a package, without importing one of them.
+
+    Args:
+        package: its name.
+        prefix: put before each name.
+    """
+    found = importlib.util.find_spec(package)
+    folders = [] if found is None else found.submodule_search_locations
+    return [module.name for module in pkgutil.iter_modules(folders, prefix)]
 
 
 @contextlib.contextmanager
