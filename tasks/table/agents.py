@@ -15,6 +15,7 @@ from polyagents.errors import InputError
 from polyagents.text.normalize import normalized
 
 from ..counts import say_once
+from ..streaming.blocks import Table
 from ..streaming.teacher import Stream, StreamTeacher
 from .splits import KINDS, is_divided, open_split
 
@@ -74,6 +75,8 @@ class DefaultTeacher(StreamTeacher):
 
 class Data(Stream):
     """What the teachers of a batch share."""
+
+    shards: Table
 
     @functools.cached_property
     def pool(self) -> list[tuple[str, str]]:
