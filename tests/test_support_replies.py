@@ -117,7 +117,7 @@ def test_a_suggestion_is_taken_with_a_click(module, files):
             assert len(suggested) == 3
             page.click("#suggestions button >> nth=1")
             assert page.input_value("#reply") == suggested[1]
-            page.click("text=Send")
+            page.get_by_role("button", name="Send", exact=True).click()
             assert page.locator("#turns li").all_inner_texts() == ["<b>where</b> is my kettle", suggested[1]]
             assert page.locator("#suggestions button").count() == 0
             assert not [text for text in problems if "favicon" not in text and "404" not in text]
