@@ -37,13 +37,10 @@ TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.task
 # Other modules that ParlAI imports by name.
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
 
+# What a misspelt name of an agent may mean.
 AGENTS = ("bi", "poly", "uni", "cross", *(f"{OURS}{name}" for name in (*ARCHITECTURES, "Pretrain")))
 
 of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
-
-
-# What a user may mean by a name of an agent that there is not.
-AGENTS = ("bi", "poly", "uni", "cross", *(f"{OURS}{name}" for name in ARCHITECTURES), "transformer/biencoder")
 
 
 class NamedByFile(str):
