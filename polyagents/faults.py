@@ -37,6 +37,9 @@ OF_PARLAI = {
     "fromfile:parlaiformat with --fromfile-datapath.",
     "fromfile_datapath not specified": "The task fromfile needs --fromfile-datapath: a file in ParlAI's text format.",
     "Need to set `model` argument": "This command needs --model-file: one of train_model, or zoo:NAME; or --model.",
+    "Connection broken too many times": "The data of this task, or a model, could not be downloaded: no server "
+    "answers; connect to the network, give --datapath a folder that has it, or try --task polyagents.tasks.sample, "
+    "which needs no download.",
     "please specify either a model_file or dict_file": "Training needs --model-file M, where the model is written.",
 }
 
