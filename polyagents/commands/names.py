@@ -113,7 +113,7 @@ PARLAI_COMMANDS = {
 AGENTS = {
     "bi": "Bi-encoder: a context and a candidate are a vector each; the fastest",
     "poly": "Poly-encoder: a candidate attends to several vectors of the context; nearly as fast, and better",
-    "uni": "Uni-encoder: reads a context once, with all of its candidates behind it",
+    "uni": "Uni-encoder: reads a context once, followed by all of its candidates",
     "cross": "Cross-encoder: reads a context with each candidate; the slowest",
 }
 
