@@ -26,12 +26,18 @@ def open_store(database: str) -> "EvaluationStore":
     return EvaluationStore(database)
 
 
-def existing_store(database: str) -> "EvaluationStore":
+def existing_store(database: str, first_step: str = "import FILE ...") -> "EvaluationStore":
     """Open the store of a step that comes after others, so that a mistyped file is not made.
+
+    Args:
+        database: what `--database` names.
+        first_step: the step that creates it, for the message of an error.
 
     Raises:
         InputError: there is none.
     """
     if "://" not in database and not os.path.exists(database):
-        raise InputError(f"There is no {database}; give --database, the one that human_eval import filled.")
+        raise InputError(
+            f"There is no {database}; run polyagents human_eval {first_step} first, or give its --database."
+        )
     return open_store(database)

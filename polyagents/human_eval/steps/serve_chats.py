@@ -54,7 +54,7 @@ def run(opt: Mapping[str, Any]) -> None:
         check_model_file(file, "human_eval chat")
     if opt["turns"] > MOST:
         raise InputError(f"--turns {opt['turns']} is too many; give up to {MOST}.")
-    store = existing_store(opt["database"])
+    store = existing_store(opt["database"], "invite NAME ...")
     from polyagents.human_eval.storage.chat_results import people  # loads SQLAlchemy
 
     invited = people(store)
