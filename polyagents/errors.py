@@ -28,15 +28,18 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return the names that a misspelt one may mean, as a part of a sentence: " (did you mean poly?)"; or nothing.
 
     Args:
         name: the name that was given.
-        known: the names that there are.
+        known: the names that exist.
+        prefix: what all names begin with, and which says nothing about their likeness, if `name` begins with it, too.
 
     Returns:
-        The part of the sentence, with a space before it; empty where no name is close.
+        The part of the sentence, with a space before it; empty if no name is close.
     """
-    close = difflib.get_close_matches(name, list(known))
-    return f" (did you mean {' or '.join(close)}?)" if close else ""
+    prefix = prefix if name.startswith(prefix) else ""
+    rests = [one.removeprefix(prefix) for one in known if one.startswith(prefix)]
+    close = difflib.get_close_matches(name.removeprefix(prefix), rests)
+    return f" (did you mean {' or '.join(prefix + one for one in close)}?)" if close else ""

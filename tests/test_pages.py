@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = pages.ROOT / "scripts" / "pages.py"
 FIRST_HOUR = ["README.md", *(page for page in pages.pages() if page.startswith("docs/tutorial/"))]
-WITHOUT_COMMANDS = {"CHANGELOG.md", "SECURITY.md"}
+FIRST = ("README.md", "docs/tutorial/first_ranker.md", "docs/tutorial/own_data.md")
 
 
 def commands(page):
@@ -24,8 +24,13 @@ def pasted(*named):
     return done.stdout + done.stderr, done.returncode
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in pages.pages() if commands(page)[0]])
+def marked(page):
+    """A page that a newcomer reads first is a slow test, which CI runs; all others are for a release."""
+    mark = pytest.mark.slow if page in FIRST else pytest.mark.pages
+    return pytest.param(page, marks=mark)
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in pages.pages() if commands(page)[0]])
 def test_a_page_works_as_printed(page):
     said, code = pasted(page)
     assert code == 0, said

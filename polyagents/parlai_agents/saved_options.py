@@ -31,6 +31,7 @@ from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.parlai_files.parlai_options import read_whole
 
 OURS = "polyagents:"
+OUR_TASKS = "polyagents.tasks."
 PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.agents
 # A task below parlai.tasks, whose class ParlAI makes by adding "Teacher", or one of ours.
 TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
@@ -58,7 +59,7 @@ def apply() -> None:
         if isinstance(name, NamedByFile):
             raise InputError(refusal(name))
         ours = "bi, poly, uni, cross (with polyagents in place of parlai), polyagents:PolyEncoder and so on"
-        hint = did_you_mean(name, AGENTS)
+        hint = did_you_mean(name, AGENTS, OURS)
         sentence = f"--model {name}: there is no such agent{hint}; give {ours}, or one of ParlAI's"
         if not name:
             raise InputError(f"{sentence}.")
@@ -84,9 +85,8 @@ def apply() -> None:
 
 def no_such_task(name: str) -> str:
     """Return the sentence for a task that does not exist."""
-    hint = did_you_mean(
-        name.split(":")[0], [*modules_of("polyagents.tasks", "polyagents.tasks."), *modules_of("parlai.tasks")]
-    )
+    known = [*modules_of("polyagents.tasks", OUR_TASKS), *modules_of("parlai.tasks")]
+    hint = did_you_mean(name.split(":")[0], known, OUR_TASKS)
     return (
         f"There is no task {name or 'without a name'}{hint}; give --task a task of ParlAI's, polyagents.tasks.NAME, or "
         f"for your own text fromfile:parlaiformat with --fromfile-datapath."
