@@ -24,6 +24,9 @@ from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
 CHUNK_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 
+# Backbones whose tokens all see each other, and which add a mask [B, 1, 1, T] to their logits as it is.
+READ_ANY_MASK = frozenset({"bert", "distilbert", "electra", "roberta", "xlm-roberta", "camembert"})
+
 Part = TypeVar("Part")
 
 
@@ -164,13 +167,10 @@ class Encoder(nn.Module):
         all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask of
         their own from it, other runtimes, and compiled backbones, which do not look.
         """
-        if self.backend is not None or self.compiled or not self._takes_any_mask:
+        reads_any = self.backbone.config.model_type in READ_ANY_MASK
+        if self.backend is not None or self.compiled or not reads_any:
             return tokens.mask.long()
         return None if tokens.is_full else added(tokens.mask.unsqueeze(1), dtype)
-
-    @functools.cached_property
-    def _takes_any_mask(self) -> bool:
-        return getattr(self.backbone.config, "sliding_window", None) is None and not self.causal and self.keeps_apart
 
     def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
         """Build the mask that transformers takes; one for each kind of layer where some attend to a window only."""
