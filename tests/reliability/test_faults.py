@@ -122,7 +122,7 @@ class Train(Command):
     """Four updates with two validations. A resumed run reads the task from its beginning, so its weights are others."""
 
     varies = ("M", "M.checkpoint", "M.opt", "M.checkpoint.opt", "M.trainstats", "M.checkpoint.trainstats", "M.test")
-    varies += ("M.valid",)
+    varies += ("M.valid", "M.png")
 
     def prepare(self, folder, model):
         """Nothing: the sample task is ours."""
