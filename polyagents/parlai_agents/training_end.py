@@ -24,7 +24,8 @@ def with_summary(train: Any) -> Any:
         file = self.opt.get("model_file")
         if is_primary_worker() and file:
             summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])))
-            if logging.logger.isEnabledFor(logging.INFO):
+            # Not isEnabledFor, which remembers an earlier level: Python does not know of ParlAI's logger.
+            if logging.logger.getEffectiveLevel() <= logging.INFO:
                 for line in summary.lines():
                     say(line)
         return reports
