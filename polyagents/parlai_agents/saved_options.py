@@ -39,7 +39,10 @@ TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.task
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
 
 # What a misspelt name of an agent may mean.
-AGENTS = ("bi", "poly", "uni", "cross", *(f"{OURS}{name}" for name in (*ARCHITECTURES, "Pretrain")))
+AGENTS = [
+    *(kind.short_name for kind in ARCHITECTURES.values()),
+    *(f"{OURS}{name}" for name in (*ARCHITECTURES, "Pretrain")),
+]
 
 of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user", default=False)
 
