@@ -96,13 +96,14 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
     other = {name: value for name, value in wanted.items() if value != saved[name]}
     source = trained_as(file)
     was, now = ([flag_and_value(name, values[name]) for name in other] for values in (saved, wanted))
+    model, start = file.removesuffix(CHECKPOINT), ""
     if source not in (None, architecture):
         was, now = [f"polyagents:{source}", *was], [f"polyagents:{architecture}", *now]
+        start = f" (and --init-model {model} to train from it)"
     if was:
-        model = file.removesuffix(CHECKPOINT)
         raise InputError(
             f"{model} was trained as {', '.join(was)} and cannot be trained further as {', '.join(now)}: give another "
-            f"--model-file for a new model, or the first training's flags to resume it."
+            f"--model-file for a new model{start}, or the first training's flags to resume it."
         )
 
 

@@ -226,7 +226,7 @@ def test_init_model_starts_from_the_encoders_of_another_architecture(source, kin
     assert options(file)["reduction_type"] == options(start)["reduction_type"]
     assert ("codes" in found) == (kind == "poly")
     assert evaluate(file, *colours)["exs"] == 30
-    with pytest.raises(InputError, match="train from it with --init-model"):
+    with pytest.raises(InputError, match=r"give another --model-file .* --init-model .* to train from it"):
         run("train_model", "-m", KINDS[kind], "-mf", start, *TINY, *colours)
 
 
