@@ -38,6 +38,7 @@ mutants: $(stamp)
 
 lint: $(stamp)
 	$(python) -m ruff check .
+	$(python) -m ruff check --preview --select DOC102,DOC202,DOC403 .  # sections of what a function does not have
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(python) scripts/lint_imports.py

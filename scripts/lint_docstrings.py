@@ -1,9 +1,7 @@
 """Checks the docstrings, part of `make lint`.
 
-Three things are checked, with settings in pyproject.toml:
+Two things are checked, with settings in pyproject.toml; that a section agrees with the signature, ruff checks.
 
-- Sections for arguments and results agree with the signature. pydoclint compares them; we keep only what it says of
-  sections that exist, since a docstring of one sentence, or of a sentence and a reason, may do without.
 - The first sentence of a public docstring does not begin as a sentence without a subject does ("Of every text, ...").
 - The share of public functions with two or more parameters that explain them in an Args section is not below a floor.
 """
@@ -12,7 +10,6 @@ import argparse
 import ast
 import collections
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +20,6 @@ from lint_prose import settings
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("polyagents", "tasks", "zoo", "benchmarks")
 FRAGMENT = re.compile(r"(Of|By|To|As|Where|Which|Those|Such|So|And|But|Or|Than|Because|Alone|Beside|Behind|Again)\b")
-SECTIONS = {"DOC1": "Args:", "DOC2": "Returns:", "DOC4": "Yields:"}  # which section a code of pydoclint is about
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -88,32 +84,6 @@ def documented(path: Path, node: ast.AST, public: bool = True, in_class: bool = 
             yield from documented(path, child, visible, isinstance(node, ast.ClassDef))
 
 
-def disagreements(found: list[Documented]) -> Iterator[str]:
-    """Ask pydoclint for sections that disagree with the signature.
-
-    Args:
-        found: everything that may have a docstring.
-
-    Yields:
-        One line for each disagreement of a section that exists.
-    """
-    texts = {(str(each.path), each.line): each.text for each in found}
-    command = [sys.executable, "-m", "pydoclint.main", "--quiet", *PACKAGES]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if ran.returncode not in (0, 1):
-        raise SystemExit(f"pydoclint ended with exit code {ran.returncode}:\n{ran.stdout}{ran.stderr}")
-    path = ""
-    for line in (ran.stdout + ran.stderr).splitlines():
-        problem = re.match(r"\s+(\d+): ((DOC\d)\d+): (.*)", line)
-        if not problem:
-            path = line.strip()
-            continue
-        text = texts.get((path, int(problem[1])), "")
-        section = SECTIONS.get(problem[3], "")
-        if section in text:
-            yield f"{path}:{problem[1]}: {problem[2]} {problem[4]}"
-
-
 def fragments(found: list[Documented]) -> Iterator[str]:
     """Find public docstrings whose first sentence begins as one without a subject does.
 
@@ -165,16 +135,16 @@ def main() -> int:
         for room, (having, every) in counts.items():
             print(f"{room:28} {having:4} of {every:4}")
     having, every = (sum(column) for column in zip(*counts.values(), strict=True))
-    wrong, unclear = list(disagreements(found)), list(fragments(found))
+    unclear = list(fragments(found))
     many = len(unclear) > limits["without_subject"]
-    print("\n".join([*wrong, *(unclear if many or everything else [])]))
-    print(f"{len(wrong)} sections disagree with a signature.")
+    if many or everything:
+        print("\n".join(unclear))
     print(f"{len(unclear)} first sentences have no subject; at most {limits['without_subject']} may.")
     print(
         f"{having} of {every} public functions of two or more parameters have an Args section: "
         f"{having / every:.1%}, at least {limits['args_percent']} %."
     )
-    return int(bool(wrong) or many or having * 100 < limits["args_percent"] * every)
+    return int(many or having * 100 < limits["args_percent"] * every)
 
 
 if __name__ == "__main__":
