@@ -27,11 +27,16 @@ class DefaultTeacher(StreamTeacher):
         group.add_argument("--hf-dataset", help=f"columns query, positive, negative: {KINDS}")
         return parser
 
-    def open(self, opt: Opt) -> Stream:
-        """StreamTeacher: open the split."""
+    def open(self, opt: Opt, datatype: str) -> Stream:
+        """StreamTeacher: open the split.
+
+        Args:
+            opt: all options.
+            datatype: ParlAI's name of the split.
+        """
         if not opt.get("hf_dataset"):
             raise InputError(f"-t polyagents.tasks.hf needs --hf-dataset: {KINDS}.")
-        return Stream(opt, self.datatype, open_split(opt["hf_dataset"], DatatypeHelper.fold(self.datatype)))
+        return Stream(opt, datatype, open_split(opt["hf_dataset"], DatatypeHelper.fold(datatype)))
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
         """FixedDialogTeacher: return the example of `next_episode_idx`.

@@ -41,17 +41,22 @@ class DefaultTeacher(StreamTeacher):
         )
         return parser
 
-    def open(self, opt: Opt) -> Stream:
-        """StreamTeacher: open the split."""
+    def open(self, opt: Opt, datatype: str) -> Stream:
+        """StreamTeacher: open the split.
+
+        Args:
+            opt: all options.
+            datatype: ParlAI's name of the split.
+        """
         folder = finished(opt)
-        split = DatatypeHelper.fold(self.datatype)
+        split = DatatypeHelper.fold(datatype)
         made = read_manifest(folder)
         if not made["examples"][split]:
             raise (NoTestSplit if split == "test" else InputError)(
                 f"{folder} has no pairs in {split}: all are for training ({MANIFEST} counts them); evaluate with -et "
                 f"on another task."
             )
-        return Stream(opt, self.datatype, Shards(list(files_of(folder, made, split))))
+        return Stream(opt, datatype, Shards(list(files_of(folder, made, split))))
 
 
 class Sample(DefaultTeacher):

@@ -55,8 +55,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
     """Streams the training set in an order that the seed decides (`--teacher-seed`), with one shard in memory.
 
     A resumed training continues with the examples that come next. This is not ParlAI's ChunkTeacher, which shuffles
-    anew
-    in every run, and whose queue holds 100,000 examples.
+    anew in every run, and whose queue holds 100,000 examples.
 
     Attributes:
         has_own_targets: the data were built with all targets, and `--every-utterance` adds none.
@@ -69,13 +68,20 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         self.random = False
         self.number = 0
         super().__init__(opt, shared)
-        self.data = self.open(opt) if shared is None else shared["data"]
+        if shared is None and is_to_be_validated(opt, self.datatype):
+            self.open(opt, "valid")  # where there is none, this is said before the training and not after it
+        self.data = self.open(opt, self.datatype) if shared is None else shared["data"]
         self.id = self.__module__.split(".")[-2]
         self.reset()
 
     @abc.abstractmethod
-    def open(self, opt: Opt) -> Stream:
-        """Open what is to be streamed; the fields of an example are `text` and `label`."""
+    def open(self, opt: Opt, datatype: str) -> Stream:
+        """Open what is to be streamed; the fields of an example are `text` and `label`.
+
+        Args:
+            opt: all options.
+            datatype: ParlAI's name of the split.
+        """
 
     def share(self) -> dict[str, Any]:
         """ParlAI: return what the teachers of a batch share."""
@@ -127,6 +133,18 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
             place: its position in the stream.
         """
         return ()
+
+
+def is_to_be_validated(opt: Opt, datatype: str) -> bool:
+    """Say whether train_model will validate on the same task, as it does at its end at the latest.
+
+    Args:
+        opt: all options; of ParlAI's commands, only train_model has a validation metric.
+        datatype: that of the teacher.
+    """
+    is_first = not opt.get("background_index")  # of the teachers that --num-workers makes
+    is_trained_on = DatatypeHelper.is_training(datatype) and "validation_metric" in opt
+    return is_first and is_trained_on and not opt.get("evaltask")
 
 
 def examples_before(opt: Opt, epoch: int) -> int:

@@ -41,19 +41,24 @@ class DefaultTeacher(StreamTeacher):
         group.add_argument("--table-path", help=f"columns context, label and, if you like, candidates: {KINDS}")
         return parser
 
-    def open(self, opt: Opt) -> "Data":
-        """StreamTeacher: open the split."""
+    def open(self, opt: Opt, datatype: str) -> "Data":
+        """StreamTeacher: open the split.
+
+        Args:
+            opt: all options.
+            datatype: ParlAI's name of the split.
+        """
         path = opt.get("table_path")
         if not path:
             raise InputError(f"-t polyagents.tasks.table needs --table-path: {KINDS}.")
-        table = open_split(path, DatatypeHelper.fold(self.datatype))
+        table = open_split(path, DatatypeHelper.fold(datatype))
         if is_divided(path):
             say_once(
                 opt,
                 f"{path} is one file: a checksum of each context puts about eight in ten examples into train, one into "
                 f"valid and one into test.",
             )
-        return Data(opt, self.datatype, table)
+        return Data(opt, datatype, table)
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
         """FixedDialogTeacher: return the example of `next_episode_idx`.

@@ -48,9 +48,14 @@ class WikiSearchTeacher(StreamTeacher):
         )
         return parser
 
-    def open(self, opt: Opt) -> "Data":
-        """StreamTeacher: open the split, and the pool."""
-        return Data(opt, self.datatype, self.eval_candidates)
+    def open(self, opt: Opt, datatype: str) -> "Data":
+        """StreamTeacher: open the split, and the pool.
+
+        Args:
+            opt: all options.
+            datatype: ParlAI's name of the split.
+        """
+        return Data(opt, datatype, self.eval_candidates)
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
         """StreamTeacher: return articles of the pool, or in training random articles.

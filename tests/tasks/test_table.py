@@ -207,3 +207,15 @@ def test_a_model_learns_from_it(tmp_path):
     train("bi", tmp_path / "M", *task, "--candidates", "batch", "--max-train-steps", 3)
     report = evaluate(tmp_path / "M", *task, "-dt", "valid", "--eval-candidates", "batch")
     assert report["exs"] == len(expected("valid"))
+
+
+def test_a_training_that_could_not_be_validated_does_not_begin(tmp_path):
+    table = tmp_path / "table"
+    table.mkdir()
+    written(table / "train.csv", ROWS)
+    task = ("-t", TASK, "--table-path", table, "--candidates", "batch", "--max-train-steps", 3)
+    with pytest.raises(InputError, match="has no valid split .*To evaluate on another task, give -et"):
+        train("bi", tmp_path / "M", *task)
+    assert not list(tmp_path.glob("M*"))
+    train("bi", tmp_path / "M", *task, "-et", "polyagents.tasks.sample", "--eval-candidates", "batch")
+    assert (tmp_path / "M").exists()
