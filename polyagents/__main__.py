@@ -14,7 +14,7 @@ from typing import Any
 from polyagents import __version__, threads
 from polyagents.commands import parlai_command, recipe
 from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, TRAIN_COMMANDS, listing, no_such_command
-from polyagents.console import say
+from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 
@@ -108,7 +108,10 @@ def run_own(name: str, arguments: Sequence[str]) -> Any:
     """
     command, chosen = OWN_COMMANDS[name], threads.choose()
     module = importlib.import_module(command.module(name))
-    opt = module.parser().parse_args(list(arguments))
+    with waiting(LOADING):
+        opt = module.parser().parse_args(list(arguments))  # flags of a task are known to ParlAI only
+        if command.loads_models:
+            importlib.import_module("polyagents.ranker")
     if chosen and command.computes:
         say(chosen)
     return module.run(opt if isinstance(opt, Mapping) else vars(opt))

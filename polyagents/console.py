@@ -1,10 +1,15 @@
 """The output of commands: sentences to standard error, and results, such as tables, to standard output."""
 
+import contextlib
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tqdm import tqdm
+
+SLOW = 2.0  # seconds that a person waits without a sign that something happens
+LOADING = "Loading PyTorch; after a start of the machine this takes longest."
 
 
 def duration(seconds: float) -> str:
@@ -20,10 +25,39 @@ def say(sentence: str) -> None:
     tqdm.write(sentence, file=sys.stderr)
 
 
-def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Format rows of cells as lines with aligned columns."""
+@contextlib.contextmanager
+def waiting(sentence: str) -> Iterator[None]:
+    """Print a sentence to a terminal if what is inside takes longer than SLOW.
+
+    Args:
+        sentence: what the program does meanwhile.
+    """
+    timer = threading.Timer(SLOW, say, [sentence])
+    timer.daemon = True  # does not keep a program alive that has failed
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def in_columns(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
+    """Format rows of cells as lines with aligned columns.
+
+    Args:
+        rows: with the same number of cells each.
+        numbers: whether all cells but the first of a row are numbers, which are aligned to the right.
+
+    Returns:
+        A line for each row.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    sides = ["<", *(">" if numbers else "<" for _ in widths[1:])]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from polyagents.arguments import CommandParser
+from polyagents.console import in_columns
 from polyagents.errors import InputError
 
 WORDS = "words"
@@ -54,7 +55,7 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(f"{path} has no training examples; name one of its files train.")
     divided = "; one file: a tenth of the contexts each is valid and test, by a checksum" if is_divided(path) else ""
     print(f"{path}: {sum(one.examples for one in splits.values()):,} examples{divided}\n")
-    print(aligned(list(rows_of(splits))))
+    print("\n".join(in_columns(list(rows_of(splits)), numbers=True)))
     hint = " (--backbone counts tokens)" if unit == WORDS else ""
     print(f"\nLengths are in {unit}{hint}: median / 95 % / longest.")
     warnings = list(warnings_of(splits, limits, unit))
@@ -79,13 +80,3 @@ def measure_of(opt: Mapping[str, Any]) -> tuple[Callable[[str], int], tuple[int,
 
     tokenizer = load_tokenizer(opt["backbone"])
     return (lambda given: len(tokenizer.encode([given])[0])), limits, "tokens"
-
-
-def aligned(rows: list[list[str]]) -> str:
-    """Lay a table out in columns, the first to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells))
-        for cells in (list(zip(row, widths, strict=True)) for row in rows)
-    )
-    return "\n".join(line.rstrip() for line in lines)

@@ -17,11 +17,13 @@ class OwnCommand:
         extra: the extra of setup.py that it needs; None if the core is enough.
         computes: whether it trains, builds or serves for long, so that its number of threads is worth a line in the
             log.
+        loads_models: whether the first thing that it does is to import torch and transformers, which may take seconds.
     """
 
     summary: str
     extra: str | None = None
     computes: bool = False
+    loads_models: bool = False
 
     @staticmethod
     def module(name: str) -> str:
@@ -49,25 +51,38 @@ class ParlaiCommand:
 
 
 OWN_COMMANDS = {
-    "bench_inference": OwnCommand("Measure speed and memory against peers, in one run", "dev", computes=True),
+    "bench_inference": OwnCommand(
+        "Measure speed and memory against peers, in one run", "dev", computes=True, loads_models=True
+    ),
     "bench_training": OwnCommand("Measure training speed and memory against peers, in one run", "dev", computes=True),
-    "build_index": OwnCommand("Encode candidates into an index, which rank --index-dir searches", computes=True),
+    "build_index": OwnCommand(
+        "Encode candidates into an index, which rank --index-dir searches", computes=True, loads_models=True
+    ),
     "build_pairs": OwnCommand("Make pairs of a context and what came next, to pre-train on", "data"),
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
     "check_data": OwnCommand("Say what your own table of examples holds, and what would spoil a training on it"),
-    "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own"),
-    "demo": OwnCommand("Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True),
+    "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own", loads_models=True),
+    "demo": OwnCommand(
+        "Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True, loads_models=True
+    ),
     "evaluate": OwnCommand(
-        "Measure R@k, MRR, nDCG@k and MAP with intervals; compare models; TREC files", "parlai", computes=True
+        "Measure R@k, MRR, nDCG@k and MAP with intervals; compare models; TREC files",
+        "parlai",
+        computes=True,
+        loads_models=True,
     ),
-    "export": OwnCommand("Export a model's encoders to ONNX Runtime or OpenVINO, which compute them faster on CPUs"),
+    "export": OwnCommand(
+        "Export a model's encoders to ONNX Runtime or OpenVINO, which compute them faster on CPUs", loads_models=True
+    ),
     "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
-    "index": OwnCommand("Add candidates to a vector database, remove some, see what is there", computes=True),
-    "mine_negatives": OwnCommand(
-        "Write a training set with the candidates that a model finds hard", "parlai", computes=True
+    "index": OwnCommand(
+        "Add candidates to a vector database, remove some, see what is there", computes=True, loads_models=True
     ),
-    "rank": OwnCommand("Rank candidates for contexts on standard input; JSON lines out"),
+    "mine_negatives": OwnCommand(
+        "Write a training set with the candidates that a model finds hard", "parlai", computes=True, loads_models=True
+    ),
+    "rank": OwnCommand("Rank candidates for contexts on standard input; JSON lines out", loads_models=True),
     "recipe": OwnCommand("List, show or run the recipes of the paper's numbers", "parlai"),
     "serve": OwnCommand("A chat page for one model, and JSON endpoints", "serve", computes=True),
     "zoo": OwnCommand("List, show or download ParlAI's pretrained rankers"),

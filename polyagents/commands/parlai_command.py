@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS
+from polyagents.console import LOADING, waiting
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
 from polyagents.zoo.models import GROUP, find, our_agent
@@ -136,8 +137,11 @@ def run(arguments: Sequence[str]) -> Any:
     if name in NEED_A_TASK and not {*NAMES_A_TASK, *HELP} & flags_in(arguments):
         raise InputError(f"{name}: {OF_PARLAI['No task specified']}")
     check_own_text(arguments)
-    from polyagents.parlai_agents import scripts  # imports ParlAI and torch, which take seconds
+    script = PARLAI_COMMANDS[name].script or name
+    with waiting(LOADING):
+        from polyagents.parlai_agents import scripts  # imports ParlAI and torch
 
+        scripts.load(script)
     arguments = with_our_agent([*arguments])
     sys.argv = ["polyagents", *arguments]  # ParlAI reads the user's flags from there
-    return scripts.run(PARLAI_COMMANDS[name].script or name, arguments)
+    return scripts.run(script, arguments)

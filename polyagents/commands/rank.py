@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag, positive_int
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.context_lines import read_contexts
 from polyagents.files.json_files import json_number
@@ -39,9 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, rank, write a JSON line for each."""
-    from polyagents.index.engines.candidates import (
-        EngineCandidates,
-    )  # imports torch: errors in flags are reported before
+    from polyagents.index.engines.candidates import EngineCandidates  # imports torch
     from polyagents.index.store import CandidateStore
     from polyagents.ranker import Ranker
 
@@ -52,6 +51,8 @@ def run(opt: Mapping[str, Any]) -> None:
             stream.reconfigure(encoding="utf-8", errors="replace")
     second = Ranker.load(opt["rerank"], **overrides) if opt["rerank"] else None
     top_k, candidates = opt["top_k"], prepared(ranker, opt)
+    if sys.stdin.isatty():
+        say("Type a context and press Enter; Ctrl-D ends.")
     for context in read_contexts(sys.stdin):
         line: dict[str, Any] = {"context": context}
         shortlist = top_k if second is None else opt["rerank_top"]

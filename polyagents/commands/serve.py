@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, positive_int
-from polyagents.console import say
+from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
 from polyagents.serving.http_server import address, listening, server_of
@@ -67,8 +67,9 @@ def run(opt: Mapping[str, Any]) -> None:
             f"machine only."
         )
     with listening(host, opt["port"]) as opened:  # errors in it are reported before the model is loaded
-        from polyagents.serving.ranking_app import create_app
-        from polyagents.serving.served import Served  # loads torch
+        with waiting(LOADING):
+            from polyagents.serving.ranking_app import create_app
+            from polyagents.serving.served import Served
 
         if not any(sources):
             write_replies_of_task(zoo_file(opt["model_file"]))

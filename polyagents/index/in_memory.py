@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.builder import BLOCK, Encode, encoded
+from polyagents.index.builder import Encode, encoded
 from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Block, packed
+
+MANY = 512  # texts that a slow core encodes in two seconds, with a small backbone: from here on progress is shown
 
 
 class InMemoryVectors:
@@ -45,7 +47,7 @@ class InMemoryCandidates(InMemoryVectors):
         Returns:
             The candidates with their vectors.
         """
-        return cls(texts, encoded(texts, encode, show_progress=len(texts) >= BLOCK))
+        return cls(texts, encoded(texts, encode, show_progress=len(texts) >= MANY))
 
     def __getitem__(self, index: int) -> str:
         """Return the text of one candidate."""

@@ -13,6 +13,7 @@ from parlai.core.opt import Opt
 from parlai.core.worlds import World, create_task
 from tqdm import tqdm
 
+from polyagents.console import SLOW
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
@@ -20,8 +21,6 @@ from polyagents.evaluation.trec_files import Write, trec_files
 from polyagents.parlai_agents.exchanges import exchanges, note
 from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_agents.ranker_agent import RankerAgent
-
-SLOW = 5  # seconds after which a progress bar is shown
 
 Example = tuple[int, Mapping[str, Any], Judged]
 """Which dialogue an example is from, the task's message, and the candidates as they were ranked."""

@@ -1,15 +1,18 @@
-"""A progress bar for ParlAI's train_model in a terminal: its log lines stay as they are, above the bar."""
+"""Progress bars for ParlAI's train_model in a terminal: its log lines stay as they are, above the bars."""
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
+from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from polyagents.console import SLOW
 from polyagents.training.progress_bar import TrainingBar
 
 
@@ -39,6 +42,38 @@ def moving_the_bar(get_time: Any) -> Any:
         if hasattr(self, "bar"):
             self.bar.show(self._train_steps, last_update(self, times[0]), figures(self.agent))
         return times
+
+    return patched
+
+
+def with_evaluation_bar(run_single_eval: Any) -> Any:
+    """Wrap ParlAI's `_run_single_eval`: a bar for a validation or test of some seconds and more."""
+
+    def patched(self: Any, opt: Any, world: Any, *args: Any, **kwargs: Any) -> Any:
+        split = str(world.opt.get("datatype", "")).split(":")[0]
+        hidden = None if is_primary_worker() else True  # None: shown in a terminal
+        shown = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "disable": hidden, "leave": False}
+        with (
+            tqdm(total=world.num_examples(), **shown) as bar,
+            mock.patch.object(world, "report", counting(world.report, bar)),
+        ):
+            return run_single_eval(self, opt, world, *args, **kwargs)
+
+    return patched
+
+
+def counting(report: Callable[[], Mapping[str, Any]], bar: tqdm) -> Callable[[], Mapping[str, Any]]:
+    """Wrap a world's `report`, which ParlAI calls after each batch of an evaluation.
+
+    Args:
+        report: the world's method.
+        bar: to show how many examples it reports.
+    """
+
+    def patched() -> Mapping[str, Any]:
+        found = report()
+        bar.update(int(float(found.get("exs") or 0)) - bar.n)
+        return found
 
     return patched
 

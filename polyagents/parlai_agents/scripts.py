@@ -10,17 +10,21 @@ from torch import distributed
 from polyagents.parlai_agents import patches
 
 
-def run(script: str, arguments: Sequence[str]) -> Any:
-    """Run a script of ParlAI's with a command line.
-
-    Args:
-        script: its module in parlai.scripts.
-        arguments: the command line of `parlai`, which begins with the name of the command.
-    """
+def load(script: str) -> None:
+    """Import a script of ParlAI's (its module in parlai.scripts), and patch ParlAI."""
     # superscript_main would import all scripts to build one parser, which takes seconds.
     parlai.core.script.setup_script_registry = lambda: None
     importlib.import_module(f"parlai.scripts.{script}")
     patches.apply()
+
+
+def run(script: str, arguments: Sequence[str]) -> Any:
+    """Run a script of ParlAI's with a command line.
+
+    Args:
+        script: its module, which `load` has imported.
+        arguments: the command line of `parlai`, which begins with the name of the command.
+    """
     if script == "train_model" and distributed.is_torchelastic_launched():
         from polyagents.parlai_agents import launching  # saves every other command the import of ParlAI's launcher
 

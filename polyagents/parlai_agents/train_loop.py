@@ -24,7 +24,7 @@ from polyagents.arithmetic import training_machine
 from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
-from polyagents.parlai_agents.loop_bar import moving_the_bar, progress_bar
+from polyagents.parlai_agents.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
 from polyagents.parlai_agents.training_end import UPDATES, with_summary
 from polyagents.ranking import initial_weights
 from polyagents.training import distributed
@@ -42,7 +42,7 @@ def is_training_run(opt: Opt) -> bool:
 
 
 def patch() -> None:
-    """Replace five methods of ParlAI's loop (idempotent)."""
+    """Replace six methods of ParlAI's loop (idempotent)."""
     if getattr(TrainLoop, "of_polyagents", False):
         return
     TrainLoop.of_polyagents = True
@@ -51,6 +51,7 @@ def patch() -> None:
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
     TrainLoop._save_train_stats = with_atomic_progress(progress)
     TrainLoop._get_time = moving_the_bar(TrainLoop._get_time)
+    TrainLoop._run_single_eval = with_evaluation_bar(TrainLoop._run_single_eval)
     TrainLoop.train = with_summary(TrainLoop.train)
 
 

@@ -106,6 +106,6 @@ def flags_of_task(opt: Mapping[str, Any]) -> list[str]:
     parser, given = ParlaiParser(False, False), opt.get("override", {})
     others = {action.dest for action in parser._actions}
     parser.add_task_args(opt["task"], Opt(opt))
-    own = {action.dest: action.option_strings[-1] for action in parser._actions if action.dest not in others}
+    own = {action.dest: max(action.option_strings, key=len) for action in parser._actions if action.dest not in others}
     found = [(flag, given[name]) for name, flag in (own | {"datapath": "--datapath"}).items() if name in given]
     return [str(part) for flag, value in found for part in (flag, value) if value is not None]

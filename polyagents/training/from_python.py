@@ -19,7 +19,8 @@ from polyagents.training.distillation import Distillation
 from polyagents.training.progress_bar import ProgressBar
 from polyagents.training.starting_model import starting_model
 from polyagents.training.summary import Summary
-from polyagents.training.text_examples import TrainingData, read_example
+from polyagents.training.text_example import read_example
+from polyagents.training.text_examples import TrainingData
 from polyagents.training.trackers import trackers
 from polyagents.training.trainer import Trainer
 from polyagents.training.training_curve import Curves, Point, draw_beside

@@ -21,7 +21,8 @@ from polyagents.training.distillation import Distillation
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.schedule import Schedule
 from polyagents.training.scoring import training_scores
-from polyagents.training.text_examples import TextExample, TrainingData, batches, token_ids_of
+from polyagents.training.text_example import TextExample
+from polyagents.training.text_examples import TrainingData, batches, token_ids_of
 from polyagents.training.training_files import STATE, TrainingFiles
 from polyagents.training.training_options import TrainingOptions
 from polyagents.training.validation import SMALLER_IS_BETTER, validate

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from polyagents.ranking.candidate_set import inline_set, shared_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.metrics import evaluation_values
-from polyagents.training.text_examples import TextExample, batches, token_ids_of
+from polyagents.training.text_example import TextExample
+from polyagents.training.text_examples import batches, token_ids_of
 
 RECALL_AT = (1, 5, 10)
 SMALLER_IS_BETTER = ("loss", "rank")

@@ -6,7 +6,7 @@ from typing import Any
 
 from polyagents.errors import InputError
 from polyagents.files.json_files import parse_json
-from polyagents.training.text_examples import FIELDS, read_example
+from polyagents.training.text_example import FIELDS, read_example
 
 # What others call our columns, for a sentence that says what to rename.
 OTHER_NAMES = {

@@ -51,6 +51,12 @@ def test_what_only_prints_imports_nothing_heavy(arguments):
     assert code == 0 and not packages & HEAVY
 
 
+def test_a_table_is_checked_without_torch(tmp_path):
+    (tmp_path / "train.csv").write_text("context,label\nhi,hello\n")
+    packages, code, _ = loaded("check_data", tmp_path)
+    assert code == 0 and packages & HEAVY == {"numpy"}
+
+
 FLAGLESS = sorted({*OWN_COMMANDS} - {"demo", "human_eval", "recipe", "serve", "zoo"})  # which have no required flag
 
 

@@ -8,6 +8,8 @@ import pytest
 from commands import TINY, colour_dialogues, run, write_task
 from parlai.utils import logging
 
+from polyagents.parlai_agents import loop_bar
+
 BAR = r"(\d+)/(\d+) \[\d\d:\d\d<\d\d:\d\d, ([^\]]*)\]"
 
 
@@ -68,3 +70,12 @@ def test_what_only_patience_ends_shows_no_time_left(said):
     flags = ("--validation-every-n-steps", "2", "--validation-patience", "1", "-lr", "0", "-vmt", "loss")
     shown, _ = said("M", Terminal, *flags)
     assert re.search(r"\d+ updates \[\d\d:\d\d, ", shown) and "<" not in shown
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_an_evaluation_of_some_seconds_has_one_too(said, stream, monkeypatch):
+    monkeypatch.setattr(loop_bar, "SLOW", 0)
+    said("M", stream, "--max-train-steps", "2")
+    shown = sys.stderr.getvalue()
+    for split in ("valid", "test"):
+        assert bool(re.search(rf"\rEvaluating {split}: +\d+%[^\r]*/24 \[", shown)) == (stream is Terminal)

@@ -214,7 +214,7 @@ def test_a_training_that_could_not_be_validated_does_not_begin(tmp_path):
     table.mkdir()
     written(table / "train.csv", ROWS)
     task = ("-t", TASK, "--table-path", table, "--candidates", "batch", "--max-train-steps", 3)
-    with pytest.raises(InputError, match="has no valid split .*To evaluate on another task, give -et"):
+    with pytest.raises(InputError, match=r"has no valid split .*To evaluate on another task, give -et"):
         train("bi", tmp_path / "M", *task)
     assert not list(tmp_path.glob("M*"))
     train("bi", tmp_path / "M", *task, "-et", "polyagents.tasks.sample", "--eval-candidates", "batch")

@@ -29,7 +29,8 @@ from polyagents.models.architecture import find
 from polyagents.parlai_agents.ranker_agent import RankerAgent
 from polyagents.training.callbacks import Callback
 from polyagents.training.from_python import architecture_named
-from polyagents.training.text_examples import TrainingData, read_example
+from polyagents.training.text_example import read_example
+from polyagents.training.text_examples import TrainingData
 from polyagents.training.trackers import PACKAGES
 
 ROOT = Path(__file__).parents[2]
