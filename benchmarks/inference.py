@@ -29,7 +29,7 @@ from polyagents.index.faiss_index import recall
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.shard import SHARD
 from polyagents.index.store import CandidateStore
-from polyagents.index.stored_vectors import Block
+from polyagents.index.stored_vectors import Block, Coarse, StoredVectors
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.model_options import PolyOptions, TowerOptions
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 class Blocks:
-    """Candidate vectors in memory in the form in which a store maps them, in bf16."""
+    """Candidate vectors in memory in the form in which a store maps them, in bf16 with a coarse copy."""
 
     def __init__(self, blocks: Sequence[Block]):
         self.list = list(blocks)
@@ -84,7 +84,8 @@ def filled(vectors: Tensor, count: int, doubled: bool) -> Blocks:
         if start >= len(vectors):
             part += 0.1 * scale * torch.randn(part.shape, generator=generator)
         part = (wider(part) if doubled else part).bfloat16()
-        blocks.append(Block(start, part, torch.linalg.vector_norm(part.float(), dim=1)))
+        norms = torch.linalg.vector_norm(part.float(), dim=1)
+        blocks.append(Block(start, part, norms, coarse=Coarse.of(StoredVectors(part))))
     return Blocks(blocks)
 
 
@@ -180,7 +181,8 @@ def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, di
         dict_file: the dictionary for ParlAI's agent.
         rounds: how often each is measured.
     """
-    ways = {"ours": lambda: search(query, stored, 10)}
+    without = Blocks([block._replace(coarse=None) for block in stored.list])  # as version 0.1.0 stores them
+    ways = {"ours": lambda: search(query, stored, 10), "without a coarse copy": lambda: search(query, without, 10)}
     context = query.context
     m, width = context.vectors.shape[1:]
     if matrix is not None:
@@ -197,6 +199,7 @@ def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, di
             run()
         memory[way] = peak[0]
     row: Row = {"model": name, "candidates": len(stored), "m": m, "ours ms": times["ours"], "ours MB": memory["ours"]}
+    row |= {"without a coarse copy ms": times["without a coarse copy"]}
     if matrix is not None:
         row |= {"parlai ms": times["parlai"], "parlai MB": memory["parlai"], "ratio": times["parlai"] / times["ours"]}
     return row

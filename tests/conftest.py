@@ -1,10 +1,14 @@
 """Shared fixtures: small trained models and the data around them."""
 
 import os
+import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: no test asks the model hub
 # Before torch is imported: models this small only wait for more threads, and two processes run at once (make test).
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "POLYAGENTS_CACHE" not in os.environ:  # for this process and those that it starts; nothing is left in the user's own
+    CACHE = tempfile.TemporaryDirectory()
+    os.environ["POLYAGENTS_CACHE"] = CACHE.name
 
 import io
 import threading

@@ -109,7 +109,7 @@ def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
     kept = ON_DEVICE.setdefault(vectors, {})
     if device not in kept:
         blocks = list(vectors.blocks())
-        size = sum(part.nbytes for block in blocks for part in block[1:] if part is not None)
+        size = sum(part.nbytes for block in blocks for part in block.columns if part is not None)
         if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
             return (block.to(device) for block in blocks)
         kept[device] = [block.to(device) for block in blocks]

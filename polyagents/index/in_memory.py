@@ -8,17 +8,17 @@ from torch import Tensor
 
 from polyagents.index.builder import Encode, encoded
 from polyagents.index.shard import SHARD
-from polyagents.index.stored_vectors import Block, packed
+from polyagents.index.stored_vectors import Block, Coarse, packed
 
 MANY = 512  # texts that a slow core encodes in two seconds, with a small backbone: from here on progress is shown
 
 
 class InMemoryVectors:
-    """Vectors [C, D] fp32 in memory, in two halves (stored_vectors.packed)."""
+    """Vectors [C, D] fp32 in memory, in two halves (stored_vectors.packed), and a coarse copy."""
 
     def __init__(self, vectors: Tensor):
-        upper, _, rest = packed(vectors, "fp32")
-        self.all = Block(0, upper, torch.linalg.vector_norm(vectors, dim=1), rest=rest)
+        stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
+        self.all = Block(0, stored.vectors, norms, rest=stored.rest, coarse=Coarse.of(stored))
 
     def __len__(self) -> int:
         return len(self.all.vectors)

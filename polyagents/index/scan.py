@@ -1,5 +1,6 @@
 """Bounds the largest dot product of each candidate with a context's vectors by one matrix product in low precision."""
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,9 @@ from torch.nn import functional
 from polyagents.arithmetic import has_bf16, has_int8
 from polyagents.index.stored_vectors import Block
 from polyagents.models.reduction import ContextVectors
+from polyagents.timings import measured_once
 
+ROWS, MANY = 4_096, 64  # candidates and context vectors of a product that is measured: a poly-encoder's
 NARROWEST = 16  # context vectors; measured: one takes 11.1 ms over 100,000 x 768 in bf16, sixteen 6.5 ms
 # What may be lost, as a part of the whole: by rounding a product to bf16 (8 bits), by scanning only the upper half of
 # a vector stored in fp32, and by sums of some thousand terms in fp32.
@@ -33,7 +36,7 @@ class Lowered(NamedTuple):
 
 
 class Scan:
-    """Upper bounds of dot products, by a matrix product in the lowest precision in which the machine is fast."""
+    """Upper bounds of dot products, by a matrix product in the precision in which the machine is fastest."""
 
     def __init__(self, context: ContextVectors):
         vectors = context.vectors.float()
@@ -44,16 +47,22 @@ class Scan:
 
     def largest_products(self, block: Block) -> Tensor:
         """Bound the dot products of the block's candidates with each context's vectors: [n, B] fp32."""
-        kind = scan_precision(block.vectors)
+        kind = scan_precision(block, self.vectors.size(0) * self.vectors.size(1))
         low = self._low(kind)
-        products = multiply(block.vectors, low.vectors.flatten(0, 1))
+        coarse = block.coarse if kind == torch.int8 else None
+        scanned, scales = (block.vectors, block.scales) if coarse is None else (coarse.vectors, coarse.scales)
+        products = multiply(scanned, low.vectors.flatten(0, 1))
         highest = products.unflatten(1, self.vectors.shape[:2]).amax(2).float()
         if kind == torch.int8:
             highest = highest * low.scales
         if kind == torch.bfloat16:
             highest = highest.add(highest.abs(), alpha=BF16_ROUNDING)
-        if block.scales is not None:
-            highest = highest * block.scales.unsqueeze(1)
+        if scales is not None:
+            highest = highest * scales.unsqueeze(1)
+        if coarse is not None:
+            # For v = s + e and c = t + f, rounded and lost: v.c <= s.t + |s| |f| + |e| |c|, and |s| <= |v| + |e|.
+            gone = coarse.lost.unsqueeze(1)
+            return torch.addcmul(highest, block.norms.unsqueeze(1) + gone, low.lost).addcmul_(gone, self.longest)
         lost = low.lost if block.rest is None else low.lost + BF16_STORED * self.longest
         return torch.addcmul(highest, block.norms.unsqueeze(1), lost)
 
@@ -90,10 +99,39 @@ def multiply(candidates: Tensor, context: Tensor) -> Tensor:
     return products[:, :asked]
 
 
-def scan_precision(stored: Tensor) -> torch.dtype:
-    """Return the precision in which stored vectors are scanned: int8, bf16 or fp32."""
-    if stored.device.type != "cpu":
+def scan_precision(block: Block, asked: int) -> torch.dtype:
+    """Return the precision in which a block is scanned: that in which this machine is fastest.
+
+    Args:
+        block: may be scanned in int8 where it is stored so, or has a coarse copy.
+        asked: how many context vectors there are.
+    """
+    if block.vectors.device.type != "cpu":
         return torch.bfloat16  # holds an int8 exactly, too
-    if stored.dtype == torch.int8 and has_int8():
-        return torch.int8
-    return torch.bfloat16 if has_bf16() else torch.float32
+    times = scan_times(block.vectors.size(1), asked > NARROWEST)
+    may_be_int8 = block.coarse is not None or block.vectors.dtype == torch.int8
+    return min((kind for kind in times if may_be_int8 or kind != torch.int8), key=times.__getitem__)
+
+
+@functools.cache
+def scan_times(width: int, wide: bool) -> dict[torch.dtype, float]:
+    """Return how long this machine takes to scan vectors in each precision that it may be fast in.
+
+    Args:
+        width: D.
+        wide: whether for MANY context vectors, or for the NARROWEST.
+
+    Returns:
+        Seconds, for some thousand candidates.
+    """
+    generator = torch.Generator().manual_seed(0)
+    vectors, asked = torch.randn(ROWS, width, generator=generator), MANY if wide else NARROWEST
+    context = vectors[:asked]
+    operands = {torch.float32: (vectors.bfloat16(), context)}
+    if has_bf16():
+        operands[torch.bfloat16] = (vectors.bfloat16(), context.bfloat16())
+    if has_int8():
+        operands[torch.int8] = ((vectors * 20).to(torch.int8), (context * 20).to(torch.int8))
+    ways = {str(kind): functools.partial(multiply, *given) for kind, given in operands.items()}
+    times = measured_once(f"a scan of {ROWS} x {width} for {asked} context vectors", ways)
+    return {kind: times[str(kind)] for kind in operands}

@@ -1,8 +1,9 @@
 """One file of a candidate store: up to 16,384 candidates, written atomically, mapped into memory when read.
 
 A shard is a safetensors file: `vectors` [n, D], for int8 their `scales` [n], for fp32 their `rest` [n, D]; their
-`norms` [n]; the texts one after the other with the `ends` [n] of each, and the `keys` [n, 2] by which texts are found.
-Its metadata holds a checksum of all of it. A shard never changes once it is written.
+`norms` [n]; for bf16 and fp32 a coarse copy in 8 bits (`coarse` [n, D], `coarse_scales` [n], `coarse_lost` [n]), which
+shards of version 0.1.0 lack; the texts one after the other with the `ends` [n] of each, and the `keys` [n, 2] by which
+texts are found. Its metadata holds a checksum of all of it. A shard never changes once it is written.
 """
 
 import hashlib
@@ -16,18 +17,22 @@ from torch import Tensor
 
 from polyagents.files.hashing import text_key, utf8
 from polyagents.files.tensors import write_tensors
-from polyagents.index.stored_vectors import Block, StoredVectors, unpacked
+from polyagents.index.stored_vectors import Block, Coarse, StoredVectors, unpacked
 from polyagents.index.texts import key_columns
 
 # Candidates in a shard: 12 MB at width 384 in bf16. Enough rows for a matrix product at full speed (measured from
 # 4,096 on), and no more work than a killed build may lose.
 SHARD = 16_384
+COARSE = ("coarse", "coarse_scales", "coarse_lost")
 # What a shard may hold, and as what.
 TENSORS = {
     "vectors": (torch.bfloat16, torch.int8),
     "rest": (torch.int16,),
     "scales": (torch.float32,),
     "norms": (torch.float32,),
+    "coarse": (torch.int8,),
+    "coarse_scales": (torch.float32,),
+    "coarse_lost": (torch.float32,),
     "text": (torch.uint8,),
     "ends": (torch.int64,),
     "keys": (torch.int64,),
@@ -70,7 +75,8 @@ class Shard:
             The block.
         """
         get = self.tensors.get
-        return Block(start, self.tensors["vectors"], self.tensors["norms"], get("scales"), get("rest"), alive)
+        coarse = Coarse(*(self.tensors[name] for name in COARSE)) if "coarse" in self.tensors else None
+        return Block(start, self.tensors["vectors"], self.tensors["norms"], get("scales"), get("rest"), alive, coarse)
 
     @property
     def form(self) -> tuple[str, int]:
@@ -110,11 +116,14 @@ def is_shard(tensors: dict[str, Tensor]) -> bool:
     if vectors.ndim != 2 or 0 in vectors.shape or text.ndim != 1:
         return False
     n, width = vectors.shape
-    shapes = {"vectors": (n, width), "rest": (n, width), "keys": (n, 2), "text": tuple(text.shape)}
+    wide = dict.fromkeys(("vectors", "rest", "coarse"), (n, width))
+    shapes = {**wide, "keys": (n, 2), "text": tuple(text.shape)}
     for name, tensor in tensors.items():
         if tensor.shape != shapes.get(name, (n,)) or tensor.dtype not in TENSORS[name]:
             return False
     if ("scales" in tensors) != (vectors.dtype == torch.int8) or ("rest" in tensors and "scales" in tensors):
+        return False
+    if len(tensors.keys() & set(COARSE)) not in (0, len(COARSE)) or {"coarse", "scales"} <= tensors.keys():
         return False
     begins = torch.cat([ends.new_zeros(1), ends])
     return bool((begins[1:] >= begins[:-1]).all()) and int(ends[-1]) <= len(text)
@@ -139,6 +148,8 @@ def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
         "keys": torch.from_numpy(key_columns(b"".join(text_key(text) for text in raw)).copy()),
     }
     tensors |= {name: part.contiguous() for name, part in stored._asdict().items() if part is not None}
+    if (coarse := Coarse.of(stored)) is not None:
+        tensors |= dict(zip(COARSE, coarse, strict=True))
     write_tensors(path, tensors, {"checksum": checksum(path, tensors)})
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from polyagents.arithmetic import has_bf16
 from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.devices import to_device
@@ -19,6 +18,7 @@ from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.vector_cache import VectorCache
 from polyagents.text.tokenizer import RankingTokenizer
+from polyagents.timings import encodes_in_bf16
 
 
 class TwoTowerModel(RankingModel):
@@ -80,7 +80,8 @@ class TwoTowerModel(RankingModel):
         """
         self.module.eval()  # type: ignore[attr-defined]
         fp32 = self.settings.encoder.precision == "fp32"
-        low = low_precision and fp32 and (self.device.type != "cpu" or has_bf16())
+        width = self.module.candidate_encoder.width
+        low = low_precision and fp32 and (self.device.type != "cpu" or encodes_in_bf16(width))
         with torch.autocast(self.device.type, torch.bfloat16) if low else contextlib.nullcontext():
             return self.encode_ids([candidate.ids for candidate in self.candidates(texts)]).cpu()
 

@@ -11,7 +11,7 @@ from polyagents.index import scan as module
 from polyagents.index.exact import SCORED_AT_ONCE, score_all, search
 from polyagents.index.in_memory import InMemoryVectors
 from polyagents.index.scan import Scan, scan_precision
-from polyagents.index.stored_vectors import Block, packed, unpacked
+from polyagents.index.stored_vectors import Block, Coarse, packed, unpacked
 from polyagents.models.attention import poly_scores
 
 KINDS = ["fp32", "bf16", "int8"]
@@ -24,14 +24,16 @@ class Stored:
     vectors: torch.Tensor
     kind: str
     alive: torch.Tensor | None = None
+    is_coarse: bool = True  # False for a store of version 0.1.0
 
     def __len__(self):
         return len(self.vectors) if self.alive is None else int(self.alive.sum())
 
     def blocks(self):
-        vectors, scales, rest = packed(self.vectors, self.kind)
-        norms = torch.linalg.vector_norm(unpacked(packed(self.vectors, self.kind)), dim=1)
-        yield from Block(0, vectors, norms, scales, rest, self.alive).split(70)
+        vectors, scales, rest = stored = packed(self.vectors, self.kind)
+        norms = torch.linalg.vector_norm(unpacked(stored), dim=1)
+        coarse = Coarse.of(stored) if self.is_coarse else None
+        yield from Block(0, vectors, norms, scales, rest, self.alive, coarse).split(70)
 
 
 def query(m, width=24, examples=5, seed=0, scale=1.0, sharpness=1.0):
@@ -59,19 +61,26 @@ def brute_force(query, stored):
     return scores
 
 
-@pytest.fixture(params=["as it is", "no bf16, no int8", "bf16 only"])
+SCANS = {"fp32": [torch.float32], "bf16": [torch.bfloat16, torch.float32], "int8": [torch.int8, torch.bfloat16]}
+
+
+def fastest_in(name, monkeypatch):
+    """Make a precision the fastest of this machine; the next one of SCANS is for what is not stored in int8."""
+    monkeypatch.setattr(module, "scan_times", lambda *_: {kind: place for place, kind in enumerate(SCANS[name])})
+
+
+@pytest.fixture(params=["as it is", *SCANS])
 def machine(request, monkeypatch):
     """What the CPU is fast in."""
     if request.param != "as it is":
-        monkeypatch.setattr(module, "has_int8", lambda: False)
-        monkeypatch.setattr(module, "has_bf16", lambda: request.param == "bf16 only")
+        fastest_in(request.param, monkeypatch)
 
 
 @pytest.mark.parametrize("m", [1, 4, 33])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "is_coarse"), [*((kind, True) for kind in KINDS), ("bf16", False)])
 @pytest.mark.parametrize(("scale", "sharpness"), [(1.0, 1.0), (0.01, 1.0), (30.0, 0.2), (0.2, 20.0)])
-def test_a_search_finds_what_brute_force_finds(machine, m, kind, scale, sharpness):
-    asked, stored = query(m, scale=scale, sharpness=sharpness), Stored(candidates(), kind)
+def test_a_search_finds_what_brute_force_finds(machine, m, kind, is_coarse, scale, sharpness):
+    asked, stored = query(m, scale=scale, sharpness=sharpness), Stored(candidates(), kind, is_coarse=is_coarse)
     expected = brute_force(asked, stored)
     torch.testing.assert_close(score_all(asked, stored).numpy(), expected, rtol=1e-5, atol=1e-5 * scale)
     for k in (1, 10, 300, 999):
@@ -116,20 +125,22 @@ def test_bounds_are_never_below_the_score(machine, kind, m):
         assert (score_all(asked, stored) <= bounds.T).all()
 
 
-SCANS = {"fp32": (False, False), "bf16": (True, False), "int8": (True, True)}  # what a CPU is fast in
-
-
 @pytest.fixture(params=SCANS)
 def scanned_in(request, monkeypatch):
-    """The lowest precision that the CPU is fast in."""
-    for name, fast in zip(("has_bf16", "has_int8"), SCANS[request.param], strict=True):
-        monkeypatch.setattr(module, name, lambda fast=fast: fast)
+    """The precision that the CPU is fastest in."""
+    fastest_in(request.param, monkeypatch)
     return request.param
 
 
 # How far a bound may lie above the largest dot product, as a part of the product of both lengths: what rounding loses
 # in each precision, twice. Looser bounds would still find the best candidates, and score all others, too.
-LOOSE = {("fp32", "bf16"): 2**-12, ("fp32", "int8"): 2**-12, ("int8", "int8"): 0.04}
+LOOSE = {
+    ("fp32", "bf16"): 2**-12,
+    ("fp32", "int8"): 2**-12,
+    ("int8", "int8"): 0.04,
+    ("int8", "bf16"): 0.08,
+    ("int8", "fp32"): 0.08,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,12 +168,28 @@ def test_a_product_that_is_rounded_down_is_still_below_its_bound(scanned_in):
     assert Scan(asked.context).largest_products(block).item() >= 2 + 2**-7
 
 
-def test_the_precision_of_a_scan(scanned_in):
-    types = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-    assert scan_precision(torch.ones(1, dtype=torch.int8)) == types[scanned_in]
-    assert scan_precision(torch.ones(1, dtype=torch.bfloat16)) == types["fp32" if scanned_in == "fp32" else "bf16"]
-    for stored in types.values():  # a GPU has bf16, which holds an int8 exactly
-        assert scan_precision(torch.ones(1, dtype=stored, device="meta")) == torch.bfloat16
+@pytest.mark.parametrize(("kind", "is_coarse"), [*((kind, True) for kind in KINDS), ("bf16", False)])
+def test_the_precision_of_a_scan(scanned_in, kind, is_coarse):
+    (block,) = Stored(candidates(20), kind, is_coarse=is_coarse).blocks()
+    expected = "bf16" if scanned_in == "int8" and not is_coarse else scanned_in
+    assert scan_precision(block, 64) == SCANS[expected][0]
+    elsewhere = block.to(torch.device("meta"))  # a GPU has bf16, which holds an int8 exactly
+    assert scan_precision(elsewhere, 64) == torch.bfloat16 and elsewhere.coarse is None
+
+
+@pytest.mark.parametrize("fast", [{"int8"}, {"bf16"}, {"int8", "bf16"}, set()])
+def test_a_machine_measures_what_it_may_be_fast_in(fast, monkeypatch):
+    for kind in ("int8", "bf16"):
+        monkeypatch.setattr(module, f"has_{kind}", lambda kind=kind: kind in fast)
+    monkeypatch.setattr(module, "measured_once", lambda what, ways: {name: way().size(1) for name, way in ways.items()})
+    module.scan_times.cache_clear()
+    for wide, asked in ((True, 64), (False, 16)):
+        times = module.scan_times(24, wide)
+        assert {str(kind).removeprefix("torch.") for kind in times} == {
+            "float32", *({"int8": "int8", "bf16": "bfloat16"}[kind] for kind in fast)
+        }  # fmt: skip
+        assert set(times.values()) == {asked}
+    module.scan_times.cache_clear()
 
 
 def test_few_candidates_are_scored_in_fp32(monkeypatch):

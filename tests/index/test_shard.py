@@ -5,7 +5,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from polyagents.index.shard import Shard, checksum, write_shard
+from polyagents.index.shard import COARSE, Shard, checksum, write_shard
 from polyagents.index.stored_vectors import STORED_AS, packed, unpacked
 
 TEXTS = ["a", "déjà vu", "", "two\twords", "\U0001f600 e"]
@@ -58,7 +58,7 @@ def test_any_change_is_noticed(tmp_path, vectors):
     write_shard(str(path), TEXTS, packed(vectors, "fp32"))
     metadata = {"checksum": Shard(str(path)).checksum}
     tensors = load_file(path)
-    assert set(tensors) == {"vectors", "rest", "norms", "text", "ends", "keys"}
+    assert set(tensors) == {"vectors", "rest", "norms", *COARSE, "text", "ends", "keys"}
     for name, tensor in tensors.items():
         other = tensor.clone()
         other.view(torch.uint8).flatten()[-1] ^= 1
@@ -72,7 +72,7 @@ def test_any_change_is_noticed(tmp_path, vectors):
     assert not Shard(str(tmp_path / "other")).is_whole()
 
 
-@pytest.mark.parametrize("missing", ["vectors", "norms", "text", "ends", "keys", "checksum"])
+@pytest.mark.parametrize("missing", ["vectors", "norms", *COARSE, "text", "ends", "keys", "checksum"])
 def test_what_lacks_a_part_is_no_shard(tmp_path, vectors, missing):
     path = tmp_path / "s"
     write_shard(str(path), TEXTS, packed(vectors, "bf16"))
@@ -99,7 +99,21 @@ def hostile_tensors():
     yield "a rest of another shape", {"rest": torch.zeros(4, 5, dtype=torch.int16)}
     yield "scales beside a rest", {"scales": torch.zeros(4)}
     yield "int8 without scales", {"vectors": torch.zeros(4, 6, dtype=torch.int8), "rest": None}
+    yield "a coarse copy of another shape", {"coarse": torch.zeros(4, 5, dtype=torch.int8)}
+    yield "a coarse copy in bf16", {"coarse": torch.zeros(4, 6, dtype=torch.bfloat16)}
+    yield "losses of five", {"coarse_lost": torch.zeros(5)}
+    int8 = {"vectors": torch.zeros(4, 6, dtype=torch.int8), "scales": torch.zeros(4), "rest": None}
+    yield "a coarse copy of int8", int8
     yield "something else", {"more": torch.zeros(4)}
+
+
+def test_a_shard_of_version_0_1_0_has_no_coarse_copy(tmp_path, vectors):
+    path = str(tmp_path / "s")
+    write_shard(path, TEXTS, packed(vectors, "bf16"))
+    assert Shard(path).block(0, None).coarse is not None
+    tensors = {name: tensor for name, tensor in load_file(path).items() if name not in COARSE}
+    save_file(tensors, path, {"checksum": checksum(path, tensors)})
+    assert Shard(path).is_whole() and Shard(path).block(0, None).coarse is None
 
 
 @pytest.mark.parametrize(("name", "changes"), [*hostile_tensors()])

@@ -1,0 +1,114 @@
+"""How long this machine takes for each of several ways to compute the same: measured once, and kept in a file.
+
+No flag of a processor says it. A Xeon with AVX512_BF16 and without AMX multiplies in bf16 at 137 GFLOP/s and in fp32 at
+251 (issue 19); an AMD EPYC with the same flag is 2.3 times as fast in bf16 as in fp32.
+"""
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import filelock
+import torch
+
+from polyagents.arithmetic import has_bf16, machine
+from polyagents.errors import InputError
+from polyagents.files.atomic import write_text
+from polyagents.files.json_files import fits, read_json
+
+FOLDER = "POLYAGENTS_CACHE"  # the environment variable with the folder of the file
+ROUNDS = 7  # of which the median is kept
+TOKENS = 1_024  # of a layer that is measured
+PATIENCE = 10.0  # seconds to wait for another process that measures: both would disturb each other
+
+Times = dict[str, float]
+"""A way to compute -> seconds."""
+
+
+def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
+    """Return how long each way takes on this machine, with this many threads, and this version of torch.
+
+    The first process to ask measures; all others read the file, so that all of them decide alike.
+
+    Args:
+        what: what is computed, with its shapes.
+        ways: to compute it, by name.
+
+    Returns:
+        Seconds, by name.
+    """
+    file, name = os.path.join(folder(), "timings.json"), f"{machine()}: {what}"
+    if (known := read(file).get(name, {})).keys() == ways.keys():
+        return known
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, filelock.Timeout):  # without a folder to write to, each process measures
+            os.makedirs(folder(), exist_ok=True)
+            stack.enter_context(filelock.FileLock(f"{file}.lock").acquire(timeout=PATIENCE))
+        everything = read(file)
+        if (known := everything.get(name, {})).keys() == ways.keys():
+            return known
+        times = medians(ways)
+        figures = ", ".join(f"{way} {1000 * seconds:.2f} ms" for way, seconds in times.items())
+        logging.getLogger(__name__).info("Measured on this machine, %s: %s.", what, figures)
+        with contextlib.suppress(InputError, OSError):
+            write_text(file, json.dumps(everything | {name: times}, indent=1))
+    return times
+
+
+def folder() -> str:
+    """Return the folder of the file: `$POLYAGENTS_CACHE`, or `polyagents` where the user's caches are."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.environ.get(FOLDER) or os.path.join(caches, "polyagents")
+
+
+def read(file: str) -> dict[str, Times]:
+    """Read what was measured before; nothing where the file is missing, or not what we wrote."""
+    try:
+        found = read_json(file)
+    except (OSError, ValueError):
+        return {}
+    return found if fits(found, dict[str, dict[str, float]]) else {}
+
+
+@torch.no_grad()
+def medians(ways: Mapping[str, Callable[[], object]]) -> Times:
+    """Measure each way, one after the other in each round, so that a busy moment does not decide.
+
+    Args:
+        ways: what to call, by name.
+
+    Returns:
+        The median of ROUNDS for each, in seconds; a first round is not counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS + 1):
+        for name, way in ways.items():
+            begin = time.perf_counter()
+            way()
+            times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(taken[1:]) for name, taken in times.items()}
+
+
+@functools.cache
+def encodes_in_bf16(width: int) -> bool:
+    """Tell whether a CPU computes an encoder faster in bf16 than in fp32, by the largest of its layers.
+
+    Args:
+        width: D.
+    """
+    if not has_bf16():
+        return False
+    layer, tokens = torch.nn.Linear(width, 4 * width), torch.zeros(TOKENS, width)
+
+    def in_bf16() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            layer(tokens)
+
+    what = f"a layer of {width} x {4 * width} for {TOKENS} tokens"
+    times = measured_once(what, {"bf16": in_bf16, "fp32": functools.partial(layer, tokens)})
+    return times["bf16"] < times["fp32"]
