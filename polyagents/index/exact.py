@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyagents.index.resident import joined, search_resident
 from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import Block
 from polyagents.index.top_k import TopCandidates
@@ -73,6 +74,27 @@ def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     k = min(k, len(vectors))
     if k == 0:
         return TopCandidates(np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32))
+    there = resident(vectors, query.device)
+    found = None if there is None else search_resident(query, there, k)
+    if found is None:
+        return search_blocks(query, vectors, k)
+    for example in np.flatnonzero(~found.is_proven).tolist():
+        one = search_blocks(query.one(example), vectors, k)
+        found.indices[example], found.scores[example] = one.indices[0], one.scores[0]
+    return TopCandidates(found.indices, found.scores)
+
+
+def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
+    """Find the k best candidates of every context, one block after the other, with a bar that rises.
+
+    Args:
+        query: B contexts.
+        vectors: C candidates.
+        k: from 1 to C.
+
+    Returns:
+        The candidates, best first.
+    """
     scan = Scan(query.context)
     best = [Best(k) for _ in range(len(query))]
     bars = torch.full((len(query),), -torch.inf, device=query.device)
@@ -91,11 +113,33 @@ def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, list[Block]]] = weakref.WeakKeyDictionary()
+ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, Block]] = weakref.WeakKeyDictionary()
+
+
+def resident(vectors: Vectors, device: torch.device) -> Block | None:
+    """Return all vectors as one block on a GPU, which keeps them from the first search on.
+
+    Args:
+        vectors: the candidates.
+        device: the device.
+
+    Returns:
+        The block; None on a CPU, which reads them where they are, and where they do not fit.
+    """
+    if device.type != "cuda":
+        return None
+    kept = ON_DEVICE.setdefault(vectors, {})
+    if device not in kept:
+        blocks = list(vectors.blocks())
+        size = sum(part.nbytes for block in blocks for part in block.columns if part is not None)
+        if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
+            return None
+        kept[device] = joined(blocks, device)
+    return kept[device]
 
 
 def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
-    """Return the blocks on a device; a GPU keeps them from the first search on if they fit.
+    """Return the blocks on a device.
 
     Args:
         vectors: the candidates.
@@ -104,16 +148,10 @@ def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
     Returns:
         The blocks.
     """
-    if device.type != "cuda":
-        return vectors.blocks()
-    kept = ON_DEVICE.setdefault(vectors, {})
-    if device not in kept:
-        blocks = list(vectors.blocks())
-        size = sum(part.nbytes for block in blocks for part in block.columns if part is not None)
-        if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
-            return (block.to(device) for block in blocks)
-        kept[device] = [block.to(device) for block in blocks]
-    return kept[device]
+    there = resident(vectors, device)
+    if there is not None:
+        return [there]
+    return vectors.blocks() if device.type == "cpu" else (block.to(device) for block in vectors.blocks())
 
 
 class Best:

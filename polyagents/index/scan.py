@@ -55,7 +55,7 @@ class Scan:
         highest = products.unflatten(1, self.vectors.shape[:2]).amax(2).float()
         if kind == torch.int8:
             highest = highest * low.scales
-        if kind == torch.bfloat16:
+        if products.dtype == torch.bfloat16:
             highest = highest.add(highest.abs(), alpha=BF16_ROUNDING)
         if scales is not None:
             highest = highest * scales.unsqueeze(1)
@@ -88,12 +88,14 @@ def multiply(candidates: Tensor, context: Tensor) -> Tensor:
         context: [Q, D].
 
     Returns:
-        [n, Q].
+        [n, Q]: int32 for int8, fp32 on a GPU, and the precision of the vectors otherwise.
     """
     asked = len(context)
     context = functional.pad(context, (0, 0, 0, max(NARROWEST - asked, 0)))
     if context.dtype == torch.int8:
         products = torch._int_mm(candidates, context.T)  # there is no public name for it
+    elif context.is_cuda:  # otherwise parts of the sums may be rounded to bf16, too, by more than the bound allows
+        products = torch.mm(candidates.to(context.dtype), context.T, out_dtype=torch.float32)
     else:
         products = candidates.to(context.dtype) @ context.T
     return products[:, :asked]

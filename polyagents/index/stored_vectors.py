@@ -16,7 +16,7 @@ class Coarse(NamedTuple):
     Attributes:
         vectors: [n, D] int8.
         scales: [n] fp32; a vector is about the int8 one times its scale.
-        lost: [n] fp32, the length of what rounding has taken from each vector.
+        lost: [n] fp32, how far each vector is from the rounded one.
     """
 
     vectors: Tensor

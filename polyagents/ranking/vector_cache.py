@@ -23,17 +23,21 @@ class VectorCache:
         self.encode = encode
         self.known: dict[tuple[int, ...], Tensor] = {}
         self.size = 0
+        self.device: torch.device | None = None
 
     def vectors(self, candidates: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
         """Return the vectors of candidates, and encode those that are new.
 
         Args:
             candidates: token ids of U candidates.
-            device: that of the result.
+            device: the model's, and that of the result.
 
         Returns:
             [U, D].
         """
+        if device != self.device:  # the model was moved
+            self.clear()
+            self.device = device
         known = self.known
         new = [ids for ids in dict.fromkeys(candidates) if ids not in known]
         if new and self.size > self.LIMIT:
@@ -43,8 +47,7 @@ class VectorCache:
             encoded = self.encode(new)
             known.update(zip(new, encoded, strict=True))
             self.size += encoded.nbytes + sum(map(bytes_of_ids, new))
-        # The model may have been moved since.
-        return torch.stack([known[ids] for ids in candidates]).to(device)
+        return torch.stack([known[ids] for ids in candidates])
 
     def clear(self) -> None:
         """Discard all vectors: the weights have changed."""

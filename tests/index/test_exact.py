@@ -7,9 +7,11 @@ import pytest
 import torch
 from queries import poly_query
 
+from polyagents.index import exact, resident
 from polyagents.index import scan as module
 from polyagents.index.exact import SCORED_AT_ONCE, score_all, search
 from polyagents.index.in_memory import InMemoryVectors
+from polyagents.index.resident import joined
 from polyagents.index.scan import Scan, scan_precision
 from polyagents.index.stored_vectors import Block, Coarse, packed, unpacked
 from polyagents.models.attention import poly_scores
@@ -69,11 +71,30 @@ def fastest_in(name, monkeypatch):
     monkeypatch.setattr(module, "scan_times", lambda *_: {kind: place for place, kind in enumerate(SCANS[name])})
 
 
-@pytest.fixture(params=["as it is", *SCANS])
+def in_one_block(monkeypatch):
+    """Search as on a GPU: over all vectors at once, which are kept on the device; returns what was proven there."""
+    monkeypatch.setattr(exact, "resident", lambda vectors, device: joined(list(vectors.blocks()), device))
+    proven, found = [], exact.search_resident
+
+    def noted(*given):
+        result = found(*given)
+        proven.append(None if result is None else result.is_proven.tolist())
+        return result
+
+    monkeypatch.setattr(exact, "search_resident", noted)
+    return proven
+
+
+@pytest.fixture(params=["as it is", *SCANS, "gpu", "small gpu"])
 def machine(request, monkeypatch):
-    """What the CPU is fast in."""
-    if request.param != "as it is":
+    """What the CPU is fast in, or a search as on a GPU."""
+    if request.param in SCANS:
         fastest_in(request.param, monkeypatch)
+    if "gpu" in request.param:
+        in_one_block(monkeypatch)
+    if request.param == "small gpu":  # several parts, one context at a time, few candidates scored
+        for name in ("SCANNED", "SCORED", "GATHERED"):
+            monkeypatch.setattr(resident, name, 1)
 
 
 @pytest.mark.parametrize("m", [1, 4, 33])
@@ -91,7 +112,7 @@ def test_a_search_finds_what_brute_force_finds(machine, m, kind, is_coarse, scal
             np.testing.assert_allclose(scores, row[indices], rtol=1e-5, atol=1e-5 * scale)
 
 
-def test_equal_candidates_come_in_order():
+def test_equal_candidates_come_in_order(machine):
     stored = Stored(candidates()[3:4].repeat(200, 1), "bf16")
     assert search(query(4), stored, 12).indices.tolist() == [list(range(12))] * 5
     # Vectors of length 0, whose bound is their score: more than are scored at once, so that the bar is looked at.
@@ -99,7 +120,7 @@ def test_equal_candidates_come_in_order():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_deleted_candidates_are_not_found(kind):
+def test_deleted_candidates_are_not_found(machine, kind):
     alive = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.4
     stored = Stored(candidates(), kind, alive)
     expected = brute_force(query(4), stored)
@@ -195,13 +216,13 @@ def test_a_machine_measures_what_it_may_be_fast_in(fast, monkeypatch):
 def test_few_candidates_are_scored_in_fp32(monkeypatch):
     """The bounds are worth something: of 20,000, one portion of 256 is scored to find ten."""
     vectors, scored = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0)), []
-    exact = Block.exact
-    monkeypatch.setattr(Block, "exact", lambda block, rows: scored.append(len(rows)) or exact(block, rows))
+    unpack = Block.exact
+    monkeypatch.setattr(Block, "exact", lambda block, rows: scored.append(len(rows)) or unpack(block, rows))
     search(query(16, width=64, examples=1, scale=3.0), InMemoryVectors(vectors), 10)
     assert scored == [SCORED_AT_ONCE]
 
 
-def test_scores_that_are_no_numbers_come_last():
+def test_scores_that_are_no_numbers_come_last(machine):
     vectors = candidates(40)
     vectors[7] = torch.nan
     found = search(query(3), InMemoryVectors(vectors), 40)
@@ -213,7 +234,7 @@ def test_scores_that_are_no_numbers_come_last():
 
 
 @pytest.mark.parametrize(("count", "k"), [(0, 3), (7, 0), (7, 1), (7, 9)])
-def test_shapes_and_types_of_what_is_found(count, k):
+def test_shapes_and_types_of_what_is_found(machine, count, k):
     found = search(query(2), InMemoryVectors(torch.randn(count, 24)), k)
     assert found.indices.shape == found.scores.shape == (5, min(k, count))
     assert (found.indices.dtype, found.scores.dtype) == (np.int64, np.float32)
@@ -226,6 +247,29 @@ def test_vectors_of_one_number():
     np.testing.assert_allclose(search(asked, stored, 20).scores, np.sort(expected)[:, ::-1], rtol=1e-5, atol=1e-5)
 
 
+def test_a_search_in_one_block_proves_its_answer_where_it_can(monkeypatch):
+    """Few bounds decide; where as many candidates as were scored are equally good, the other search does."""
+    proven = in_one_block(monkeypatch)
+    vectors = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0))
+    stored = InMemoryVectors(vectors)
+    found, expected = search(query(16, width=64), stored, 10), exact.search_blocks(query(16, width=64), stored, 10)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    equal = InMemoryVectors(torch.zeros(2_000, 64))
+    assert search(query(16, width=64), equal, 10).indices.tolist() == [list(range(10))] * 5
+    assert proven == [[True] * 5, [False] * 5]
+
+
+def test_blocks_are_joined_with_all_that_they_have():
+    alive = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.4
+    for kind in KINDS:
+        stored = Stored(candidates(), kind, alive)
+        first, second, *rest = stored.blocks()
+        whole = joined([first, second._replace(alive=None), *rest], torch.device("cpu"))
+        assert torch.equal(whole.exact(slice(None)), unpacked(packed(candidates(), kind)))
+        assert torch.equal(whole.alive, torch.cat([alive[:70], torch.ones(70).bool(), alive[140:]]))
+        assert (whole.start, len(whole.norms), whole.coarse) == (0, 300, None)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("m", [1, 16])
 @pytest.mark.parametrize("kind", KINDS)
@@ -235,3 +279,23 @@ def test_a_gpu_finds_what_the_cpu_finds(m, kind):
     for _ in range(2):  # the second time from the GPU's own memory
         ours, theirs = search(there, stored, 10), search(asked, stored, 10)
         np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-4)
+
+
+@pytest.mark.gpu
+def test_a_gpus_bounds_hold_over_100_000_candidates_of_width_768():
+    """Of products in bf16 whose sums are in fp32: sums in bf16 would lose more than the bounds add."""
+    generator = torch.Generator().manual_seed(0)
+    stored = InMemoryVectors(torch.randn(100_000, 768, generator=generator))
+    asked = query(64, width=768)
+    there = poly_query(asked.context.vectors.cuda(), asked.context.mask.cuda(), asked.scorer.sharpness)
+    scan, begin = Scan(there.context), 0
+    for block in exact.blocks_on(stored, torch.device("cuda")):
+        for part in block.split(4_096):
+            products = part.exact(slice(None)).double() @ there.context.vectors.double().flatten(0, 1).T
+            largest = products.unflatten(1, (5, 64)).masked_fill(~there.context.mask, -torch.inf).amax(2)
+            assert (scan.largest_products(part).double() >= largest).all()
+            begin += len(part.vectors)
+    assert begin == 100_000
+    ours, theirs = search(there, stored, 10), search(asked, stored, 10)
+    np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-4)
+    assert ours.indices.tolist() == theirs.indices.tolist()

@@ -625,6 +625,14 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
     assert not seen  # more than the limit in one call stay as long as nothing new comes
 
 
+def test_a_cache_holds_vectors_of_one_device():
+    model = torch.nn.Embedding(9, 2)
+    cache = VectorCache(lambda ids: model.weight.detach()[[row[0] for row in ids]])
+    cache.vectors([(1,), (2,)], CPU)
+    model.to("meta")
+    assert cache.vectors([(1,), (3,)], torch.device("meta")).device.type == "meta" and len(cache.known) == 2
+
+
 def test_a_cache_that_another_thread_clears_still_answers():
     cache = VectorCache(lambda ids: torch.tensor([[float(sum(row))] for row in ids]))
     cache.vectors([(1, 2)], CPU)

@@ -1,0 +1,137 @@
+"""The exact search over vectors that are all on one device, for GPUs: few large steps, and one look at the results.
+
+A search on a CPU looks at the bar, the k-th best score so far, after each block, and scans no further than it must. On
+a GPU each look waits for all work that was begun (2,367 looks for 64 contexts over 100,000 candidates, issue 19). Here
+the bounds of all candidates are computed, the highest of them are scored in fp32, and only then it is decided for which
+contexts that proves the answer: no other candidate's bound reaches the k-th best score. The others are left to the
+search of exact.py.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyagents.index.scan import Scan
+from polyagents.index.stored_vectors import Block
+from polyagents.models.query import Query
+
+SCANNED = 64_000_000  # dot products at once, B x M x C: 256 MB in fp32
+SCORED = 512  # candidates of each context that are scored, beside four for each of the k: some dozens have to be
+GATHERED = 64_000_000  # numbers of their vectors at once
+
+
+class Resident(NamedTuple):
+    """The best candidates of each context, best first.
+
+    Attributes:
+        indices: [B, k].
+        scores: [B, k] fp32.
+        is_proven: [B], whether these are the best ones.
+    """
+
+    indices: np.ndarray
+    scores: np.ndarray
+    is_proven: np.ndarray
+
+
+def search_resident(query: Query, block: Block, k: int) -> Resident | None:
+    """Find the k best candidates of every context among those of one block.
+
+    Args:
+        query: B contexts.
+        block: all candidates.
+        k: at most as many as are not deleted.
+
+    Returns:
+        The candidates; None if the architecture knows no bound, so that every candidate has to be scored.
+    """
+    count = len(block.vectors)
+    taken = min(SCORED + 4 * k, count)
+    highest = highest_bounds(query, block, min(taken + 1, count))
+    if highest is None:
+        return None
+    bounds, places = highest  # [B, taken + 1], highest bound first
+    next_bound = bounds[:, taken] if taken < count else torch.full_like(bounds[:, 0], -torch.inf)
+    places = places[:, :taken]
+    scores = torch.cat(
+        [scores_of(query.one(example), block, places[example]) for example in range(len(query))]
+        if places.numel() * block.vectors.size(1) > GATHERED
+        else [scores_of(query, block, places)]
+    )
+    # In one copy: each of them would wait for the GPU.
+    found = torch.cat([scores.double(), places.double(), next_bound.double().unsqueeze(1)], dim=1).cpu().numpy()
+    scores_there, places_there, bar = found[:, :taken], found[:, taken:-1].astype(np.int64), found[:, -1]
+    order = np.lexsort((places_there, -scores_there), axis=1)[:, :k]
+    best = np.take_along_axis(scores_there, order, 1).astype(np.float32)
+    return Resident(np.take_along_axis(places_there, order, 1) + block.start, best, best[:, -1] > bar)
+
+
+def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tensor] | None:
+    """Find the candidates whose scores may be the highest.
+
+    Args:
+        query: B contexts.
+        block: all candidates.
+        count: how many to find for each context.
+
+    Returns:
+        Their bounds and their places in the block, both [B, count], the highest bound first; None if the architecture
+        knows no bound.
+    """
+    scan, best = Scan(query.context), None
+    for part in block.split(max(SCANNED // query.products, 512)):
+        bounds = query.scorer.upper_bound(scan.largest_products(part))
+        if bounds is None:
+            return None
+        bounds = bounds.T.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)  # NaN says nothing
+        if part.alive is not None:
+            bounds = bounds.masked_fill(~part.alive, -torch.inf)
+        highest = bounds.topk(min(count, bounds.size(1)))
+        found = highest.values, highest.indices + (part.start - block.start)
+        if best is not None:
+            both = [torch.cat(pair, dim=1) for pair in zip(best, found, strict=True)]
+            kept = both[0].topk(min(count, both[0].size(1)))
+            found = kept.values, both[1].gather(1, kept.indices)
+        best = found
+    return best
+
+
+def scores_of(query: Query, block: Block, places: Tensor) -> Tensor:
+    """Score each context's own candidates.
+
+    Args:
+        query: B contexts.
+        block: all candidates.
+        places: [B, n] or, for one context, [n].
+
+    Returns:
+        [B, n] fp32; a deleted candidate, and a score that is no number, are -inf.
+    """
+    places = places.reshape(len(query), -1)
+    vectors = block.exact(places.flatten()).unflatten(0, places.shape)
+    scores = query.scorer.score(query.context, vectors).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    return scores if block.alive is None else scores.masked_fill(~block.alive[places], -torch.inf)
+
+
+def joined(blocks: list[Block], device: torch.device) -> Block:
+    """Copy blocks to a device as one, without having any of them there twice.
+
+    Args:
+        blocks: that follow one another; one at least.
+        device: the device.
+    """
+    count = sum(len(block.vectors) for block in blocks)
+    columns: list[Tensor | None] = []
+    for parts in zip(*(block.columns for block in blocks), strict=True):
+        given = [part for part in parts if part is not None]
+        if not given:
+            columns.append(None)
+            continue
+        column = torch.ones((count, *given[0].shape[1:]), dtype=given[0].dtype, device=device)
+        for block, part in zip(blocks, parts, strict=True):
+            if part is not None:  # only `alive` may be missing in some of them: there, nothing was deleted
+                column[block.start - blocks[0].start :][: len(part)] = part.to(device)
+        columns.append(column)
+    return Block(blocks[0].start, *columns)  # type: ignore[arg-type]
