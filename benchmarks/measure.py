@@ -29,10 +29,22 @@ def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[st
         for name, way in ways.items():
             way()
             for _ in range(math.ceil(rounds / 2)):
-                begin = time.perf_counter()
+                begin = finished()
                 way()
-                times[name].append((time.perf_counter() - begin) * 1e3)
+                times[name].append((finished() - begin) * 1e3)
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def finished() -> float:
+    """Return the time in seconds, after a GPU has done all that it was asked for."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def device() -> torch.device:
+    """Return where training is measured: the GPU, where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def copy_time(matrices: Sequence[torch.Tensor], rounds: int = 7) -> float:
@@ -52,10 +64,23 @@ def copy_time(matrices: Sequence[torch.Tensor], rounds: int = 7) -> float:
 
 
 @contextlib.contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """Measure the most MB of RAM that a block takes beyond what the process had; mapped files count. Linux only."""
+def peak_memory(where: torch.device | None = None) -> Iterator[list[float]]:
+    """Measure the most MB that a block takes beyond what the process had; in RAM, mapped files count. Linux only.
+
+    Args:
+        where: the GPU whose memory is measured; otherwise it is RAM.
+
+    Yields:
+        A list that gets the figure at the end.
+    """
     peak: list[float] = []
     gc.collect()
+    if where is not None and where.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(where)
+        had = torch.cuda.memory_allocated(where)
+        yield peak
+        peak.append((torch.cuda.max_memory_allocated(where) - had) / 2**20)
+        return
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # resets the peak
     before = resident()["VmRSS"]

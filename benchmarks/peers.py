@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from transformers import BertForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
+from polyagents.benchmarks import measure
 from polyagents.errors import InputError
 from polyagents.models.cross import CrossEncoder
 from polyagents.parlai_agents import patches
@@ -79,7 +80,9 @@ def parlai_agent(
     dict_file: str,
     **flags: Any,
 ) -> TorchRankerAgent:
-    """One of ParlAI's agents with random weights on the CPU, ready to evaluate, or to train with `datatype="train"`.
+    """One of ParlAI's agents with random weights, ready to evaluate, or to train with `datatype="train"`.
+
+    It is on the CPU, but for `no_cuda=False`.
 
     Args:
         kind: bi, poly or cross.
@@ -100,7 +103,6 @@ def parlai_agent(
         # which make its transformer BERT's: learnt positions and segments, norm after each block, gelu.
         opt = ParlaiParser(True, True).parse_kwargs(
             model=model,
-            no_cuda=True,
             n_layers=layers,
             embedding_size=width,
             ffn_size=4 * width,
@@ -119,7 +121,7 @@ def parlai_agent(
             text_truncate=TEXT_TRUNCATE - 2,
             label_truncate=LABEL_TRUNCATE,
             **(poly if kind == "poly" else {}),
-            **{"datatype": "valid"} | flags,  # so that no optimiser is made
+            **{"datatype": "valid", "no_cuda": True} | flags,  # so that no optimiser is made, and on the CPU
         )
         opt["dict_file"], opt["backbone"] = dict_file, ""  # our dictionary's flags
         agent: Any = cls(opt)
@@ -339,7 +341,7 @@ def st_folder(tokenizer: RankingTokenizer, backbone: PreTrainedModel, folder: st
 
 
 def st_bi_encoder(folder: str, precision: str) -> Any:
-    """Make a `SentenceTransformer` in training on the CPU: one encoder for both texts, with the first output.
+    """Make a `SentenceTransformer` in training: one encoder for both texts, with the first output.
 
     Args:
         folder: what `st_folder` wrote.
@@ -355,9 +357,10 @@ def st_bi_encoder(folder: str, precision: str) -> Any:
     transformers_logging.set_verbosity(level)
     transformers_logging.enable_progress_bar()
     pooling = Pooling(encoder.get_embedding_dimension(), "cls")
-    model: Any = SentenceTransformer(modules=[encoder, pooling], device="cpu")
+    where = measure.device()
+    model: Any = SentenceTransformer(modules=[encoder, pooling], device=str(where))
     if precision == "bf16":
-        model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+        model.forward = torch.autocast(where.type, torch.bfloat16)(model.forward)
     return model.train()
 
 
@@ -387,7 +390,10 @@ def st_features(model: Any, texts: Sequence[str], labels: Sequence[str]) -> list
     features = []
     for column, length, side in ((texts, TEXT_TRUNCATE, "left"), (labels, LABEL_TRUNCATE, "right")):
         model.tokenizer.truncation_side = side
-        features.append(model.preprocess(list(column), max_length=length))
+        prepared = model.preprocess(list(column), max_length=length)
+        features.append(
+            {name: part.to(model.device) if isinstance(part, Tensor) else part for name, part in prepared.items()}
+        )
     return features
 
 

@@ -4,8 +4,8 @@ Every figure comes from a process of its own, so that its peak memory is its own
 
     python -m polyagents.benchmarks.training < job.json > row.json
 
-A step is texts in, updated weights out. All train all layers on the CPU, with the dropout of the backbone, on the same
-batches; what is not about sizes and tokens is each library's own default.
+A step is texts in, updated weights out. All train all layers, with the dropout of the backbone, on the same batches, on
+the GPU where there is one; what is not about sizes and tokens is each library's own default.
 """
 
 import functools
@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -263,9 +262,10 @@ def our_options(kind: str, **flags: Any) -> Opt:
     return ParlaiParser(True, True).parse_kwargs(
         model=name,
         datatype="train",
-        no_cuda=True,
+        no_cuda=measure.device().type == "cpu",
         candidates="batch",
         train_layers="all",
+        reduction_type="first",  # as all others here have it, whatever the backbone was trained with
         poly_n_codes=CODES,
         share_encoders=kind == "bi",  # like sentence-transformers; a poly-encoder has two, like ParlAI's
         text_truncate=peers.TEXT_TRUNCATE,
@@ -324,6 +324,7 @@ def train_parlai(job: Job, setting: Setting) -> Trainee:
         CODES,
         dict_file=dict_file(setting.folder),
         datatype="train",
+        no_cuda=measure.device().type == "cpu",
         batchsize=job.batch,
         candidates="batch",
         dropout=getattr(config, "hidden_dropout_prob", 0.0),
@@ -377,8 +378,8 @@ def measured(job: Job, setting: Setting, batches: Sequence[Pairs]) -> Row:
         batches: one batch for each step.
 
     Returns:
-        Examples a second (median of the steps), peak memory in MB beyond what the process had before there was a model,
-        and how many token positions were computed for each token that was read.
+        Examples and their tokens a second (median of the steps), peak memory in MB beyond what the process had before
+        there was a model, and how many token positions were computed for each token that was read.
     """
     if job.way.startswith("sentence"):
         import sentence_transformers  # noqa: F401  now: the library itself is not what its model takes
@@ -389,17 +390,18 @@ def measured(job: Job, setting: Setting, batches: Sequence[Pairs]) -> Row:
         cells += inputs[0].numel()
         tokens += int((inputs[0] != trainee.pad_id).sum())
 
-    with measure.peak_memory() as peak:
+    with measure.peak_memory(measure.device()) as peak:
         trainee = WAYS[job.way](job, setting)
         for layer in trainee.embeddings:
             layer.register_forward_pre_hook(count)
         for texts, labels in batches:
-            begin = time.perf_counter()
+            begin = measure.finished()
             trainee.step(texts, labels)
-            times.append(time.perf_counter() - begin)
+            times.append(measure.finished() - begin)
     return {
         "precision": "fp32" if job.way.startswith("ParlAI") else setting.precision,
-        "examples/s": job.batch / statistics.median(times[1:]),
+        "examples/s": (rate := job.batch / statistics.median(times[1:])),
+        "tokens/s": rate * tokens / (job.batch * len(batches)),
         "peak MB": peak[0],
         "positions per token": cells / tokens,
     }

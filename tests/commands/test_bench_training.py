@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,21 @@ from polyagents.errors import InputError
 def backbone(tmp_path_factory):
     """A pretrained model in a folder."""
     return Path(save("bert", tmp_path_factory.mktemp("backbone")))
+
+
+def test_the_losses_of_a_backbone_that_was_trained_with_another_reduction_are_compared(backbone, tmp_path):
+    """Ours takes the backbone's own reduction, where it names one; the others all take the first output."""
+    folder = tmp_path / "backbone"
+    shutil.copytree(backbone, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    kinds = ("", "Transformer"), ("1_Pooling", "Pooling")
+    modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+               for i, (path, kind) in enumerate(kinds)]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(modules))
+    training.prepare(str(folder), str(tmp_path))
+    setting = training.Setting(str(folder), str(tmp_path), "fp32", 64)
+    training.check(setting, ["hi , how are you ?", "any pets ?"], ["fine .", "two dogs ."])
 
 
 @pytest.mark.slow
