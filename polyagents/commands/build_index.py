@@ -181,7 +181,11 @@ def report(ranker: "Ranker", folder: str, index_type: str, contexts_file: str | 
             texts = FileTexts(contexts_file)
             contexts = texts.part(0, len(texts))
         made = ranker.approximate(store, index_type, contexts)
-        line |= {"index_type": index_type, "recall@1": made.recall_at_1, "recall@10": made.recall_at_10}
+        line |= {
+            "index_type": index_type,
+            "recall@1": round(made.recall_at_1, 4),
+            "recall@10": round(made.recall_at_10, 4),
+        }
         line["contexts"] = made.contexts
     line["bytes"] = sum(entry.stat().st_size for entry in os.scandir(folder))
     print(json.dumps(line))
