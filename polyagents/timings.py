@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 
@@ -46,7 +47,8 @@ def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
     if (known := read(file).get(name, {})).keys() == ways.keys():
         return known
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, filelock.Timeout):  # without a folder to write to, each process measures
+        # Each process measures where the folder cannot be written to or locked, as on some network file systems.
+        with contextlib.suppress(OSError, NotImplementedError, filelock.Timeout):
             os.makedirs(folder(), exist_ok=True)
             stack.enter_context(filelock.FileLock(f"{file}.lock").acquire(timeout=PATIENCE))
         everything = read(file)
@@ -62,8 +64,9 @@ def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
 
 def folder() -> str:
     """Return the folder of the file: `$POLYAGENTS_CACHE`, or `polyagents` where the user's caches are."""
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.environ.get(FOLDER) or os.path.join(caches, "polyagents")
+    home = os.path.expanduser("~")  # stays as it is for a user without a home, as containers have them
+    caches = tempfile.gettempdir() if home == "~" else os.path.join(home, ".cache")
+    return os.environ.get(FOLDER) or os.path.join(os.environ.get("XDG_CACHE_HOME") or caches, "polyagents")
 
 
 def read(file: str) -> dict[str, Times]:

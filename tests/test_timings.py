@@ -2,6 +2,7 @@
 
 import json
 import logging
+import tempfile
 
 import filelock
 import pytest
@@ -56,6 +57,19 @@ def test_a_file_that_is_not_ours_is_replaced(file, content):
     file.write_bytes(content.encode("latin-1"))
     times = measured_once("adding", Calls("a").ways)
     assert list(json.loads(file.read_text()).values()) == [times]
+
+
+def test_where_it_is(monkeypatch):
+    for name in (timings.FOLDER, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(timings.os.path, "expanduser", lambda path: path)  # a user without a home
+    assert timings.folder() == f"{tempfile.gettempdir()}/polyagents"
+    monkeypatch.setattr(timings.os.path, "expanduser", lambda path: "/home/me")
+    assert timings.folder() == "/home/me/.cache/polyagents"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert timings.folder() == "/caches/polyagents"
+    monkeypatch.setenv(timings.FOLDER, "/mine")
+    assert timings.folder() == "/mine"
 
 
 def test_without_a_folder_each_process_measures(tmp_path, monkeypatch):

@@ -6,18 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS
+from polyagents.commands.names import AGENTS, BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS
 from polyagents.console import LOADING, waiting
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
 from polyagents.zoo.models import GROUP, find, our_agent
 
-SHORT_NAMES = {
-    "bi": "polyagents:BiEncoder",
-    "poly": "polyagents:PolyEncoder",
-    "uni": "polyagents:UniEncoder",
-    "cross": "polyagents:CrossEncoder",
-}
+SHORT_NAMES = {name: f"polyagents:{name.title()}Encoder" for name in AGENTS}
 NEED_A_TASK = {"eval_model", "multiprocessing_eval", "train_model", "multiprocessing_train", "display_model"}
 NAMES_A_TASK = ("-t", "--task", "-pyt", "--pytorch-teacher-task", "-o", "--init-opt")
 HELP = ("-h", "--help", "--helpall")

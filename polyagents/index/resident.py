@@ -45,20 +45,20 @@ def search_resident(query: Query, block: Block, k: int) -> Resident | None:
         k: at most as many as are not deleted.
 
     Returns:
-        The candidates; None if the architecture knows no bound, so that every candidate has to be scored.
+        The candidates; None if the architecture knows no bound, or k is so large that the memory may not do.
     """
-    count = len(block.vectors)
+    count, width = block.vectors.shape
     taken = min(SCORED + 4 * k, count)
-    highest = highest_bounds(query, block, min(taken + 1, count))
+    together = GATHERED // (taken * width)  # contexts
+    highest = highest_bounds(query, block, min(taken + 1, count)) if together else None
     if highest is None:
         return None
     bounds, places = highest  # [B, taken + 1], highest bound first
     next_bound = bounds[:, taken] if taken < count else torch.full_like(bounds[:, 0], -torch.inf)
     places = places[:, :taken]
+    parts = [slice(start, start + together) for start in range(0, len(query), together)]
     scores = torch.cat(
-        [scores_of(query.one(example), block, places[example]) for example in range(len(query))]
-        if places.numel() * block.vectors.size(1) > GATHERED
-        else [scores_of(query, block, places)]
+        [scores_of(Query(query.scorer, query.context.rows(part)), block, places[part]) for part in parts]
     )
     # In one copy: each of them would wait for the GPU.
     found = torch.cat([scores.double(), places.double(), next_bound.double().unsqueeze(1)], dim=1).cpu().numpy()
@@ -104,12 +104,11 @@ def scores_of(query: Query, block: Block, places: Tensor) -> Tensor:
     Args:
         query: B contexts.
         block: all candidates.
-        places: [B, n] or, for one context, [n].
+        places: [B, n].
 
     Returns:
         [B, n] fp32; a deleted candidate, and a score that is no number, are -inf.
     """
-    places = places.reshape(len(query), -1)
     vectors = block.exact(places.flatten()).unflatten(0, places.shape)
     scores = query.scorer.score(query.context, vectors).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     return scores if block.alive is None else scores.masked_fill(~block.alive[places], -torch.inf)

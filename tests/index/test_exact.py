@@ -92,9 +92,9 @@ def machine(request, monkeypatch):
         fastest_in(request.param, monkeypatch)
     if "gpu" in request.param:
         in_one_block(monkeypatch)
-    if request.param == "small gpu":  # several parts, one context at a time, few candidates scored
-        for name in ("SCANNED", "SCORED", "GATHERED"):
-            monkeypatch.setattr(resident, name, 1)
+    if request.param == "small gpu":  # several parts, one or a few contexts at a time, few candidates scored
+        for name, value in (("SCANNED", 1), ("SCORED", 1), ("GATHERED", 300 * 24)):
+            monkeypatch.setattr(resident, name, value)
 
 
 @pytest.mark.parametrize("m", [1, 4, 33])
@@ -256,7 +256,9 @@ def test_a_search_in_one_block_proves_its_answer_where_it_can(monkeypatch):
     np.testing.assert_array_equal(found.indices, expected.indices)
     equal = InMemoryVectors(torch.zeros(2_000, 64))
     assert search(query(16, width=64), equal, 10).indices.tolist() == [list(range(10))] * 5
-    assert proven == [[True] * 5, [False] * 5]
+    monkeypatch.setattr(resident, "GATHERED", 1)
+    search(query(16, width=64), stored, 10)
+    assert proven == [[True] * 5, [False] * 5, None]
 
 
 def test_blocks_are_joined_with_all_that_they_have():
