@@ -22,6 +22,7 @@ from polyagents.ranking.loading import read_weights, refuse_wrong_weights
 from polyagents.training import distributed
 from polyagents.training.optimising import align_weights, refused_where_damaged
 from polyagents.training.training_files import STATE
+from polyagents.training.watch import Watch
 
 # Options that identify one of several processes, and do not belong in M.opt: a model trained on CPUs may be trained
 # further on a GPU.
@@ -49,7 +50,6 @@ class BaseAgent(OptimisingAgent):
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
         self.scaler = torch.amp.GradScaler(device, enabled=self.encoder_options.precision == "fp16")
         self._number_grad_accum = 0
-        self.failed_updates = 0
         super().__init__(opt, shared)
 
     @classmethod
@@ -94,6 +94,7 @@ class BaseAgent(OptimisingAgent):
     def begin_run(self) -> None:
         """Prepare ParlAI's loop for a training run."""
         train_loop.patch()
+        self.watch = Watch(self.device)
         file, start = self.opt.get("model_file"), str(self.opt.get("init_model"))
         if file:
             clear_leftovers(file)  # this run may never write that file again

@@ -1,7 +1,9 @@
 """Progress bars for ParlAI's train_model in a terminal: its log lines stay as they are, above the bars."""
 
 import contextlib
+import functools
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
@@ -40,7 +42,7 @@ def moving_the_bar(get_time: Any) -> Any:
     def patched(self: Any, world: Any) -> Any:
         times = get_time(self, world)
         if hasattr(self, "bar"):
-            self.bar.show(self._train_steps, last_update(self, times[0]), figures(self.agent))
+            self.bar.show(self._train_steps, last_update(self, times[0]), functools.partial(figures, self.agent))
         return times
 
     return patched
@@ -99,4 +101,4 @@ def figures(agent: Any) -> dict[str, float]:
     """Return loss and R@1 of a ranker's last batch; nothing for other agents."""
     values = getattr(agent, "last_values", {})
     names = {"loss": "mean_loss", "R@1": "train_accuracy"}
-    return {shown: float(values[name].mean()) for shown, name in names.items() if name in values}
+    return {shown: statistics.fmean(values[name]) for shown, name in names.items() if values.get(name)}

@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from parlai.core.metrics import GlobalAverageMetric, GlobalTimerMetric, SumMetric
 from parlai.core.torch_agent import TorchAgent
+from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
-from torch import Tensor
 
+from polyagents.console import say
 from polyagents.training import optimising
+from polyagents.training.watch import Watch
 
 
 class OptimisingAgent(TorchAgent):
@@ -16,11 +18,11 @@ class OptimisingAgent(TorchAgent):
 
     Attributes:
         scaler: scales the loss in fp16, so that small gradients are not lost.
-        failed_updates: how many consecutive updates had gradients that are not finite.
+        watch: notices updates that were skipped; only the agent that trains has one, and not its clones.
     """
 
     scaler: torch.amp.GradScaler
-    failed_updates: int
+    watch: Watch
     _number_grad_accum: int  # TorchAgent's: batches since the last update
 
     def init_optim(self, params: Any, *args: Any, **kwargs: Any) -> bool:
@@ -75,20 +77,42 @@ class OptimisingAgent(TorchAgent):
             return
         limit = self.opt.get("gradient_clip", -1)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        norm = optimising.step(self.optimizer, self.scaler, parameters, limit)
-        if torch.isfinite(norm):
-            self._count_update(norm, limit)
-        elif is_primary_worker():
-            self.global_metrics.add("skipped_updates", SumMetric(1))
-        self.failed_updates = optimising.failures_in_a_row(self.failed_updates, norm, self._number_training_updates)
-
-    def _count_update(self, norm: Tensor, limit: float) -> None:
-        """Report a finished update, and update the learning rate."""
-        self.global_metrics.add("gnorm", GlobalAverageMetric(float(norm)))
-        if limit > 0:
-            self.global_metrics.add("clip", GlobalAverageMetric(float(norm > limit)))
+        self.watch.saw_update(optimising.step(self.optimizer, self.scaler, parameters, limit))
         self._number_training_updates += 1
-        if is_primary_worker():  # all processes step together
-            self.global_metrics.add("ups", GlobalTimerMetric(1))
-        if getattr(self, "scheduler", None):
+        skipped = self._look() if self.watch.is_due else 0
+        if getattr(self, "scheduler", None) and not skipped:
             self.scheduler.step(self._number_training_updates)
+
+    def _look(self) -> int:
+        """Report the updates since the last look, and no longer count those that were skipped: return their number.
+
+        Raises:
+            InputError: so many in a row were skipped that the training will not recover.
+        """
+        if "watch" not in vars(self):
+            return 0
+        found, limit = self.watch.look(self._number_training_updates), self.opt.get("gradient_clip", -1)
+        self._number_training_updates -= found.skipped
+        for norm in found.norms:
+            self.global_metrics.add("gnorm", GlobalAverageMetric(norm))
+            if limit > 0:
+                self.global_metrics.add("clip", GlobalAverageMetric(float(norm > limit)))
+        if is_primary_worker():  # all processes step together
+            if found.norms:
+                self.global_metrics.add("ups", GlobalTimerMetric(len(found.norms)))
+            if found.skipped:
+                self.global_metrics.add("skipped_updates", SumMetric(found.skipped))
+        report = logging.error if is_primary_worker() else say  # ParlAI silences the log of the others
+        for sentence in found.wrong:
+            report(sentence)
+        return found.skipped
+
+    def report(self) -> dict[str, Any]:
+        """Return TorchAgent's report, of all updates so far."""
+        self._look()
+        return dict(super().report())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return TorchAgent's state, with the number of the updates that were not skipped."""
+        self._look()
+        return dict(super().state_dict())

@@ -15,11 +15,7 @@ from parlai.core import torch_ranker_agent
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.torch_agent import Batch, Output
-from parlai.utils import logging
-from parlai.utils.distributed import is_primary_worker
-from torch import Tensor
 
-from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import judge
 from polyagents.index.builder import CandidateEncoder
@@ -33,9 +29,10 @@ from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.batch_candidates import evaluation_candidates, origin
 from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, EngineReplies, FixedCandidates, located
+from polyagents.parlai_agents.late_metrics import each_of
 from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing import ObservingAgent
-from polyagents.parlai_agents.replies import Metrics, Replies, averages, evaluation_metrics
+from polyagents.parlai_agents.replies import Metrics, Replies, evaluation_metrics
 from polyagents.parlai_agents.task_labels import write_task_candidates
 from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.ranking.loading import load_model
@@ -44,6 +41,7 @@ from polyagents.training import distributed, draws
 from polyagents.training.candidates import TrainingCandidates
 from polyagents.training.distillation import Distillation
 from polyagents.training.examples import Examples
+from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged
 from polyagents.training.scoring import training_scores
@@ -56,7 +54,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
         objective: what training minimises.
-        last_values: measurements of the last training batch, for a progress bar.
+        last_values: those of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
         judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
     """
@@ -64,7 +62,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     fixed_candidates_path: str
     fixed: FixedCandidates | EngineReplies | None
     judges: bool = False
-    last_values: dict[str, Tensor] = {}  # noqa: RUF012  replaced, never changed
+    last_values = LateValues({})  # replaced, never changed
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
@@ -188,17 +186,15 @@ class RankerAgent(ModelAgent, ObservingAgent):
     def _training_losses(self, examples: Examples) -> BatchLoss:
         """Compute the losses of this process's examples."""
         if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
-            return BatchLoss(torch.zeros(0, device=self.device), [], {})
+            return BatchLoss(torch.zeros(0, device=self.device), [], LateValues({}))
         assert not isinstance(self.fixed, EngineReplies)  # refused in set_fixed_candidates
         fixed = self.fixed.candidates if self.fixed is not None and self.candidates == "fixed" else None
         candidates = self.training_candidates.of(self.candidates, examples, fixed)
         scored = training_scores(self.ranking, examples.contexts, candidates, self.opt.get("chunk_tokens"))
         loss = self.objective.of(scored, examples, candidates)
-        self._record({name: averages(values) for name, values in loss.values.items()})
+        self._record(each_of(loss.values, len(examples)))
         self.last_values = loss.values
-        if wrong := loss.failure(examples):  # `update_params` will not train on them
-            report = logging.error if is_primary_worker() else say  # ParlAI silences the log of the others
-            report(f"Update {self._number_training_updates + 1}: {wrong}")
+        self.watch.saw_batch(self._number_training_updates + 1, loss.losses, examples)
         return loss
 
     # ---- evaluation and chat ---------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from parlai.core.metrics import AverageMetric, GlobalTimerMetric, SumMetric
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.torch_agent import Output
-from parlai.core.torch_generator_agent import PPLMetric
 from parlai.utils.distributed import get_rank, num_workers
 from tokenizers import AddedToken
 from transformers import AutoModelForMaskedLM
@@ -19,6 +18,7 @@ from polyagents.models.backbone import load_backbone
 from polyagents.parlai_agents import flags, train_loop
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.dictionary import TextDictionary
+from polyagents.parlai_agents.late_metrics import LateAverage, LatePerplexity, Term
 from polyagents.parlai_agents.task_reader import Position, TaskReader
 from polyagents.parlai_files import parlai_options
 from polyagents.pretraining import world
@@ -32,6 +32,7 @@ from polyagents.ranking.hugging_face import write_folder
 from polyagents.text.special_tokens import MASK_TOKENS
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.training import distributed
+from polyagents.training.late_values import LateValues
 from polyagents.training.training_options import MemoryOptions
 
 FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers from
@@ -253,15 +254,17 @@ class PretrainAgent(PlanningAgent):
     def _record(self, update: Update, chunks: list[Prepared], results: list[Any]) -> None:
         for objective in update.objectives:
             guessed = count_of(chunks, objective)
-            loss, right = (float(sum(values)) for values in zip(*(made[objective] for made in results), strict=True))
+            losses, rights = zip(*(made[objective] for made in results), strict=True)
+            values = LateValues({"loss": torch.stack(losses).sum(0, True), "right": torch.stack(rights).sum(0, True)})
+            loss, right = Term(values, "loss", 0), Term(values, "right", 0)
             if guessed and objective == WORDS:
-                self.global_metrics.add("loss", AverageMetric(loss, guessed))
-                self.global_metrics.add("ppl", PPLMetric(loss, guessed))
-                self.global_metrics.add("token_acc", AverageMetric(right, guessed))
+                self.global_metrics.add("loss", LateAverage(loss, guessed))
+                self.global_metrics.add("ppl", LatePerplexity(loss, guessed))
+                self.global_metrics.add("token_acc", LateAverage(right, guessed))
             elif guessed:
                 name = "relevance" if self.is_joint else "next_utterance"
-                self.global_metrics.add(f"{name}_loss", AverageMetric(loss, guessed))
-                self.global_metrics.add(f"{name}_acc", AverageMetric(right, guessed))
+                self.global_metrics.add(f"{name}_loss", LateAverage(loss, guessed))
+                self.global_metrics.add(f"{name}_acc", LateAverage(right, guessed))
         width = sum(tokens.ids.numel() for tokens, _, _ in chunks)
         real = sum(len(example) for chunk in update.chunks for example in chunk)
         self.global_metrics.add("padding", AverageMetric(width - real, width))

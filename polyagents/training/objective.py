@@ -21,6 +21,7 @@ from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.distillation import Distillation
 from polyagents.training.examples import Examples
 from polyagents.training.gradient_cache import GradientCache
+from polyagents.training.late_values import LateValues
 from polyagents.training.losses import context_similarity, ranking_loss
 from polyagents.training.metrics import training_values
 from polyagents.training.scoring import TrainingScores
@@ -32,12 +33,12 @@ class BatchLoss(NamedTuple):
     Attributes:
         losses: [B] fp32, to be minimised.
         sides: the gradient caches that the backward pass continues with.
-        values: for reports, [B] each: mean_loss (the ranking loss only), train_accuracy, rank, mrr, and added losses.
+        values: for reports, B each: mean_loss (the ranking loss only), train_accuracy, rank, mrr, and added losses.
     """
 
     losses: Tensor
     sides: list[GradientCache]
-    values: dict[str, Tensor]
+    values: LateValues
 
     def backward(self, counts: Sequence[int], scaler: torch.amp.GradScaler, accumulated: int) -> None:
         """Add the gradients of the mean over all processes' examples to those of the weights.
@@ -52,17 +53,6 @@ class BatchLoss(NamedTuple):
             scaler.scale(mean / accumulated).backward()
         for side in self.sides:
             side.backward()
-
-    def failure(self, examples: Examples) -> str | None:
-        """Describe the first example whose loss is not finite; None where all are finite."""
-        wrong = (~torch.isfinite(self.losses)).nonzero().flatten().tolist()
-        if not wrong:
-            return None
-        label = examples.labels[wrong[0]]
-        return (
-            f"the loss of {len(wrong)} of {len(self.losses)} examples is not finite, and the batch is not trained on. "
-            f"The first: {examples.texts[wrong[0]]!r} -> {None if label is None else label.candidate.text!r}"
-        )
 
 
 @dataclass(frozen=True)
@@ -104,4 +94,4 @@ class Objective:
             similarity = context_similarity(scored.context)
             values["context_similarity"] = similarity.detach()
             losses = losses + self.codes_penalty * similarity
-        return BatchLoss(losses, scored.sides, values)
+        return BatchLoss(losses, scored.sides, LateValues(values))

@@ -18,7 +18,6 @@ from polyagents.models.poly import ATTENTION_WEIGHTS
 from polyagents.training import distributed
 
 SETTING = str | int | float | bool | None | list[str | int | float | bool | None]  # of a group of weights
-FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 
 
 def weight_groups(
@@ -75,13 +74,19 @@ def fuse(optimizer: torch.optim.Optimizer) -> None:
             group |= {"fused": True, "foreach": None}
 
 
+def is_fused(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether `fuse` applied to an optimiser."""
+    return all(group.get("fused") for group in optimizer.param_groups)
+
+
 def step(
     optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, parameters: Sequence[nn.Parameter], limit: float
 ) -> Tensor:
     """Update the weights by their gradients, unless these are not finite, which would spoil the weights for ever.
 
     Args:
-        optimizer: has the weights.
+        optimizer: has the weights. A fused Adam decides on the device whether it changes them; for others the host
+            waits for the norm.
         scaler: scaled the loss in fp16; not enabled otherwise.
         parameters: the weights that learn.
         limit: of the norm of the gradients, which are scaled down to it; 0 or below is none.
@@ -92,37 +97,15 @@ def step(
     distributed.average_gradients(parameters)
     scaler.unscale_(optimizer)
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if torch.isfinite(norm):
-        if limit > 0:
-            nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    if limit > 0:
+        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    if is_fused(optimizer):
+        vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).float()  # where torch's GradScaler says it
+        optimizer.step()
+    elif torch.isfinite(norm):
         optimizer.step()
     scaler.update()
     return norm
-
-
-def failures_in_a_row(failures: int, norm: Tensor, updates: int) -> int:
-    """Count consecutive updates that were skipped.
-
-    In fp16 the first gradients always overflow, until their scale fits.
-
-    Args:
-        failures: consecutive ones so far.
-        norm: what `step` returned.
-        updates: how many were made.
-
-    Returns:
-        Consecutive ones now.
-
-    Raises:
-        InputError: there are too many for the training to recover.
-    """
-    failures = 0 if torch.isfinite(norm) else failures + 1
-    if failures >= FAILURES:
-        raise InputError(
-            f"The gradients of {FAILURES} updates in a row were not finite, the last at update {updates}; none of them "
-            f"changed the weights. Lower --learningrate, or train with --precision fp32."
-        )
-    return failures
 
 
 # ---- state from a file -----------------------------------------------------------------------------------------------

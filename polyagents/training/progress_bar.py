@@ -1,6 +1,7 @@
 """The progress bar of a training: that of Ranker.train, and that of ParlAI's train_model."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
@@ -11,6 +12,8 @@ from polyagents.training.callbacks import Callback, Report
 if TYPE_CHECKING:
     from polyagents.training.trainer import Trainer
 
+FRESH = 0.5  # seconds between two sets of figures: a GPU has to finish an update before its figures can be read
+
 
 class TrainingBar:
     """Updates, their rate, the time left, and figures of the last update; at a terminal or in a notebook only."""
@@ -18,22 +21,25 @@ class TrainingBar:
     def __init__(self, updates: int):
         # None hides it where standard error is no terminal; tqdm's bar for notebooks is always shown.
         self.bar = tqdm(initial=updates, unit=" updates", desc="Training", disable=None, dynamic_ncols=True)
+        self._next = 0.0  # when figures are read again
 
     @property
     def is_shown(self) -> bool:
         """Whether the bar is visible."""
         return not self.bar.disable
 
-    def show(self, updates: int, last_update: int | None, figures: Mapping[str, float]) -> None:
+    def show(self, updates: int, last_update: int | None, figures: Callable[[], Mapping[str, float]]) -> None:
         """Update the bar.
 
         Args:
             updates: how many were made.
             last_update: how many there will be, as far as that is known: without it no time left is shown.
-            figures: by the names that are shown.
+            figures: returns figures by the names that are shown; asked now and then, where the bar is visible.
         """
         self.bar.total = last_update
-        self.bar.set_postfix({name: f"{value:.3f}" for name, value in figures.items()}, refresh=False)
+        if self.is_shown and time.monotonic() >= self._next:
+            self.bar.set_postfix({name: f"{value:.3f}" for name, value in figures().items()}, refresh=False)
+            self._next = time.monotonic() + FRESH
         self.bar.update(updates - self.bar.n)
 
     def close(self) -> None:
@@ -52,8 +58,11 @@ class ProgressBar(Callback):
 
     def on_step_end(self, trainer: "Trainer") -> None:
         """Update the bar."""
-        figures = {"loss": trainer.last["loss"], "R@1": trainer.last["hits@1"]}
-        self.bar.show(trainer.updates, trainer.last_update, figures)
+        self.bar.show(
+            trainer.updates,
+            trainer.last_update,
+            lambda: {"loss": trainer.last["loss"], "R@1": trainer.last["hits@1"]},
+        )
 
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
         """Print the metrics.

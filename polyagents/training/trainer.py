@@ -18,7 +18,8 @@ from polyagents.training import draws, optimising
 from polyagents.training.callbacks import Callback, Report
 from polyagents.training.candidates import TrainingCandidates
 from polyagents.training.distillation import Distillation
-from polyagents.training.objective import BatchLoss, Objective
+from polyagents.training.late_values import LateValues, read_all
+from polyagents.training.objective import Objective
 from polyagents.training.schedule import Schedule
 from polyagents.training.scoring import training_scores
 from polyagents.training.text_example import TextExample
@@ -26,6 +27,7 @@ from polyagents.training.text_examples import TrainingData, batches, token_ids_o
 from polyagents.training.training_files import STATE, TrainingFiles
 from polyagents.training.training_options import TrainingOptions
 from polyagents.training.validation import SMALLER_IS_BETTER, validate
+from polyagents.training.watch import Watch
 
 NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports -> ours
 
@@ -67,7 +69,6 @@ class Trainer:
         options: those of the training.
         optimizer: has the weights and their rates.
         progress: how far the training is.
-        last: loss and hits@1 of the last batch.
         is_best: whether the last evaluation was the best so far.
         stop: set it to end the training after the update.
     """
@@ -106,10 +107,11 @@ class Trainer:
         self.candidates = TrainingCandidates(model, draw, options.cross_negatives, "the list of examples")
         self.objective = Objective(model, options.codes_penalty, distillation)
         self.progress = Progress()
-        self.last: Report = {}
         self.is_best = self.stop = False
-        self._pending = self._failures = 0  # batches of the next update; consecutive updates that failed
-        self._sums: defaultdict[str, float] = defaultdict(float)  # since the last report
+        self._pending = 0  # batches of the next update
+        self._watch = Watch(model.device)
+        self._last: LateValues | None = None
+        self._unreported: list[LateValues] = []  # of the batches since the last report
         self._saved_at = self._counted_at = time.monotonic()
         torch.manual_seed(options.seed)
 
@@ -117,6 +119,11 @@ class Trainer:
     def updates(self) -> int:
         """The number of updates so far."""
         return self.progress.updates
+
+    @property
+    def last(self) -> Report:
+        """Loss and hits@1 of the last batch. A GPU has to finish it first: ask for them now and then, not always."""
+        return {} if self._last is None else means([self._last])
 
     @property
     def epochs(self) -> float:
@@ -203,19 +210,32 @@ class Trainer:
         candidates = self.candidates.of(self.options.candidates, examples, None)
         scored = training_scores(self.model, examples.contexts, candidates, self.options.chunk_tokens)
         loss = self.objective.of(scored, examples, candidates)
-        if wrong := loss.failure(examples):
-            say(f"Update {self.updates + 1}: {wrong}")
         loss.backward([len(examples)], self.scaler, self.options.update_freq)
         self._pending = (self._pending + 1) % self.options.update_freq
-        self._count(loss)
+        self._watch.saw_batch(self.updates + 1, loss.losses, examples)
+        self._last = loss.values
+        self._unreported.append(loss.values)
 
     def _update(self) -> None:
         """Update the weights, if their gradients are finite."""
         norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
-        if torch.isfinite(norm):
-            self.progress.updates += 1
+        self._watch.saw_update(norm)
+        self.progress.updates += 1
+        skipped = self._look() if self._watch.is_due else 0
+        if not skipped:
             self.schedule.after_update(self.updates)
-        self._failures = optimising.failures_in_a_row(self._failures, norm, self.updates)
+
+    def _look(self) -> int:
+        """Say what went wrong since the last look, and no longer count updates that were skipped: return their number.
+
+        Raises:
+            InputError: there are too many in a row.
+        """
+        found = self._watch.look(self.updates)
+        for sentence in found.wrong:
+            say(sentence)
+        self.progress.updates -= found.skipped
+        return found.skipped
 
     def _after_update(self) -> None:
         """Do what is due: a report, an evaluation, a checkpoint."""
@@ -233,23 +253,16 @@ class Trainer:
 
     # ---- reports ---------------------------------------------------------------------------------------------------
 
-    def _count(self, loss: BatchLoss) -> None:
-        count = len(loss.losses)
-        totals = {NAMES.get(name, name): float(values.sum()) for name, values in loss.values.items()}
-        self.last = {name: total / count for name, total in totals.items()}
-        for name, total in (totals | {"examples": count}).items():
-            self._sums[name] += total
-
     def _log(self) -> None:
         """Report the means since the last report."""
-        if examples := self._sums.pop("examples", 0.0):
-            report = {name: total / examples for name, total in self._sums.items()}
-            self._sums.clear()
+        if report := means(self._unreported):
+            self._unreported = []
             self.progress.reports.append([self.updates, report["loss"], report["hits@1"]])
             self._tell("on_log", report | {"lr": self.optimizer.param_groups[0]["lr"], "epoch": self.epochs})
 
     def _validate(self) -> None:
         """Rank the validation examples; keep the model if it is the best so far."""
+        self._look()
         self._log()
         options, done = self.options, self.progress
         report = validate(self.model, self.valid, options.batchsize or 1)
@@ -273,6 +286,7 @@ class Trainer:
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
+        self._look()
         now = time.monotonic()
         self.progress.seconds, self._counted_at = self.progress.seconds + now - self._counted_at, now
         state = {
@@ -303,6 +317,20 @@ class Trainer:
             self.schedule.restore(states["schedule"], self.updates)
             self.scaler.load_state_dict(states["scaler"])
             draws.restore(states["draws"], self.candidates, rank=0)
+
+
+def means(batches: Sequence[LateValues]) -> Report:
+    """Return the means over the examples of some batches, by name; nothing where there are no examples.
+
+    Args:
+        batches: their values.
+    """
+    read_all(batches)
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    for batch in batches:
+        for name in batch.names:
+            values[NAMES.get(name, name)] += batch[name]
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items() if numbers}
 
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:

@@ -1,4 +1,7 @@
-"""A training step reads nothing from the device, since a GPU would have to finish all its work first."""
+"""A training step reads nothing from the device, since a GPU would have to finish all its work first.
+
+The device is a fake one: it knows the shapes of its tensors and not their numbers, so that a read is an error.
+"""
 
 import sys
 from contextlib import nullcontext
@@ -10,12 +13,15 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from polyagents.models import devices
 from polyagents.models.encoder import Encoder
+from polyagents.parlai_agents.late_metrics import each_of
 from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.ranking.candidate_set import Label, inline_set, shared_set
 from polyagents.text.pretrained import load_tokenizer
+from polyagents.training import optimising
 from polyagents.training.examples import Examples
 from polyagents.training.objective import Objective
 from polyagents.training.scoring import training_scores
+from polyagents.training.watch import Watch
 
 CONTEXTS = [*SENTENCES[:4], " ".join(SENTENCES)]
 LABELS = SENTENCES[1:] + SENTENCES[:1]
@@ -56,10 +62,21 @@ def batch_of(model, inline):
 
 
 def step(model, inline, chunk_tokens):
+    """Do one update: what Trainer and the agents do."""
     examples, candidates = batch_of(model, inline)
     objective = Objective(model, codes_penalty=0.1)
     loss = objective.of(training_scores(model, examples.contexts, candidates, chunk_tokens), examples, candidates)
-    loss.backward([len(examples)], torch.amp.GradScaler("cpu", enabled=False), 1)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    loss.backward([len(examples)], scaler, 1)
+    optimizer = torch.optim.AdamW(optimising.weight_groups(model.module, 1e-3, 1e-2, 0.01))
+    optimising.fuse(optimizer)
+    weights = [weight for weight in model.module.parameters() if weight.requires_grad]
+    watch = Watch(torch.device("cuda"))
+    watch.saw_batch(1, loss.losses, examples)
+    watch.saw_update(optimising.step(optimizer, scaler, weights, limit=1.0))
+    for metric in each_of(loss.values, len(examples))["mean_loss"]:
+        _ = metric + metric
+    return watch
 
 
 @pytest.fixture
@@ -91,11 +108,13 @@ def moved_to(mode, model):
 @pytest.mark.parametrize("chunk_tokens", [None, 24])
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_forward_and_backward_read_nothing(backbone, device, variant, inline, chunk_tokens):
+def test_an_update_reads_nothing(backbone, device, variant, inline, chunk_tokens):
     architecture, options = VARIANTS[variant]
     model = moved_to(device, model_of(backbone, architecture, options))
-    step(model, inline, chunk_tokens)
+    watch = step(model, inline, chunk_tokens)
     assert any(weight.grad is not None for weight in model.module.parameters())
+    with pytest.raises(DataDependentOutputException):  # one does wait when one looks
+        watch.look(1)
 
 
 def test_a_read_would_be_noticed(device):

@@ -34,6 +34,7 @@ from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.files import locks, model_file
 from polyagents.parlai_agents import ranker_agent, train_loop
+from polyagents.training import watch
 
 
 @pytest.fixture
@@ -57,8 +58,15 @@ def poison(monkeypatch, updates):
     monkeypatch.setattr(ranker_agent, "training_scores", poisoned)
 
 
-@pytest.mark.parametrize("more", [(), ("--precision", "fp16"), ("--chunk-tokens", 64)])
-def test_a_loss_that_is_no_number_is_reported_and_not_trained_on(more, ordered, monkeypatch, tmp_path):
+CONSTANT_RATE = ("--warmup-updates", -1, "--lr-scheduler", "none")
+
+
+@pytest.mark.parametrize(
+    ("more", "every"), [((), 1), (("--precision", "fp16"), 1), (("--chunk-tokens", 64), 1), (CONSTANT_RATE, 4)]
+)
+def test_a_loss_that_is_no_number_is_reported_and_not_trained_on(more, every, ordered, monkeypatch, tmp_path):
+    """At once, or as on a GPU, where one looks after several updates."""
+    monkeypatch.setitem(watch.EVERY, "cpu", every)
     said = []
     monkeypatch.setattr(logging, "error", said.append)
     train("poly", tmp_path / "good", *ordered, *more, "--max-train-steps", 4)
@@ -67,7 +75,7 @@ def test_a_loss_that_is_no_number_is_reported_and_not_trained_on(more, ordered, 
     assert len(said) == 2 and "Update 2: the loss of 8 of 8 examples is not finite" in said[0]
     assert "i like " in said[0] and "so you like " in said[0]
     assert weights(tmp_path / "bad")["number_training_updates"] == 4
-    if not more:  # the same updates without the poisoned two
+    if more in ((), CONSTANT_RATE):  # the same updates without the poisoned two
         assert largest_difference(tmp_path / "good", tmp_path / "bad") == 0
 
 

@@ -1,0 +1,124 @@
+"""Notices updates that were skipped since their gradients were not finite, without waiting for a GPU at each."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from polyagents.errors import InputError
+from polyagents.training.examples import Examples
+
+FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
+EVERY = {"cpu": 1}  # updates between two reads of their norms; a read on a CPU costs nothing
+EVERY_ON_A_GPU = 10
+
+
+@dataclass
+class Findings:
+    """What a look found.
+
+    Attributes:
+        norms: of the gradients of the updates that were made.
+        skipped: how many updates were not.
+        wrong: sentences about batches whose loss is not finite.
+    """
+
+    norms: list[float] = field(default_factory=list)
+    skipped: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Watch:
+    """The batches and updates since the last look.
+
+    Attributes:
+        failures: how many consecutive updates were skipped, as far as one has looked.
+    """
+
+    def __init__(self, device: torch.device):
+        self._every = EVERY.get(device.type, EVERY_ON_A_GPU)
+        self._batches: list[tuple[int, Tensor, Examples]] = []
+        self._norms: list[Tensor] = []
+        self.failures = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so many updates were made that one should look; after every one on a CPU."""
+        return len(self._norms) >= self._every
+
+    def saw_batch(self, update: int, losses: Tensor, examples: Examples) -> None:
+        """Note a batch.
+
+        Args:
+            update: the number of the update that it is a part of.
+            losses: [B].
+            examples: B of them.
+        """
+        self._batches.append((update, losses.detach(), examples))
+
+    def saw_update(self, norm: Tensor) -> None:
+        """Note an update.
+
+        Args:
+            norm: what `optimising.step` returned.
+        """
+        self._norms.append(norm)
+
+    def look(self, updates: int) -> Findings:
+        """Read what was noted since the last look; the host waits for the device once.
+
+        Args:
+            updates: how many updates were made, those that may have been skipped among them.
+
+        Returns:
+            The findings.
+
+        Raises:
+            InputError: so many updates in a row were skipped that the training will not recover.
+        """
+        batches, norms = self._batches, self._norms
+        self._batches, self._norms = [], []
+        if not (batches or norms):
+            return Findings()
+        finite = [torch.isfinite(losses).all().float() for _, losses, _ in batches]
+        read = torch.stack([*(norm.float() for norm in norms), *finite]).tolist()
+        found = Findings()
+        made = updates - len(norms)
+        for norm in read[: len(norms)]:
+            if math.isfinite(norm):
+                found.norms.append(norm)
+                self.failures, made = 0, made + 1
+            else:
+                found.skipped += 1
+                self.failures += 1
+                self._check(made)
+        for (update, losses, examples), good in zip(batches, read[len(norms) :], strict=True):
+            if not good:
+                found.wrong.append(f"Update {update}: {about(losses, examples)}")
+        return found
+
+    def _check(self, made: int) -> None:
+        if self.failures >= FAILURES:
+            raise InputError(
+                f"The gradients of {FAILURES} updates in a row were not finite, the last at update {made}; none of "
+                f"them changed the weights. Lower --learningrate, or train with --precision fp32."
+            )
+
+
+def about(losses: Tensor, examples: Examples) -> str:
+    """Describe the first example whose loss is not finite.
+
+    Args:
+        losses: [B], at least one of which is not finite.
+        examples: B of them.
+
+    Returns:
+        A sentence.
+    """
+    wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
+    label = examples.labels[wrong[0]]
+    return (
+        f"the loss of {len(wrong)} of {len(losses)} examples is not finite, and the batch is not trained on. "
+        f"The first: {examples.texts[wrong[0]]!r} -> {None if label is None else label.candidate.text!r}"
+    )
