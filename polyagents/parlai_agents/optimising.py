@@ -87,7 +87,7 @@ class OptimisingAgent(TorchAgent):
         """Report the updates since the last look, and no longer count those that were skipped: return their number.
 
         Raises:
-            InputError: so many in a row were skipped that the training will not recover.
+            InputError: too many in a row were skipped for the training to recover.
         """
         if "watch" not in vars(self):
             return 0

@@ -44,7 +44,7 @@ class Watch:
 
     @property
     def is_due(self) -> bool:
-        """Whether so many updates were made that one should look; after every one on a CPU."""
+        """Whether it is time to look: after every update on a CPU, after ten on a GPU."""
         return len(self._norms) >= self._every
 
     def saw_batch(self, update: int, losses: Tensor, examples: Examples) -> None:
@@ -75,7 +75,7 @@ class Watch:
             The findings.
 
         Raises:
-            InputError: so many updates in a row were skipped that the training will not recover.
+            InputError: too many updates in a row were skipped for the training to recover.
         """
         batches, norms = self._batches, self._norms
         self._batches, self._norms = [], []
