@@ -1,6 +1,7 @@
 """The parser of a command that reads a task of ParlAI's, which has flags of its own."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class TaskCommandParser(CommandParser):
             args: the command line; None for that of the process.
             namespace: where the values go; None for a new one.
         """
-        arguments = list(args or ())
+        arguments = list(sys.argv[1:] if args is None else args)
         if {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
             with_task = parlai_is_installed()
         else:

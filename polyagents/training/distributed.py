@@ -4,16 +4,23 @@ Each process reads its own examples. The candidates of all of them are every exa
 texts are gathered, each process encodes its share, and the vectors are gathered with a way back for their gradients. So
 two processes of batch B take the step of one process with 2B. The gradients are averaged here rather than by torch's
 DistributedDataParallel, which counts one backward pass per weight and step, while `gradient_cache.py` makes several.
+Tensors travel from device to device; plain data travels from host to host, so that no host waits for its GPU.
 """
 
+import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 
+from polyagents.models.devices import to_device
+
 T = TypeVar("T")
+
+ALONE = 2**20  # bytes from which on a gradient travels by itself, in its place; smaller ones are packed together
+BUCKET = 2**25  # bytes of small ones that travel together: the next are packed while these are on their way
 
 
 def is_distributed() -> bool:
@@ -36,8 +43,21 @@ def gathered(own: T) -> list[T]:
     if not is_distributed():
         return [own]
     everyone: list[Any] = [None] * num_workers()
-    distributed.all_gather_object(everyone, own)
+    distributed.all_gather_object(everyone, own, group=hosts(distributed.group.WORLD))
     return everyone
+
+
+@functools.lru_cache(maxsize=1)
+def hosts(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
+    """Return a group of the same processes that exchanges data of the hosts: NCCL would copy it to the GPUs and back.
+
+    Args:
+        world: the group of all processes.
+    """
+    if distributed.get_backend(world) == "gloo":
+        return world
+    made: distributed.ProcessGroup = distributed.new_group(backend="gloo")
+    return made
 
 
 def shares(lengths: Sequence[int]) -> list[list[int]]:
@@ -88,16 +108,17 @@ class GatheredRows(torch.autograd.Function):
         Returns:
             [C, D].
         """
-        ctx.mine, ctx.shape = dealt[distributed.get_rank()], own.shape
+        mine = torch.tensor(dealt[distributed.get_rank()], dtype=torch.long)
+        ctx.mine, ctx.shape = to_device(mine, own.device), own.shape
         longest = max(map(len, dealt))  # all_gather wants equal shapes
         padded = own.new_zeros(longest, own.size(1))
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in dealt]
         distributed.all_gather(parts, padded)
-        rows = own.new_empty(sum(map(len, dealt)), own.size(1))
-        for part, places in zip(parts, dealt, strict=True):
-            rows[places] = part[: len(places)]
-        return rows
+        places = torch.empty(sum(map(len, dealt)), dtype=torch.long)  # of each text in what was gathered
+        for process, texts in enumerate(dealt):
+            places[texts] = torch.arange(len(texts)) + process * longest
+        return torch.cat(parts)[to_device(places, own.device)]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -122,16 +143,39 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     parameters = list(parameters)
     if not is_distributed() or not parameters:
         return
-    used = torch.tensor([parameter.grad is not None for parameter in parameters], device=parameters[0].device).byte()
-    distributed.all_reduce(used, distributed.ReduceOp.MAX)
-    pending = []
-    for parameter in itertools.compress(parameters, used.tolist()):
+    used = [any(who) for who in zip(*gathered([one.grad is not None for one in parameters]), strict=True)]
+    gradients = []
+    for parameter in itertools.compress(parameters, used):
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        pending.append((parameter.grad, distributed.all_reduce(parameter.grad, async_op=True)))
-    for gradient, work in pending:
+        gradients.append(parameter.grad)
+    large = [gradient for gradient in gradients if gradient.nbytes >= ALONE]
+    pending = [distributed.all_reduce(gradient, async_op=True) for gradient in large]
+    packs = []
+    for bucket in buckets([gradient for gradient in gradients if gradient.nbytes < ALONE]):
+        packed = torch.cat([gradient.flatten() for gradient in bucket])
+        packs.append((bucket, packed))
+        pending.append(distributed.all_reduce(packed, async_op=True))
+    for work in pending:
         work.wait()
-        gradient /= num_workers()
+    for bucket, packed in packs:
+        parts = packed.split([gradient.numel() for gradient in bucket])
+        torch._foreach_copy_(bucket, [part.view_as(to) for part, to in zip(parts, bucket, strict=True)])
+    torch._foreach_div_(gradients, num_workers())
+
+
+def buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Divide gradients into lists of one type that have about BUCKET bytes each, in their order."""
+    bucket: list[Tensor] = []
+    size = 0
+    for gradient in gradients:
+        if bucket and (size >= BUCKET or gradient.dtype != bucket[0].dtype):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(gradient)
+        size += gradient.nbytes
+    if bucket:
+        yield bucket
 
 
 def same_weights(module: nn.Module) -> None:

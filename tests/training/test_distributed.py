@@ -43,6 +43,9 @@ from parlai.core.agents import create_agent
 from parlai.core.message import Message
 from parlai.core.params import ParlaiParser
 import polyagents
+from polyagents.training import distributed as exchange
+
+exchange.ALONE, exchange.BUCKET = 4000, 2000  # these small models would have one bucket
 
 def step(kind, flags):
     same = "--same-labels" in flags  # fewer texts to encode than processes
@@ -108,6 +111,15 @@ def test_two_processes_make_the_step_of_one_with_both_parts(steps, case):
                 gradients[name], gradient, rtol=0, atol=1e-5 + 4e-3 * float(gradient.abs().max())
             )
             assert torch.equal(after[name], both[0][2][name])
+
+
+def test_gradients_travel_in_buckets_of_one_type(monkeypatch):
+    monkeypatch.setattr(distributed, "BUCKET", 400)
+    half = torch.zeros(7, dtype=torch.float16)
+    gradients = [torch.zeros(*shape) for shape in ((3,), (50, 2), (9, 9), (90,), (4,))] + [half, half, torch.zeros(2)]
+    packed = list(distributed.buckets(gradients))
+    assert [id(one) for bucket in packed for one in bucket] == [id(one) for one in gradients]
+    assert [[one.numel() for one in bucket] for bucket in packed] == [[3, 100], [81, 90], [4], [7, 7], [2]]
 
 
 def test_texts_are_dealt_out_evenly(monkeypatch):
