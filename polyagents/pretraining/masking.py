@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from polyagents.models.tokens import Tokens
+from polyagents.models.tokens import AnyTokens
 
 CHOSEN = 0.15  # of all tokens that are text
 MASKED, REPLACED = 0.8, 0.1  # of the chosen ones: [MASK], a random token; the rest stay as they are
@@ -52,8 +52,8 @@ def starts(tokens: Sequence[str]) -> list[bool]:
 
 
 def mask(
-    tokens: Tokens, vocabulary: MaskingVocabulary, generator: torch.Generator, whole_words: bool = False
-) -> tuple[Tokens, Tensor]:
+    tokens: AnyTokens, vocabulary: MaskingVocabulary, generator: torch.Generator, whole_words: bool = False
+) -> tuple[AnyTokens, Tensor]:
     """Hide tokens of a batch on the CPU.
 
     Args:

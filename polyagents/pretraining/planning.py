@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 import torch
 from parlai.utils.distributed import get_rank
-from torch import Tensor
 
 from polyagents.errors import InputError
+from polyagents.models.devices import to_device
 from polyagents.models.encoder import TRAINING_CHUNK_TOKENS
-from polyagents.models.tokens import Tokens, pad_pairs
+from polyagents.models.tokens import pad_pairs
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.pretraining import batches
+from polyagents.pretraining.joining import Prepared, joined
 from polyagents.pretraining.masking import MaskingVocabulary, mask
 from polyagents.pretraining.pretrain_model import LABELS, WORDS
 from polyagents.pretraining.pretraining_examples import PretrainingExample, encode, split_sentences, with_others
 from polyagents.pretraining.utterance_relevance import with_relevance
 from polyagents.training import distributed
 
+GPU_CHUNK_TOKENS = 16_384  # joined on a GPU; more would pad texts of more different lengths. Chosen here.
+
 Labelled = tuple[TextPair, int]
 """A pair, and the class of its label."""
-
-Prepared = tuple[Tokens, dict[str, Tensor], Tensor | None]
-"""What `PretrainModel` takes."""
 
 Objectives = tuple[str, ...]
 """WORDS, LABELS, or both of them in the same input."""
@@ -136,12 +136,22 @@ class PlanningAgent(BaseAgent):
 
     @property
     def chunk_tokens(self) -> int:
-        """The number of tokens that go through the encoder at once, padding included."""
-        suits = TRAINING_CHUNK_TOKENS.get(self.device.type, TRAINING_CHUNK_TOKENS["cuda"])
-        return min(self.opt.get("chunk_tokens") or suits, self.opt["batch_tokens"])
+        """The number of tokens of a chunk, padding included; the same on every device, so that all plan alike."""
+        return min(self.opt.get("chunk_tokens") or TRAINING_CHUNK_TOKENS["cpu"], self.opt["batch_tokens"])
+
+    def on_device(self, chunks: Sequence[Prepared]) -> Iterator[Prepared]:
+        """Move chunks to the device, on a GPU joined to larger ones unless `--chunk-tokens` is given."""
+        if self.device.type != "cpu" and not self.opt.get("chunk_tokens"):
+            chunks = list(joined(chunks, GPU_CHUNK_TOKENS, self.dict.ready.pad_id))
+        for tokens, targets, hidden in chunks:
+            yield (
+                tokens.to(self.device),
+                {name: to_device(target, self.device) for name, target in targets.items()},
+                None if hidden is None else to_device(hidden, self.device),
+            )
 
     def prepared(self, chunk: Sequence[PretrainingExample], objectives: Objectives, draw: torch.Generator) -> Prepared:
-        """Prepare a chunk for the model.
+        """Prepare a chunk for the model, on the CPU.
 
         Args:
             chunk: the examples.
@@ -151,12 +161,12 @@ class PlanningAgent(BaseAgent):
         Returns:
             Tokens [B, T], targets by objective, and which words were hidden [B, T].
         """
-        tokens: Tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.ready.pad_id)
+        tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.ready.pad_id)
         targets, hidden = {}, None
         if LABELS in objectives:
-            targets[LABELS] = torch.tensor([example.label_class for example in chunk]).to(self.device)
+            targets[LABELS] = torch.tensor([example.label_class for example in chunk])
         if WORDS in objectives:
             whole = tokens.ids
             tokens, chosen = mask(tokens, self.vocabulary, draw, self.opt["whole_word_masking"])
-            targets[WORDS], hidden = whole[chosen].to(self.device), chosen.to(self.device)
-        return tokens.to(self.device), targets, hidden
+            targets[WORDS], hidden = whole[chosen], chosen
+        return tokens, targets, hidden

@@ -22,8 +22,9 @@ from polyagents.parlai_agents.late_metrics import LateAverage, LatePerplexity, T
 from polyagents.parlai_agents.task_reader import Position, TaskReader
 from polyagents.parlai_files import parlai_options
 from polyagents.pretraining import world
+from polyagents.pretraining.joining import Prepared
 from polyagents.pretraining.masking import MaskingVocabulary
-from polyagents.pretraining.planning import PlanningAgent, Prepared, Update
+from polyagents.pretraining.planning import PlanningAgent, Update
 from polyagents.pretraining.pretrain_model import WORDS, PretrainModel
 from polyagents.pretraining.utterance_relevance import SHARES
 from polyagents.ranking import initial_weights
@@ -224,7 +225,7 @@ class PretrainAgent(PlanningAgent):
         guessed = {name: sum(distributed.gathered(count_of(chunks, name))) for name in update.objectives}
         self.zero_grad()
         results = []
-        for chunk in chunks:
+        for chunk in self.on_device(chunks):
             measured = self.model(*chunk)
             # After averaging the gradients, this is the mean over all targets of all processes in this update.
             losses = [loss * num_workers() / max(guessed[name], 1) for name, (loss, _) in measured.items()]
@@ -249,7 +250,7 @@ class PretrainAgent(PlanningAgent):
         self.model.eval()
         drawn = torch.Generator().manual_seed(number)
         chunks = [self.prepared(chunk, update.objectives, drawn) for chunk in update.chunks]
-        self._record(update, chunks, [self.module(*chunk) for chunk in chunks])
+        self._record(update, chunks, [self.module(*chunk) for chunk in self.on_device(chunks)])
 
     def _record(self, update: Update, chunks: list[Prepared], results: list[Any]) -> None:
         for objective in update.objectives:

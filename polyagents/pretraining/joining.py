@@ -1,0 +1,69 @@
+"""Chunks of an update, joined to larger ones where a device computes several at once faster than one after the other.
+
+What an update consists of, and which words are hidden, is decided in small chunks that are the same on every machine,
+so that a training on a GPU is that on a CPU.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from polyagents.models.tokens import JointTokens
+
+Prepared = tuple[JointTokens, dict[str, Tensor], Tensor | None]
+"""What `PretrainModel` takes: tokens [B, T], targets by objective, and which words were hidden [B, T]."""
+
+
+def joined(chunks: Sequence[Prepared], limit: int, pad_id: int) -> Iterator[Prepared]:
+    """Join chunks of similar length, on the CPU.
+
+    Args:
+        chunks: those of an update, all with the same objectives.
+        limit: the number of tokens of a joined chunk, padding included; a larger chunk stays as it is.
+        pad_id: that of the vocabulary.
+
+    Yields:
+        The chunks, the longest texts first.
+    """
+    group: list[Prepared] = []
+    texts = width = 0
+    for chunk in sorted(chunks, key=lambda chunk: -chunk[0].ids.size(1)):
+        count, length = chunk[0].ids.shape
+        if group and (texts + count) * width > limit:
+            yield one_of(group, width, pad_id)
+            group, texts = [], 0
+        width = width if group else length
+        texts += count
+        group.append(chunk)
+    if group:
+        yield one_of(group, width, pad_id)
+
+
+def one_of(chunks: Sequence[Prepared], width: int, pad_id: int) -> Prepared:
+    """Join chunks to one.
+
+    Args:
+        chunks: at least one.
+        width: T, the length of the longest text.
+        pad_id: that of the vocabulary.
+
+    Returns:
+        A chunk [B, T].
+    """
+
+    def widened(tensors: Sequence[Tensor], padding: int) -> Tensor:
+        return torch.cat([functional.pad(one, (0, width - one.size(1)), value=padding) for one in tensors])
+
+    tokens = [chunk for chunk, _, _ in chunks]
+    hidden = [chosen for _, _, chosen in chunks if chosen is not None]
+    return (
+        JointTokens(
+            widened([one.ids for one in tokens], pad_id),
+            widened([one.mask for one in tokens], False),
+            widened([one.places for one in tokens], -1),
+        ),
+        {name: torch.cat([targets[name] for _, targets, _ in chunks]) for name in chunks[0][1]},
+        widened(hidden, False) if hidden else None,
+    )
