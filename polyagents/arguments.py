@@ -83,7 +83,7 @@ def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoRetur
 def add_precision_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--precision`, how a model that is loaded computes."""
     # Literal, as the module that defines these choices, polyagents.models.model_options, imports torch.
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default=None, help="by default as in training")
+    parser.add_argument("--precision", choices=("auto", "fp32", "bf16", "fp16"), help="by default as in training")
 
 
 def add_backend_flag(parser: argparse.ArgumentParser) -> None:

@@ -70,7 +70,7 @@ def description(model: RankingModel, name: str) -> Any:
     options = [
         model.architecture,
         dataclasses.asdict(model.settings.ranking),
-        model.settings.encoder.precision,
+        model.precision,
         *limits,
     ]
     backend = model.context_encoder.backend

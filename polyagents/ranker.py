@@ -34,7 +34,7 @@ from polyagents.ranking.candidate_set import columns_of, shared_set
 from polyagents.ranking.loading import architecture_of, has_adapters, load_model
 from polyagents.ranking.model_folder import write_folder
 from polyagents.ranking.option_groups import option_groups
-from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.saving import save_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training.callbacks import Callback
@@ -57,7 +57,6 @@ ONLY_IN_TRAINING = {
     "lora_rank",
     "backbone_bits",
 }
-ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 
 
@@ -118,11 +117,9 @@ class Ranker:
 
     def __repr__(self) -> str:
         """Describe the model: its architecture, size, precision and device."""
-        encoder = self.model.settings.encoder
+        backbone = self.model.settings.encoder.backbone
         weights = sum(weight.numel() for weight in self.model.module.parameters())
-        return (
-            f"Ranker({self.model.label}, {encoder.backbone}, {weights:,} weights, {encoder.precision}, {self.device})"
-        )
+        return f"Ranker({self.model.label}, {backbone}, {weights:,} weights, {self.model.precision}, {self.device})"
 
     @classmethod
     def load(

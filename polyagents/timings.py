@@ -97,6 +97,11 @@ def medians(ways: Mapping[str, Callable[[], object]]) -> Times:
     return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
 
+def layer_of(width: int) -> str:
+    """Name the layer that is measured for an encoder."""
+    return f"a layer of {width} x {4 * width} for {TOKENS} tokens"
+
+
 @functools.cache
 def encodes_in_bf16(width: int) -> bool:
     """Tell whether a CPU computes an encoder faster in bf16 than in fp32, by the largest of its layers.
@@ -112,6 +117,5 @@ def encodes_in_bf16(width: int) -> bool:
         with torch.autocast("cpu", torch.bfloat16):
             layer(tokens)
 
-    what = f"a layer of {width} x {4 * width} for {TOKENS} tokens"
-    times = measured_once(what, {"bf16": in_bf16, "fp32": functools.partial(layer, tokens)})
+    times = measured_once(layer_of(width), {"bf16": in_bf16, "fp32": functools.partial(layer, tokens)})
     return times["bf16"] < times["fp32"]

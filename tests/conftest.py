@@ -11,18 +11,37 @@ if "POLYAGENTS_CACHE" not in os.environ:  # for this process and those that it s
     os.environ["POLYAGENTS_CACHE"] = CACHE.name
 
 import io
+import json
 import threading
 
 import filelock
 import parlai_models
 import postgres
 import pytest
+import torch
 from archive_server import Server
 from browser import launched
 from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_task
 
+from polyagents import timings
 from polyagents.__main__ import main
+from polyagents.arithmetic import machine
 from polyagents.zoo import download as downloads
+
+
+def pytest_configure():
+    """Let `--precision auto` be fp32 in trainings, on every machine: their weights are compared with others.
+
+    This is what a machine would have measured that is slower in bf16.
+    """
+    file = os.path.join(timings.folder(), "timings.json")
+    if not os.path.exists(file):
+        slower = {"bf16": 2.0, "fp32": 1.0}
+        names = [machine().replace(f" {torch.get_num_threads()} threads", f" {count} threads") for count in range(1, 9)]
+        layers = [timings.layer_of(width) for width in (8, 16, 32, 64, 128, 256, 384, 768)]
+        os.makedirs(timings.folder(), exist_ok=True)
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump({f"{name}: {layer}": slower for name in names for layer in layers}, out)
 
 
 @pytest.fixture

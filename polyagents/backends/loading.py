@@ -61,12 +61,12 @@ def refuse_precision(backend: str, precision: str) -> None:
 
     Args:
         backend: torch, onnx or openvino.
-        precision: fp32, bf16 or fp16.
+        precision: auto, fp32, bf16 or fp16.
 
     Raises:
         InputError: the backend lacks it.
     """
-    if backend != TORCH and precision != "fp32" and not find_runtime(backend).has_bf16:
+    if backend != TORCH and precision not in ("auto", "fp32") and not find_runtime(backend).has_bf16:
         raise InputError(
             f"--precision {precision}: {find_runtime(backend).label} does not support it on a CPU; remove it, export "
             f"with --int8, or give --backend openvino."

@@ -37,7 +37,6 @@ COMMON = {
     "learningrate": 2e-4,
     "warmup_updates": 5,
     "dropout": 0.0,
-    "precision": "bf16",
 }
 TIMED_CONTEXTS = {"bi": 25, "poly": 25, "uni": 5, "cross": 3}
 

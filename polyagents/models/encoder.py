@@ -17,6 +17,7 @@ from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
+from polyagents.timings import encodes_in_bf16
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
@@ -132,7 +133,8 @@ class Encoder(nn.Module):
         Returns:
             States [B, T, D] in fp32.
         """
-        inputs = self.inputs(tokens, sees, positions, self.arithmetic if self.backend is None else torch.float32)
+        arithmetic = self.arithmetic(tokens.ids.device) if self.backend is None else torch.float32
+        inputs = self.inputs(tokens, sees, positions, arithmetic)
         # fp32 leaves an autocast around the call as it is (TwoTowerModel.encode_texts).
         with self.autocast(tokens.ids.device), self._dropout():
             states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
@@ -184,14 +186,22 @@ class Encoder(nn.Module):
             return added(near, dtype)
         return {"full_attention": added(sees, dtype), "sliding_attention": added(near, dtype)}
 
-    @property
-    def arithmetic(self) -> torch.dtype:
-        """The dtype that `--precision` names."""
+    def arithmetic(self, device: torch.device) -> torch.dtype:
+        """Return the dtype that `--precision` names, or that suits a device."""
+        if self.precision == "auto":
+            return torch.bfloat16 if self._is_faster_in_bf16(device) else torch.float32
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
+
+    def _is_faster_in_bf16(self, device: torch.device) -> bool:
+        """Tell whether `--precision auto` is bf16: on a CPU in training only, so that scores are in fp32 there."""
+        if device.type == "cuda":
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        return self.training and encodes_in_bf16(self.width)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return a context in which torch computes in the precision of `--precision`."""
-        return torch.autocast(device.type, self.arithmetic) if self.precision != "fp32" else nullcontext()
+        arithmetic = self.arithmetic(device)
+        return nullcontext() if arithmetic == torch.float32 else torch.autocast(device.type, arithmetic)
 
     def chunks(self, tokens: AnyTokens, budget: int | None = None) -> Iterator[tuple[Tensor, AnyTokens]]:
         """Split a batch into chunks of texts of similar length, each cut to its longest text.

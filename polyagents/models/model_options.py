@@ -9,7 +9,7 @@ from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.options import Options, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
-PRECISIONS = ("fp32", "bf16", "fp16")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 KMEANS = "kmeans"  # codes that start at centres of training texts, which are needed in addition to the model
 CODES_INITS = ("normal", "uniform", "unit", KMEANS)
 ATTENTIONS = ("basic", "sqrt", "learnt")
@@ -34,8 +34,9 @@ class EncoderOptions(Options):
         choices=TRAIN_LAYERS,
     )
     precision: str = option(
-        "fp32",
-        "arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32",
+        "auto",
+        "arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32. auto: bf16 on a GPU "
+        "that has it, and in training on a CPU that was measured to be faster in it; otherwise fp32",
         choices=PRECISIONS,
     )
     dropout: float | None = option(

@@ -22,6 +22,9 @@ from polyagents.models.tokens import Tokens, pad
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
 from polyagents.text.tokenizer import RankingTokenizer
 
+ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+"""What an encoder computes in -> its name in `--precision`."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -158,8 +161,13 @@ class RankingModel(abc.ABC):
             raise InputError(f"The model cannot be moved to {device} ({first_line(error)}).") from error
         self.weights_changed()
 
+    @property
+    def precision(self) -> str:
+        """In which arithmetic the encoders compute where the model is: fp32, bf16 or fp16."""
+        return ARITHMETIC[self.context_encoder.arithmetic(self.device)]
+
     def compute_in(self, precision: str) -> None:
-        """Compute in fp32, bf16 or fp16 from now on, as `--precision` says; the weights do not change."""
+        """Compute in fp32, bf16 or fp16 (or auto) from now on, as `--precision` says; the weights do not change."""
         self.settings = replace(self.settings, encoder=replace(self.settings.encoder, precision=precision))
         for part in self.module.modules():
             if isinstance(part, Encoder):

@@ -79,9 +79,9 @@ class TwoTowerModel(RankingModel):
             [C, D] fp32 on the CPU.
         """
         self.module.eval()  # type: ignore[attr-defined]
-        fp32 = self.settings.encoder.precision == "fp32"
-        width = self.module.candidate_encoder.width
-        low = low_precision and fp32 and (self.device.type != "cpu" or encodes_in_bf16(width))
+        encoder = self.module.candidate_encoder
+        fp32 = encoder.arithmetic(self.device) == torch.float32
+        low = low_precision and fp32 and (self.device.type != "cpu" or encodes_in_bf16(encoder.width))
         with torch.autocast(self.device.type, torch.bfloat16) if low else contextlib.nullcontext():
             return self.encode_ids([candidate.ids for candidate in self.candidates(texts)]).cpu()
 

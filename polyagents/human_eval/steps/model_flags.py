@@ -50,7 +50,7 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
         help="(-fcp) the replies of rankers, a text file with one per line; by default all labels of the task",
     )
     parser.add_argument(
-        "--precision", choices=("fp32", "bf16", "fp16"), help="of our models; by default as in training"
+        "--precision", choices=("auto", "fp32", "bf16", "fp16"), help="of our models; by default as in training"
     )
 
 
