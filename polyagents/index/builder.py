@@ -6,7 +6,9 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -271,10 +273,33 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
     Yields:
         The vectors [n, D] of each block.
     """
-    for start in range(0, len(texts), BLOCK):
-        part = texts[start : start + BLOCK]
-        yield encode(part)
-        bar.update(len(part))
+    blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
+    for vectors in results(encode, blocks):
+        yield vectors
+        bar.update(len(vectors))
+
+
+def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]:
+    """Encode blocks; beside a GPU two at a time, so that one is tokenised while the GPU computes the other.
+
+    Args:
+        encode: encodes a block.
+        blocks: of texts.
+
+    Yields:
+        The vectors of each block, in their order.
+    """
+    if not torch.cuda.is_available():  # tokenising and computing would take the same cores
+        yield from map(encode, blocks)
+        return
+    with ThreadPoolExecutor(2) as threads:
+        coming: deque[Future[Tensor]] = deque()
+        for block in blocks:
+            coming.append(threads.submit(encode, block))
+            if len(coming) == 2:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
 
 
 def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor:

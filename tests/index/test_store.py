@@ -21,7 +21,7 @@ from polyagents.errors import InputError
 from polyagents.files import atomic, locks, tensors
 from polyagents.files.hashing import fingerprint
 from polyagents.index import builder, manifest, shard
-from polyagents.index.builder import CandidateEncoder, Worker
+from polyagents.index.builder import CandidateEncoder, Worker, results
 from polyagents.index.exact import search
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
@@ -650,3 +650,30 @@ def test_first_of_each_is_that_of_a_dict():
     keys = np.random.default_rng(0).integers(0, 3, (200, 2))
     expected = list({tuple(key): i for i, key in reversed(list(enumerate(keys.tolist())))}.values())[::-1]
     assert first_of_each(keys).tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_blocks_are_encoded_in_order_and_beside_a_gpu_two_at_a_time(gpu, count, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    both = threading.Barrier(2)
+
+    def encode(texts):
+        if gpu and int(texts[0]) < count // 2 * 2:  # each waits until another one has begun
+            both.wait(timeout=10)
+        return torch.tensor([[float(text)] for text in texts])
+
+    blocks = [[str(number), str(number + 100)] for number in range(count)]
+    assert [vectors.flatten().tolist() for vectors in results(encode, blocks)] == [
+        [number, number + 100] for number in range(count)
+    ]
+
+
+def test_an_error_of_a_block_is_that_of_the_build(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    def encode(texts):
+        raise InputError(f"no {texts[0]}")
+
+    with pytest.raises(InputError, match="no a"):
+        list(results(encode, [["a"], ["b"], ["c"]]))
