@@ -86,6 +86,18 @@ def test_chunks_have_the_plain_batchs_gradients_dropout_included(agent_of, varia
     assert any((gradient - plain[name]).abs().max() > 1e-3 for name, gradient in without.items())
 
 
+@pytest.mark.parametrize("variant", ["bi", "poly, codes", "uni", "cross"])
+def test_chunks_have_the_plain_batchs_gradients_in_fp16_whose_loss_is_scaled(agent_of, variant):
+    found = []
+    for chunks in ((), ("--chunk-tokens", "40")):
+        agent = agent_of(variant, "--precision", "fp16", "--dropout", "0", *chunks)
+        agent.scaler = torch.amp.GradScaler("cpu", init_scale=64.0)  # the first of 65,536 is too large for all
+        found.append(gradients(agent))
+    assert all(torch.isfinite(gradient).all() for gradient in found[0].values())
+    assert_same(found[1], found[0], 1e-3)
+    assert_same(found[0], gradients(agent_of(variant, "--precision", "fp32", "--dropout", "0")), 2e-2)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_neither_the_chunks_nor_their_size_change_the_gradients(agent_of, variant):
     whole = gradients(agent_of(variant, "--dropout", "0"))
@@ -179,3 +191,15 @@ def test_a_compiled_encoder_has_the_same_gradients(agent_of):
     compiled = agent_of("poly, codes", "--dropout", "0", "--compile", "true", "--chunk-tokens", "40")
     assert_same(gradients(compiled), plain, 1e-4)
     assert compiled.module.state_dict().keys() == agent_of("poly, codes").module.state_dict().keys()
+
+
+@pytest.mark.slow
+def test_a_compiled_encoder_draws_the_same_dropout_for_a_chunk_a_second_time(agent_of, monkeypatch):
+    monkeypatch.setitem(encoder.TRAINING_CHUNK_TOKENS, "cpu", 40)
+    flags = ("--dropout", "0.2", "--compile", "true")
+    plain = gradients(agent_of("poly, codes", *flags))
+    assert_same(gradients(agent_of("poly, codes", *flags, "--chunk-tokens", "40")), plain, 1e-4)
+    assert any(
+        (gradient - plain[name]).abs().max() > 1e-3
+        for name, gradient in gradients(agent_of("poly, codes", "--dropout", "0")).items()
+    )
