@@ -321,7 +321,7 @@ def test_a_device_that_there_is_not_is_named_and_all_stays(trained, target, said
 @pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_a_model_that_was_moved_ranks_as_before(trained, kind, tmp_path):
     (tmp_path / "replies.txt").write_text("\n".join(REPLIES[:3]))
-    ranker = Ranker.load(trained(kind), no_cuda=True)
+    ranker = Ranker.load(trained(kind), no_cuda=True, precision="fp32")
     two_towers = kind in ("bi", "poly")
     encoded = [ranker.prepare(REPLIES[:3])]
     encoded += [ranker.index(tmp_path / "replies.txt", tmp_path / "replies.index", "fp32")] if two_towers else []
