@@ -36,10 +36,15 @@ def time_limit() -> Iterator[None]:
 
 
 def end(before: Any) -> None:
-    """Remove the limit, even if its signal arrives once more; `before` is the previous handler of the signal."""
+    """Remove the limit, even if its signal arrives once more; `before` is the previous handler of the signal.
+
+    The system may have sent the signal to a thread that sleeps, which receives it when it wakes up: the previous
+    handler would end the process then. Ignoring a signal discards those that are on their way.
+    """
     while True:
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, signal.SIG_IGN)
             signal.signal(signal.SIGVTALRM, before)
             return
         except TooSlow:

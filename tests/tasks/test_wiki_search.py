@@ -290,6 +290,21 @@ def test_a_page_that_keeps_the_parser_busy_is_left_out_and_counted(unclosed, mon
         assert thread.submit(examples_of, pages[1:], 0).result()[1]["short"] == 1
 
 
+def test_a_signal_that_is_still_on_its_way_ends_nothing():
+    """As one that a sleeping thread has yet to receive: here the only thread blocks it for a moment."""
+    code = """
+import os, signal
+from polyagents.tasks.wiki_search.time_limit import time_limit
+with time_limit():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGVTALRM})
+    os.kill(os.getpid(), signal.SIGVTALRM)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGVTALRM})
+print(signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 # ---- builds that are stopped -----------------------------------------------------------------------------------------
 
 KILLED = """
