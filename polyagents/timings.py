@@ -111,11 +111,12 @@ def encodes_in_bf16(width: int) -> bool:
     """
     if not has_bf16():
         return False
-    layer, tokens = torch.nn.Linear(width, 4 * width), torch.zeros(TOKENS, width)
+    # Not an nn.Linear, which would draw its weights, and so change what a training draws.
+    layer = functools.partial(torch.nn.functional.linear, torch.zeros(TOKENS, width), torch.zeros(4 * width, width))
 
     def in_bf16() -> None:
         with torch.autocast("cpu", torch.bfloat16):
-            layer(tokens)
+            layer()
 
-    times = measured_once(layer_of(width), {"bf16": in_bf16, "fp32": functools.partial(layer, tokens)})
+    times = measured_once(layer_of(width), {"bf16": in_bf16, "fp32": layer})
     return times["bf16"] < times["fp32"]

@@ -97,3 +97,13 @@ def test_an_encoder_computes_in_what_is_faster(fast, seconds, monkeypatch):
     encodes_in_bf16.cache_clear()
     assert encodes_in_bf16(8) == (fast and seconds < 2)
     encodes_in_bf16.cache_clear()
+
+
+def test_measuring_changes_nothing_that_a_training_draws(file):
+    """A measurement that another process has kept takes the same way."""
+    encodes_in_bf16.cache_clear()
+    before = torch.get_rng_state()
+    for _ in range(2):
+        encodes_in_bf16(8)
+        assert torch.equal(torch.get_rng_state(), before)
+        encodes_in_bf16.cache_clear()
