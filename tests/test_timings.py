@@ -6,6 +6,7 @@ import tempfile
 
 import filelock
 import pytest
+import torch
 
 from polyagents import timings
 from polyagents.timings import encodes_in_bf16, measured_once
