@@ -106,7 +106,7 @@ def trainers(agent: PretrainAgent, model: Any, examples: list[PretrainingExample
             output_dir=folder, per_device_train_batch_size=size, max_steps=updates, learning_rate=2e-4,
             adam_beta2=0.98, weight_decay=0.0, warmup_steps=2000, save_strategy="no", report_to="none", seed=seed,
             disable_tqdm=True, logging_strategy="no", use_cpu=not torch.cuda.is_available(),
-            bf16=agent.opt["precision"] == "bf16", remove_unused_columns=False,
+            bf16=agent.module.encoder.arithmetic(agent.device) == torch.bfloat16, remove_unused_columns=False,
             train_sampling_strategy="group_by_length",
         )  # fmt: skip
         trainer = Trainer(model, settings, data_collator=collate, train_dataset=data, callbacks=[clock])

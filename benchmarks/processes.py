@@ -14,12 +14,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from parlai.core.params import ParlaiParser
 from torch import distributed
 
 from polyagents import threads
 from polyagents.arguments import positive_int
 from polyagents.benchmarks import peers, report, training
-from polyagents.commands.task_parser import TaskCommandParser
 
 TRAIN = "import sys; from polyagents.benchmarks.processes import train; train(sys.argv[1])"
 FIRST = 2  # steps before the clock starts
@@ -72,7 +72,7 @@ def compare(rounds: int, job: Row) -> list[Row]:
     """Make a row for each way to use two cores: examples a second, and its ratio to one process with one thread.
 
     Args:
-        rounds: trainings of each.
+        rounds: training runs of each.
         job: what `train` needs of them all.
     """
     ways = {"1 process, 1 thread": (1, 1), "2 processes, 1 thread each": (2, 1), "1 process, 2 threads": (1, 2)}
@@ -87,17 +87,13 @@ def compare(rounds: int, job: Row) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
-    parser = TaskCommandParser(
-        "python -m polyagents.benchmarks.processes",
-        "Measure what a second process brings.",
-        task_required=True,
-    )
+    parser = ParlaiParser(True, False, "Measure what a second process brings.")
     parser.add_argument("--backbone", required=True, help="a pretrained encoder's folder")
     parser.add_argument("--kind", choices=["bi", "poly"], default="poly")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--batch", type=positive_int, default=64, help="examples of an update, of all processes")
     parser.add_argument("--steps", type=positive_int, default=6, help="measured steps of each training")
-    parser.add_argument("--rounds", type=positive_int, default=3, help="trainings of each way")
+    parser.add_argument("--rounds", type=positive_int, default=3, help="training runs of each way")
     parser.add_argument("--out", default="bench-output", help="folder for the table (JSON)")
     opt = parser.parse_args(arguments)
     count = opt["batch"] * (opt["steps"] + FIRST)

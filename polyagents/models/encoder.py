@@ -17,7 +17,6 @@ from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
-from polyagents.timings import encodes_in_bf16
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
@@ -29,6 +28,11 @@ TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 READ_ANY_MASK = frozenset({"bert", "distilbert", "electra", "roberta", "xlm-roberta", "camembert"})
 
 Part = TypeVar("Part")
+
+
+def nothing(width: int) -> bool:
+    """Measure nothing: an encoder of this width is not faster in bf16."""
+    return False
 
 
 class Backend(Protocol):
@@ -51,6 +55,7 @@ class Encoder(nn.Module):
 
     Attributes:
         backend: computes in place of the backbone; None where torch does.
+        measures: tells for a width whether a CPU trains faster in bf16; set by who builds an encoder, False until then.
         width: D.
         first_position: the backbone's number for the position of a text's first token.
         max_tokens: the longest text that the backbone has positions for, or None.
@@ -70,6 +75,7 @@ class Encoder(nn.Module):
         self.has_segments = has_segments(backbone)
         self.compiled = False
         self.backend: Backend | None = None
+        self.measures: Callable[[int], bool] = nothing
         self.register_buffer("backbone_digest", None)
 
     def adapt(self, rank: int) -> None:
@@ -196,7 +202,7 @@ class Encoder(nn.Module):
         """Tell whether `--precision auto` is bf16: on a CPU in training only, so that scores are in fp32 there."""
         if device.type == "cuda":
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-        return self.training and encodes_in_bf16(self.width)
+        return self.training and self.measures(self.width)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return a context in which torch computes in the precision of `--precision`."""

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import Tokens
+from polyagents.timings import encodes_in_bf16
 
 WORDS, LABELS = "words", "labels"  # the objectives: hidden words, and the classes of labels
 
@@ -29,6 +30,7 @@ class PretrainModel(nn.Module):
         super().__init__()
         self.lm = lm
         self.encoder = Encoder(cast(PreTrainedModel, lm.base_model), options)
+        self.encoder.measures = encodes_in_bf16
         self.next_utterance = nn.Linear(self.encoder.width, classes)
         nn.init.normal_(self.next_utterance.weight, std=0.02)
         nn.init.zeros_(self.next_utterance.bias)

@@ -17,6 +17,7 @@ from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.text.text_options import TextOptions
 from polyagents.text.tokenizer import RankingTokenizer
+from polyagents.timings import encodes_in_bf16
 
 
 def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
@@ -82,6 +83,7 @@ def build_encoder(
         options = dataclasses.replace(options, train_layers="all")  # adapters freeze every one of them
     backbone = load_backbone(options, vocabulary_of(tokenizer), training, config, weights, bits=bits)
     encoder = Encoder(backbone, settings.encoder, settings.ranking.scale)
+    encoder.measures = encodes_in_bf16
     if settings.ranking.lora_rank:
         encoder.adapt(settings.ranking.lora_rank)
     return encoder

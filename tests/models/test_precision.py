@@ -4,10 +4,10 @@ import pytest
 import torch
 from backbones import SENTENCES, save
 
-from polyagents.models import encoder as encoder_module
 from polyagents.ranker import Ranker
 from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.text.pretrained import load_tokenizer
+from polyagents.timings import encodes_in_bf16
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")  # only the name of the second is looked at
 
@@ -28,7 +28,9 @@ def model(backbone):
 @pytest.mark.parametrize(("faster", "trains_in"), [(True, "bf16"), (False, "fp32")])
 def test_auto_on_a_cpu_is_what_was_measured_in_training_and_fp32_afterwards(model, faster, trains_in, monkeypatch):
     asked = []
-    monkeypatch.setattr(encoder_module, "encodes_in_bf16", lambda width: asked.append(width) or faster)
+    assert model.context_encoder.measures is encodes_in_bf16
+    for encoder in (model.module.context_encoder, model.module.candidate_encoder):
+        monkeypatch.setattr(encoder, "measures", lambda width: asked.append(width) or faster)
     assert model.settings.encoder.precision == "auto"
     model.module.train()
     assert model.precision == trains_in and asked == [32]
