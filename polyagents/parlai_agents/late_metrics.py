@@ -75,4 +75,4 @@ def each_of(values: LateValues, count: int) -> dict[str, list[AverageMetric | No
     Returns:
         `count` metrics for each name.
     """
-    return {name: [LateAverage(Term(values, name, row)) for row in range(count)] for name in values.names}
+    return {name: [LateAverage(Term(values, name, row)) for row in range(count)] for name in values}

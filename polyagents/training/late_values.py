@@ -1,12 +1,12 @@
 """Values of training batches, which a GPU may not have computed yet. They are read late, and many of them at once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 
-class LateValues:
+class LateValues(Mapping[str, list[float]]):
     """Values by name, a list of n each, which stay on their device until somebody asks for one.
 
     A read makes the host wait for all that the device has to do, so whoever wants the values of several batches asks
@@ -23,18 +23,17 @@ class LateValues:
         self._unread = torch.stack([value.detach().float() for value in values.values()]) if values else None
         self._read: dict[str, list[float]] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
-
     def __getitem__(self, name: str) -> list[float]:
         """Return the n values of a name; reads them where they were not read."""
         read_all([self])
         return self._read[name]
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the values."""
-        return list(self._names)
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, which are known without reading."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def read_all(many: Iterable[LateValues]) -> None:

@@ -328,7 +328,7 @@ def means(batches: Sequence[LateValues]) -> Report:
     read_all(batches)
     values: defaultdict[str, list[float]] = defaultdict(list)
     for batch in batches:
-        for name in batch.names:
+        for name in batch:
             values[NAMES.get(name, name)] += batch[name]
     return {name: sum(numbers) / len(numbers) for name, numbers in values.items() if numbers}
 
