@@ -30,7 +30,6 @@ from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.shard import SHARD
 from polyagents.index.store import CandidateStore
 from polyagents.index.stored_vectors import Block, Coarse, StoredVectors
-from polyagents.index.top_k import TopCandidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.model_options import PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
@@ -314,8 +313,9 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
     memory = resident()
     turn = itertools.cycle(asked)
     times = side_by_side({"exact": lambda: search(next(turn), store, 10)}, rounds * 3)
-    best = [
-        TopCandidates.of(score_all(query, store).numpy(), 10).indices[0] for query in tqdm(asked, desc="brute force")
+    equal = [
+        is_best(found, score_all(query, store).numpy()[0])
+        for query, found in zip(tqdm(asked, desc="brute force"), exact, strict=True)
     ]
     stored = [shard.tensors["vectors"] for shard in store.shards]
     rows: list[Row] = [
@@ -324,7 +324,7 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
             "candidates": len(store),
             "ms": times["exact"],
             "bound ms": copy_time(stored, rounds),
-            "equal to brute force": f"{sum(map(np.array_equal, best, exact))}/{len(asked)}",
+            "equal to brute force": f"{sum(equal)}/{len(asked)}",
             "open ms": opened,
             "own MB": memory["RssAnon"],
             "mapped MB": memory["RssFile"],
@@ -334,6 +334,20 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
     if store.shortlist is not None:
         rows.append(approximate(store, asked, exact, times["exact"], rounds))
     return rows
+
+
+def is_best(found: np.ndarray, scores: np.ndarray) -> bool:
+    """Tell whether these are the best candidates, in their order.
+
+    Candidates with equal vectors (texts that differ in case) get scores that differ in their last bits, depending on
+    what else is in the matrix product, so the search and a sort of all may swap them.
+
+    Args:
+        found: [k], the candidates.
+        scores: [C], those of all.
+    """
+    best = np.sort(scores)[::-1][: len(found)]
+    return np.allclose(scores[found], best, rtol=1e-5, atol=1e-5)
 
 
 def approximate(
