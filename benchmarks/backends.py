@@ -122,7 +122,7 @@ def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Se
         rounds: how often each is measured.
     """
     first = next(iter(rankers.values())).model
-    lengths = np.array([len(first.context_ids(context)) for context in contexts])
+    lengths = np.array([len(ids) for ids in first.context_ids(contexts)])
     rows: dict[str, Row] = {}
     for wanted in LENGTHS:
         near: list[Any] = [

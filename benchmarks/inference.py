@@ -140,7 +140,7 @@ def queries(ranker: Ranker, context: str) -> dict[str, Query]:
                 spread = 0.02 if own is None else float(own.std())
                 nn.init.normal_(poly.codes, std=spread, generator=torch.Generator().manual_seed(0))
             asking[f"poly {m}, {name}"] = poly
-    tokens = model.tokens([model.context_ids(context)])
+    tokens = model.tokens(model.context_ids([context]))
     return {name: module.query(module.encode_context(tokens)) for name, module in asking.items()}
 
 

@@ -257,7 +257,7 @@ def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str
         block = lists[start : start + CONTEXTS_AT_ONCE]
         given = [model.candidates(own) for _, own in block]
         if any(given):
-            scores = model.scores([model.context_ids(context) for context, _ in block], inline_set(given, None))
+            scores = model.scores(model.context_ids([context for context, _ in block]), inline_set(given, None))
             found += [row[: len(own)] for row, own in zip(scores.cpu().numpy(), given, strict=True)]
         else:
             found += [np.zeros(0, np.float32)] * len(block)

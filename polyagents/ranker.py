@@ -491,7 +491,7 @@ class Ranker:
         shared = shared_set(given, None)  # equal texts are encoded once, and each keeps its place
         columns = columns_of(given, shared)
         for block in in_blocks(contexts):
-            yield self.model.scores([self.model.context_ids(text) for text in block], shared).cpu().numpy()[:, columns]
+            yield self.model.scores(self.model.context_ids(block), shared).cpu().numpy()[:, columns]
 
     @overload  # a str is a Sequence[str], too; the first match counts
     def rank(  # type: ignore[overload-overlap]
@@ -584,7 +584,7 @@ class Ranker:
         2
         """
         model = self._two_towers()
-        return model.query([model.context_ids(text) for text in contexts])
+        return model.query(model.context_ids(contexts))
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
         """Sort matches of another ranker by this one: a uni- or cross-encoder after a fast one's shortlist.

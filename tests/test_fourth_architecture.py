@@ -105,7 +105,7 @@ def obvious_scores(model, sharpness):
     """Text by text and output by output."""
     rows = []
     for context in CONTEXTS:
-        states = model.module.context_encoder(model.tokens([model.context_ids(context)]))[0]
+        states = model.module.context_encoder(model.tokens(model.context_ids([context])))[0]
         vectors = [model.encode_texts([text])[0] for text in CANDIDATES]
         if isinstance(model.module, PolyEncoder):
             attended = [(code @ states.T).softmax(0) @ states for code in model.module.codes]

@@ -113,7 +113,7 @@ def recorded_calls(model: RankingModel) -> dict[str, dict[Signature, list[Call]]
     with computing_by(model, recorders):
         for contexts, candidates in zip(CONTEXTS, CANDIDATES, strict=True):
             given = shared_set(model.candidates(candidates), None)
-            model.scores([model.context_ids(context) for context in contexts], given)
+            model.scores(model.context_ids(contexts), given)
     return {name: recorder.calls for name, recorder in recorders.items()}
 
 

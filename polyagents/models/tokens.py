@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,7 +76,7 @@ def filled(rows: Sequence[Sequence[int]], mask: Tensor, padding: int) -> Tensor:
         [B, T].
     """
     out = torch.full(mask.shape, padding)
-    out[mask] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.long)
+    out[mask] = torch.from_numpy(np.fromiter(chain.from_iterable(rows), np.int64))  # half the time of a list
     return out
 
 

@@ -111,10 +111,13 @@ def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None
     real = torch.ones(len(labels), len(column)).bool()
     right = torch.zeros_like(real)
     positions = [-1 if label is None else column[label.candidate.ids] for label in labels]
+    answers = []  # (example, column): written at once, since each write to a tensor costs more than finding what
     for example, label in enumerate(labels):
         if label is not None:
-            places = [place for text in label.right for place in reads_as.get(normalized(text), ())]
-            right[example, [*places, positions[example]]] = True
+            places = (place for text in label.right for place in reads_as.get(normalized(text), ()))
+            answers += [(example, place) for place in (*places, positions[example])]
+    examples, columns = torch.tensor(answers, dtype=torch.long).reshape(-1, 2).T
+    right[examples, columns] = True
     return CandidateSet(list(column), None, real, right, texts, torch.tensor(positions, dtype=torch.long))
 
 

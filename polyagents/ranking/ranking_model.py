@@ -94,9 +94,9 @@ class RankingModel(abc.ABC):
 
     # ---- texts to token ids ----------------------------------------------------------------------------------------
 
-    def context_ids(self, text: str) -> list[int]:
-        """Encode a context, whose turns are separated by line ends, as token ids between [S], truncated."""
-        return self.tokenizer.context(self.tokenizer.encode([text])[0], self.settings.text_truncate)
+    def context_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode contexts, whose turns are separated by line ends, as token ids between [S], truncated."""
+        return [self.tokenizer.context(ids, self.settings.text_truncate) for ids in self.tokenizer.encode(texts)]
 
     def candidates(self, texts: Sequence[str]) -> list[Candidate]:
         """Encode texts as candidates, with token ids between [S], truncated."""

@@ -141,7 +141,7 @@ class Served:
                 f"document), serve a bi-encoder, or rank with POST {RERANK_V2}."
             )
         if are_contexts:
-            ids: Sequence[Sequence[int]] = [model.context_ids(text) for text in texts]
+            ids: Sequence[Sequence[int]] = model.context_ids(texts)
             vectors = model.query(ids).context.vectors[:, 0]  # [B, 1, D] -> [B, D]
         else:
             ids = [candidate.ids for candidate in model.candidates(texts)]

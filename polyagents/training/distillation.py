@@ -67,7 +67,7 @@ def teacher_scores(teacher: RankingModel, contexts: Sequence[str], candidates: S
         [B, K] fp32, as the teacher's own loss used them.
     """
     given = [teacher.candidates(texts) for texts in candidates]
-    scores = teacher.scores([teacher.context_ids(text) for text in contexts], inline_set(given, None))
+    scores = teacher.scores(teacher.context_ids(contexts), inline_set(given, None))
     return scores * getattr(teacher.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
 
 

@@ -186,7 +186,7 @@ class Miner:
 
     def mine(self, pairs: Sequence[LabelledContext]) -> Iterator[Mined]:
         """Find the negatives of some pairs."""
-        query = self.model.query([self.model.context_ids(pair.text) for pair in pairs])
+        query = self.model.query(self.model.context_ids([pair.text for pair in pairs]))
         labels = label_scores(self.model, query, [pair.label for pair in pairs])
         found = search(query, self.pool, self.wanted + SLACK)
         for i, (pair, label) in enumerate(zip(pairs, labels, strict=True)):

@@ -44,7 +44,7 @@ def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random
     if any(one.candidates for one in batch):
         given = [model.candidates(one.candidates) if one.candidates else [] for one in batch]
     return Examples(
-        [model.context_ids(one.context) for one in batch],
+        model.context_ids([one.context for one in batch]),
         [one.context for one in batch],
         [Label(candidate, one.labels) for candidate, one in labels],
         given,

@@ -217,7 +217,7 @@ def test_a_penalty_is_reported_as_the_similarity_and_joins_the_loss(make):
     for plain, penalised, (text, _) in zip(replies["0"], replies["2"], EXAMPLES, strict=True):
         assert "context_similarity" not in plain["metrics"]
         assert value(penalised, "mean_loss") == value(plain, "mean_loss")
-        (vectors,) = agent.ranking.query([agent.ranking.context_ids(text)]).context.vectors
+        (vectors,) = agent.ranking.query(agent.ranking.context_ids([text])).context.vectors
         cosines = torch.cosine_similarity(vectors.unsqueeze(0), vectors.unsqueeze(1), dim=-1)
         assert value(penalised, "context_similarity") == pytest.approx(float(cosines.mean()), abs=1e-5)
     assert not torch.allclose(gradients["0"], gradients["2"])

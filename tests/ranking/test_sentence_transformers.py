@@ -29,7 +29,7 @@ FAMILIES = ("bert", "roberta", "modernbert", "gpt2", "distilbert")
 def vectors_of(ranker, texts, contexts):
     """Ours of contexts or of candidates, [N, D]."""
     if contexts:
-        ids = [ranker.model.context_ids(text) for text in texts]
+        ids = ranker.model.context_ids(texts)
         with torch.no_grad():
             return ranker.model.module.encode_context(ranker.model.tokens(ids)).vectors[:, 0].numpy()
     return ranker.model.encode_texts(texts).numpy()

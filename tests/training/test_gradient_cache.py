@@ -125,7 +125,7 @@ def test_gradients_are_those_of_the_formula(agent_of, variant):
     distinct = list(dict.fromkeys(labels))
     assert len(distinct) < len(pairs) - 1
     vectors = torch.cat([module.encode_candidates(agent.ranking.tokens([ids])) for ids in distinct])
-    contexts = [agent.ranking.tokens([agent.ranking.context_ids(text)]) for text, _ in pairs]
+    contexts = [agent.ranking.tokens(agent.ranking.context_ids([text])) for text, _ in pairs]
     encoded = [module.encode_context(context) for context in contexts]
     scores = [module.score(one, vectors) for one in encoded]
     columns = torch.tensor([distinct.index(ids) for ids in labels])
@@ -147,7 +147,7 @@ def test_gradients_of_those_that_read_together_are_the_formulas(agent_of, varian
     model = agent.ranking
     labels = [candidate.ids for candidate in model.candidates([label for _, label in PAIRS])]
     distinct = list(dict.fromkeys(labels))
-    rows = [[(model.context_ids(text), [ids])] for text, _ in PAIRS for ids in distinct]
+    rows = [[(*model.context_ids([text]), [ids])] for text, _ in PAIRS for ids in distinct]
     scores = torch.cat([model.module(model.joint_tokens(row)) for row in rows]).view(len(PAIRS), len(distinct))
     columns = torch.tensor([distinct.index(ids) for ids in labels])
     ranking_loss(scores, columns, torch.ones_like(scores).bool()).mean().backward()

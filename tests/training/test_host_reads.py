@@ -53,7 +53,7 @@ def model_of(backbone, architecture, options):
 
 def batch_of(model, inline):
     labels = [Label(candidate, (candidate.text,)) for candidate in model.candidates(LABELS[: len(CONTEXTS)])]
-    contexts = [model.context_ids(text) for text in [*CONTEXTS[:-1], CONTEXTS[0]]]  # one of them twice
+    contexts = model.context_ids([*CONTEXTS[:-1], CONTEXTS[0]])  # one of them twice
     examples = Examples(contexts, CONTEXTS, labels, None)
     own = model.candidates(LABELS)
     if inline:
