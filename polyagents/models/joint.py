@@ -63,7 +63,10 @@ class Joint(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
-        """Score a chunk of rows [r, T]: [r, K] for up to K candidates in a row, 0 where a row has fewer."""
+        """Score a chunk of rows [r, T]: [r, K] for lists of up to K candidates.
+
+        Nobody reads what stands in the place of a candidate that a shorter list lacks (`JointTokens.there`).
+        """
 
     def joint_scores(self, rows: JointTokens) -> Tensor:
         """Score rows [R, T], chunk by chunk: [R, K] fp32."""

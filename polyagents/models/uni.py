@@ -23,7 +23,7 @@ class UniEncoder(Joint):
     candidate_tokens: ClassVar[int] = 512
 
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
-        """Score a chunk of rows [r, T]: [r, K] for up to K candidates in a row, 0 where a row has fewer."""
+        """Score a chunk of rows [r, T]: [r, K], the place of a candidate that a shorter list lacks included."""
         self.check_backbone()
         causal = self.encoder.causal
         states = self.encoder(chunk, chunk.together(causal), chunk.positions)
@@ -31,4 +31,4 @@ class UniEncoder(Joint):
         scores: Tensor = self.linear(vectors[:, 1:])[..., 0]
         if self.head != "linear":
             scores = scores + self.similarity(chunk)
-        return scores.masked_fill(~chunk.there, 0.0)
+        return scores

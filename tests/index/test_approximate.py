@@ -153,29 +153,34 @@ class Listed:
 
 
 def test_a_context_vector_that_did_not_ask_may_have_better_ones_outside_of_the_list(tmp_path):
-    """(10, .9) lies so close to (10, 0) that only the latter asks. The fifth is its best, and stands in no list."""
-    store = small_store(tmp_path, [[1.02, 0.0], [1.0, 0.3], [1.005, 0.0], [1.004, 0.0], [0.95, 1.0]])
+    """(10, .9) lies so close to (10, 0) that only the latter asks. The fifth is its best, and stands in no list.
+
+    Outside of the list it may find 10 + .9 * .3; the second best of the list, 10.25, is a little below.
+    """
+    store = small_store(tmp_path, [[1.025, 0.0], [1.0, 0.3], [1.005, 0.0], [1.004, 0.0], [0.95, 1.0]])
     asked = poly_query(torch.tensor([[[10.0, 0.0], [10.0, 0.9]]]), torch.ones(1, 2).bool(), 100.0)
-    found, complete = search_shortlist(asked, Listed([10.2, 10.05, 10.04, 10.0], [0, 2, 3, 1]), store, 2)
+    found, complete = search_shortlist(asked, Listed([10.25, 10.05, 10.04, 10.0], [0, 2, 3, 1]), store, 2)
     assert found.indices.tolist() == [[1, 0]] and complete == [False]
 
 
 @pytest.mark.parametrize("rounded", [False, True])
 def test_where_a_list_is_rounded_a_better_one_may_stand_outside_of_it(tmp_path, rounded):
-    """The first one's product is 6, and listed as 4.5: by as much the last of the list may be wrong."""
-    store = small_store(tmp_path, [[6.0, 0.0], [4.4, 0.0], [4.3, 0.0], [4.2, 0.0], [5.5 if rounded else 4.0, 0.0]])
+    """The first one's product is 6, and listed as 4.5: by as much the last of the list may be wrong, 4.2 for 5.7."""
+    store = small_store(tmp_path, [[6.0, 0.0], [5.6, 0.0], [4.3, 0.0], [4.2, 0.0], [5.69 if rounded else 4.0, 0.0]])
     asked = poly_query(torch.tensor([[[1.0, 0.0]]]), torch.ones(1, 1).bool())
-    values, indices = [4.5 if rounded else 6.0, 4.4, 4.3, 4.2], [0, 1, 2, 3]
+    values, indices = [4.5 if rounded else 6.0, 5.6, 4.3, 4.2], [0, 1, 2, 3]
     found, complete = search_shortlist(asked, Listed(values, indices), store, 2)
     assert found.indices.tolist() == [[0, 1]] and complete == [not rounded]
 
 
-def test_a_list_with_gaps_says_no_more_than_what_it_holds(tmp_path):
+@pytest.mark.parametrize("missing", [4.0, 5.5])
+def test_a_list_with_gaps_says_no_more_than_what_it_holds(tmp_path, missing):
     """-1 where an index has no more: neither a candidate, nor a bound that all others lie below."""
-    store = small_store(tmp_path, [[6.0, 0.0], [4.4, 0.0], [4.3, 0.0], [5.5, 0.0]])
+    store = small_store(tmp_path, [[6.0, 0.0], [4.4, 0.0], [4.3, 0.0], [missing, 0.0]])
     asked = poly_query(torch.tensor([[[1.0, 0.0]]]), torch.ones(1, 1).bool())
-    found, complete = search_shortlist(asked, Listed([4.5, 4.4, 4.3, -9e9], [0, 1, 2, -1]), store, 2)
-    assert found.indices.tolist() == [[0, 1]] and complete == [False]
+    values = [6.0 if missing == 4.0 else 4.5, 4.4, 4.3, -9e9]  # 4.5 is wrong by 1.5, and so may be what is missing
+    found, complete = search_shortlist(asked, Listed(values, [0, 1, 2, -1]), store, 2)
+    assert found.indices.tolist() == [[0, 1]] and complete == [missing == 4.0]
 
 
 def test_which_context_vectors_ask():

@@ -181,6 +181,65 @@ def test_bounds_are_near_the_largest_product(scanned_in, kind):
     assert (off <= LOOSE.get((scanned_in, kind), 2**-6) * lengths + 1e-9).all()
 
 
+UP = 1 + 2**-8 - 2**-16  # bf16 makes 1 of it
+
+
+def levels(first, *others):
+    """Numbers whose scale in int8 is 1, since the first is the largest: `others` as pairs of a number and how often."""
+    return torch.cat([torch.tensor([float(first)]), *(torch.full((count,), number) for number, count in others)])
+
+
+# A candidate and a context vector for which all that a bound adds is lost: errors point where the vectors point.
+TIGHT = {
+    "bf16, bf16": (torch.ones(257), torch.full((257,), UP)),  # the product, 257, is rounded to 256, too
+    "bf16, fp32": (torch.full((257,), UP), torch.full((257,), UP)),
+    "bf16, int8": (levels(127, (127.0, 128), (65.0, 1)), torch.full((130,), UP)),  # 16,448 is rounded to 16,384
+    "fp32, fp32": (torch.full((64,), UP), torch.ones(64)),
+    "int8, int8": (levels(127, (126.0, 999)), levels(127, (126.499, 999))),
+    "int8, bf16": (levels(127, (100.5, 999)), levels(127, (126.499, 999))),
+    "int8, fp32": (levels(127, (126.499, 999)), levels(127, (126.499, 999))),
+    # What both lose: the rounded vectors are longer than the true ones.
+    "int8, fp32, both": (levels(-127, (-25.501, 20_000), (0.0, 1)), levels(0, (25.501, 20_000), (127.0, 1))),
+}
+
+
+@pytest.mark.parametrize("case", TIGHT)
+def test_nothing_that_a_bound_adds_could_be_a_tenth_smaller(case, monkeypatch):
+    scanned, kind, *both = case.split(", ")
+    fastest_in(scanned, monkeypatch)
+    monkeypatch.setattr(module, "FP32_SUMS", 0.0)  # a margin for any order of a sum
+    candidate, context = TIGHT[case]
+    (block,) = Stored(candidate.unsqueeze(0), kind).blocks()
+    vectors = torch.stack([context, context if both else 0 * context])  # the second one adds nothing
+    bound = Scan(poly_query(vectors.unsqueeze(0), torch.ones(1, 2).bool()).context).largest_products(block).item()
+
+    candidate = block.exact(slice(None))[0].double()  # as it is stored
+    context = context.double()
+    low = context.round() if scanned == "int8" else context.to(torch.bfloat16 if scanned == "bf16" else context.dtype)
+    stored = candidate.round() if scanned == "int8" else candidate.to(torch.bfloat16).double()
+    lost_by_context, lost_by_candidate = (low - context).norm(), (stored - candidate).norm()
+    added = {
+        "product": 2**-7.9 * float(stored @ low.double()) if scanned == "bf16" else 0.0,
+        "context": float(lost_by_context * candidate.norm()),
+        "candidate": float(lost_by_candidate * context.norm()),
+        "both": float(lost_by_context * lost_by_candidate),
+    }
+    product = float(candidate @ context)
+    assert bound >= product
+    large = {name: size for name, size in added.items() if size > 1e-3 * abs(product) or name in both}
+    assert large and all(bound - 0.1 * size < product for size in large.values()), (bound - product, large)
+
+
+def test_sums_in_fp32_that_lose_at_each_step_stay_below_the_bound(monkeypatch):
+    """Numbers are added one after the other, and half a unit of the sum is lost each time: 2^-14 of it."""
+    monkeypatch.setattr(module, "multiply", lambda candidates, context: (candidates * context).cumsum(1)[:, -1:])
+    context = torch.full((1, 2_048), 1 + 2**-14 - 2**-20)
+    block = Block(0, torch.ones(1, 2_048), torch.full((1,), 2_048**0.5))
+    fastest_in("fp32", monkeypatch)
+    scan = Scan(poly_query(context.unsqueeze(0), torch.ones(1, 1).bool()).context)
+    assert scan.largest_products(block).item() >= context.double().sum()
+
+
 def test_a_product_that_is_rounded_down_is_still_below_its_bound(scanned_in):
     """Both factors are exact in bf16, and 2 + 2^-7 is none: it becomes 2."""
     asked = poly_query(torch.ones(1, 1, 2), torch.ones(1, 1).bool())
@@ -233,6 +292,13 @@ def test_scores_that_are_no_numbers_come_last(machine):
     assert found.indices[0].tolist() == [0, 1, 2]
 
 
+def test_a_candidate_whose_bound_is_barely_above_the_bar_is_found(machine):
+    """600 have the largest product, 10, and the score 5, the mean of 10 and 0; one has 5.03 and 5.03."""
+    vectors = torch.tensor([[10.0, 0.0]] * 600 + [[5.03125, 5.03125]])
+    asked = poly_query(torch.eye(2).unsqueeze(0), torch.ones(1, 2).bool(), 0.0)
+    assert search(asked, Stored(vectors, "bf16"), 1).indices.tolist() == [[600]]
+
+
 @pytest.mark.parametrize(("count", "k"), [(0, 3), (7, 0), (7, 1), (7, 9)])
 def test_shapes_and_types_of_what_is_found(machine, count, k):
     found = search(query(2), InMemoryVectors(torch.randn(count, 24)), k)
@@ -259,6 +325,15 @@ def test_a_search_in_one_block_proves_its_answer_where_it_can(monkeypatch):
     monkeypatch.setattr(resident, "GATHERED", 1)
     search(query(16, width=64), stored, 10)
     assert proven == [[True] * 5, [False] * 5, None]
+
+
+def test_deleted_candidates_do_not_cost_the_proof(monkeypatch):
+    """The first thousand, which are deleted, are the longest, and have the highest bounds."""
+    proven = in_one_block(monkeypatch)
+    lengths = torch.linspace(9, 1, 2_000).unsqueeze(1)
+    vectors = torch.randn(2_000, 64, generator=torch.Generator().manual_seed(0)) * lengths
+    search(query(16, width=64), Stored(vectors, "fp32", torch.arange(2_000) >= 1_000), 10)
+    assert proven == [[True] * 5]
 
 
 def test_blocks_are_joined_with_all_that_they_have():
