@@ -152,8 +152,7 @@ class JointTokens(Tokens):
             causal: whether a token may attend to earlier ones only.
         """
         of, at = self.places.unsqueeze(2), self.places.unsqueeze(1)
-        context = (at == 0) & (of > 0)
-        return self.own(causal) | (context.tril() if causal else context)
+        return self.own(causal) | ((at == 0) & (of > 0))  # a context precedes its candidates, so this is causal, too
 
 
 def pad_joint(rows: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], pad_id: int) -> JointTokens:

@@ -111,4 +111,4 @@ def distillation_loss(scores: Tensor, teacher: Tensor, mask: Tensor, kind: str) 
     lowest = torch.finfo(torch.float32).min
     student = scores.float().masked_fill(~mask, lowest).log_softmax(1)
     wanted = teacher.float().masked_fill(~mask, lowest).log_softmax(1)
-    return (wanted.exp() * (wanted - student)).masked_fill(~mask, 0.0).sum(1)
+    return (wanted.exp() * (wanted - student)).sum(1)  # masked candidates have the probability 0

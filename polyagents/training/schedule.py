@@ -80,10 +80,11 @@ class Schedule:
             group["lr"] = group["initial_lr"] * part
 
     def _formula(self, step: int) -> float:
+        part = min(step / self.span, 1.0)
         if self.kind == "linear":
-            return max(0.0, 1.0 - step / self.span)
+            return 1.0 - part
         if self.kind == "cosine":
-            return math.cos(math.pi * step / (2 * self.span))
+            return math.cos(math.pi * part / 2)
         gamma = self.warmup  # as in ParlAI without --invsqrt-lr-decay-gamma
         return math.sqrt(max(1, gamma)) / math.sqrt(max(1, gamma + step))
 

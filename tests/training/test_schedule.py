@@ -6,10 +6,10 @@ from parlai.core.opt import Opt
 from parlai.nn.lr_scheduler import ParlAILRScheduler
 
 from polyagents.errors import InputError
-from polyagents.training.schedule import SCHEDULES, Schedule
+from polyagents.training.schedule import ENDING, SCHEDULES, Schedule
 
 LOSSES = {
-    4: 1.0,
+    4: 0.85,
     6: 0.9,
     8: 0.95,
     10: 0.97,
@@ -34,7 +34,7 @@ def rates(optimizer):
 
 
 @pytest.mark.parametrize("patience", [0, 1])
-@pytest.mark.parametrize("warmup", [0, 1, 5])
+@pytest.mark.parametrize("warmup", [0, 1, 4, 5])
 @pytest.mark.parametrize("kind", SCHEDULES)
 def test_rates_are_those_of_parlais_schedulers(kind, warmup, patience):
     ours, theirs = optimizer(), optimizer()
@@ -72,6 +72,15 @@ def test_a_resumed_schedule_goes_on_as_it_was(kind):
             halves.load_state_dict(held)
             first.restore(state, update)
         assert rates(whole) == rates(halves), update
+
+
+@pytest.mark.parametrize("kind", ENDING)
+@pytest.mark.parametrize("warmup", [0, 5, 30])
+def test_a_rate_that_has_reached_zero_stays_there(kind, warmup):
+    schedule = Schedule(optimizer(), kind, warmup, 1e-4, 20)
+    for update in (20, 21, 50):
+        schedule.after_update(update)
+        assert max(rates(schedule.optimizer)) == pytest.approx(0.0, abs=1e-12) or update < warmup
 
 
 def test_what_ends_with_the_last_update_must_know_it():
