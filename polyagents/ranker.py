@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
+from polyagents.files.given_texts import texts_of
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.engines.candidates import BestCandidates, EngineCandidates
@@ -37,7 +38,6 @@ from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.saving import save_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
-from polyagents.text.given_texts import texts_of
 from polyagents.training.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
 

@@ -308,10 +308,51 @@ def test_rank_command_reads_lines_and_json(trained, tmp_path, monkeypatch, capsy
     assert all(len(row["candidates"]) == 2 and set(row["candidates"][0]) == {"index", "text", "score"} for row in found)
 
 
-@pytest.mark.parametrize("line", ['{"context": 3}', "{", '{"text": "hi"}', '{"context": [1]}'])
+LINES = {  # of standard input: the context that is read, or what is wrong, and the further keys
+    "hi": ("hi", {}),
+    '\ufeff{"context": ["hi", "how are you ?"]}': ("hi\nhow are you ?", {}),
+    '{"context": "hi", "id": 3, "of": {"a": [null, 1.5, "ä"]}}': ("hi", {"id": 3, "of": {"a": [None, 1.5, "ä"]}}),
+    "{ return 0; }": ("{ return 0; }", {}),
+    "{": ("{", {}),
+    '{"context": "cut o': ('{"context": "cut o', {}),
+    '["a"]': ('["a"]', {}),
+    "\t a\u2028b\x85c\x0cd\re \r": ("a\u2028b\x85c\x0cd\re", {}),
+    '{"context": " a\\tb\\u2028\\r\\n"}': (" a\tb\u2028\r\n", {}),
+    '{"context": ""}': ("", {}),
+    '{"context": 3, "id": "a"}': ("context is 3; give a text", {"id": "a"}),
+    '{"text": "hi", "line": "b"}': ("context is None; give a text", {"text": "hi", "line": "b"}),
+    '{"context": [1]}': ("context has 1 at place 0", {}),
+    '{"context": ["a", null]}': ("context has None at place 1", {}),
+    '{"context": []}': ("context has no turns", {}),
+    '{"context": {"a": "b"}}': ("context is {'a': 'b'}", {}),
+    '{"context": "\\ud83d"}': ("context has half a character", {}),
+    '{"context": "hi", "candidates": ["a"]}': ("The key candidates is one of the answer", {}),
+    "{}": ("context is None", {}),
+}
+WRONG = list(LINES)[10:]
+
+
+@pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_line_is_counted(line):
-    with pytest.raises(InputError, match="Line 2 of the input"):
-        list(read_contexts(io.StringIO(f"fine\n{line}\n")))
+    with pytest.raises(InputError, match="Line 2 of the input: "):
+        list(read_contexts(io.BytesIO(f"fine\n{line}\n".encode())))
+
+
+def test_every_line_of_the_rank_command_has_an_answer(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
+    lines = sorted(LINES, reverse=True)  # that with the byte order mark first
+    given = io.TextIOWrapper(io.BytesIO(("\n".join([lines[0], "", *lines[1:]])).encode() + b"\n\xff\n"), "latin-1")
+    monkeypatch.setattr("sys.stdin", given)
+    with pytest.raises(InputError, match=f"{len(WRONG)} of {len(lines) + 1} lines have no context"):
+        own("rank", "-mf", trained("bi"), "--candidates-file", tmp_path / "replies.txt", "--top-k", 1)
+    answers = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
+    for number, (line, answer) in enumerate(zip([*lines, "\ufffd"], answers, strict=True), 1):
+        context, fields = LINES.get(line, (line, {}))
+        if line in WRONG:
+            assert answer.pop("error").startswith(context)
+            assert answer == {"line": number + (number > 1)} | fields
+        else:
+            assert len(answer.pop("candidates")) == 1 and answer == fields | {"context": context}
 
 
 def test_short_names_and_missing_model_files():

@@ -23,6 +23,13 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
     return open(path, "rb")
 
 
+def without_mark(file: BinaryIO) -> BinaryIO:
+    """Return a file that was just opened, at its beginning or behind its byte order mark."""
+    if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+        file.seek(0)
+    return file
+
+
 def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[bytes]:
     r"""Yield the lines from the file's position on, each with its "\n"; no other character ends a line.
 
@@ -47,14 +54,14 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
         at_start = False
 
 
-def texts_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[str]:
-    r"""Yield the same lines as texts, without "\n" or "\r\n" at their ends.
+def texts_of(file: BinaryIO, name: str, longest: int = LONGEST, keep_ends: bool = False) -> Iterator[str]:
+    r"""Yield the same lines as texts, without "\n" or "\r\n" at their ends unless they are to be kept.
 
     Raises:
         InputError: as `lines_of`; or a line is not in UTF-8.
     """
-    for number, line in enumerate(lines_of(file, name, longest), 1):
+    for line in lines_of(file, name, longest):
         try:
-            yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+            yield (line if keep_ends else line.removesuffix(b"\n").removesuffix(b"\r")).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{name} is not UTF-8 in line {number:,}; save it as UTF-8.") from error
+            raise InputError(f"{name} is not in UTF-8 ({line[:40]!r}); save it as UTF-8.") from error

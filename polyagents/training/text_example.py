@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.text.given_texts import texts_of
+from polyagents.files.given_texts import texts_of
 
 FIELDS = ("context", "label", "candidates")
 
