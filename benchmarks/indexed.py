@@ -28,6 +28,6 @@ def index_parser(name: str, description: str) -> argparse.ArgumentParser:
 def opened(opt: argparse.Namespace) -> tuple[Ranker, CandidateStore, list[Query]]:
     """Open the model and its index, and encode each context separately."""
     ranker = Ranker.load(opt.model_file)
-    with open(opt.contexts_file, encoding="utf-8") as file:
+    with open(opt.contexts_file, "rb") as file:
         asked = [ranker.query([context]) for context in itertools.islice(read_contexts(file), opt.contexts)]
     return ranker, ranker.open_index(opt.index_dir), asked

@@ -92,7 +92,7 @@ def requests_of(path: str) -> list[bytes]:
         InputError: it cannot be read, or has none.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             bodies = [json.dumps({"context": context}).encode() for context in read_contexts(file)]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"

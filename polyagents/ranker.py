@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
+from polyagents.files.given_texts import texts_of
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.engines.candidates import BestCandidates, EngineCandidates
@@ -43,7 +44,7 @@ from polyagents.zoo.resolve import zoo_file
 Encoded = CandidateStore | InMemoryCandidates | EngineCandidates
 """Candidates that were encoded before: what `index`, `open_index`, `open_engine` and `prepare` return."""
 
-Candidates = Sequence[str] | Encoded
+Candidates = Iterable[str] | Encoded
 """What can be ranked: texts, or encoded candidates."""
 
 # Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
@@ -326,7 +327,7 @@ class Ranker:
 
     # ---- vectors ---------------------------------------------------------------------------------------------------
 
-    def encode_contexts(self, contexts: str | Sequence[str], show_progress: bool = False) -> ContextVectors:
+    def encode_contexts(self, contexts: str | Iterable[str], show_progress: bool = False) -> ContextVectors:
         """Encode contexts as the vectors that a search uses: one each for a bi-encoder, m for a poly-encoder.
 
         >>> vectors, mask = ranker.encode_contexts(["hi", "do you have a dog ?"])
@@ -345,7 +346,7 @@ class Ranker:
         Raises:
             InputError: the model is a uni- or cross-encoder, which has no such vectors.
         """
-        texts = listed(contexts)
+        texts = texts_of(contexts, "contexts", one=True)
         if not texts:
             return self.encode_contexts("").rows(slice(0, 0))
         parts = []
@@ -355,7 +356,7 @@ class Ranker:
                 bar.update(len(block))
         return stacked(parts)
 
-    def encode_candidates(self, candidates: str | Sequence[str], show_progress: bool = False) -> Tensor:
+    def encode_candidates(self, candidates: str | Iterable[str], show_progress: bool = False) -> Tensor:
         """Encode candidates as the vectors that `index` stores, before they are rounded.
 
         >>> candidates = ranker.encode_candidates(["hello", "yes , i have two dogs"])
@@ -374,7 +375,7 @@ class Ranker:
         Raises:
             InputError: the model is a uni- or cross-encoder, which has no such vectors.
         """
-        texts, model = listed(candidates), self._two_towers()
+        texts, model = texts_of(candidates, "candidates", one=True), self._two_towers()
         return encoded(texts, model.encode_texts, show_progress) if texts else model.encode_texts([""])[:0]
 
     @classmethod
@@ -441,7 +442,7 @@ class Ranker:
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
-    def score(self, contexts: str | Sequence[str] | ContextVectors, candidates: Sequence[str] | Tensor) -> np.ndarray:
+    def score(self, contexts: str | Iterable[str] | ContextVectors, candidates: Iterable[str] | Tensor) -> np.ndarray:
         """Score every candidate for every context.
 
         >>> ranker.score(["hi", "how are you"], ["fine", "hello", "bye"]).shape
@@ -463,13 +464,13 @@ class Ranker:
             return np.asarray(self.score([contexts], candidates)[0])
         if isinstance(contexts, ContextVectors) or isinstance(candidates, Tensor):
             return self._score_vectors(contexts, candidates)
-        texts, candidates = list(contexts), list(candidates)
+        texts, candidates = texts_of(contexts, "contexts"), texts_of(candidates, "candidates")
         if not texts or not candidates:
             return np.zeros((len(texts), len(candidates)), np.float32)
         return np.concatenate(list(self._score_blocks(texts, candidates)))
 
     def _score_vectors(
-        self, contexts: Sequence[str] | ContextVectors, candidates: Sequence[str] | Tensor
+        self, contexts: Iterable[str] | ContextVectors, candidates: Iterable[str] | Tensor
     ) -> np.ndarray:
         """Return scores [B, C] where contexts or candidates were encoded before."""
         if not isinstance(contexts, ContextVectors):
@@ -493,16 +494,16 @@ class Ranker:
         for block in in_blocks(contexts):
             yield self.model.scores(self.model.context_ids(block), shared).cpu().numpy()[:, columns]
 
-    @overload  # a str is a Sequence[str], too; the first match counts
+    @overload  # a str is an Iterable[str], too; the first match counts
     def rank(  # type: ignore[overload-overlap]
         self, contexts: str, candidates: Candidates, top_k: int = 10
     ) -> list[Match]: ...
 
     @overload
-    def rank(self, contexts: Sequence[str], candidates: Candidates, top_k: int = 10) -> list[list[Match]]: ...
+    def rank(self, contexts: Iterable[str], candidates: Candidates, top_k: int = 10) -> list[list[Match]]: ...
 
     def rank(
-        self, contexts: str | Sequence[str], candidates: Candidates, top_k: int = 10
+        self, contexts: str | Iterable[str], candidates: Candidates, top_k: int = 10
     ) -> list[Match] | list[list[Match]]:
         """Rank candidates, and return the best, highest score first; among equal scores the lower index comes first.
 
@@ -524,20 +525,22 @@ class Ranker:
             raise InputError(f"top_k is {top_k}; it must be 1 or more.")
         if isinstance(contexts, str):
             return self.rank([contexts], candidates, top_k)[0]
+        asked = texts_of(contexts, "contexts")
         if isinstance(candidates, Encoded):
-            blocks = in_blocks(contexts)
+            blocks = in_blocks(asked)
             return [matches for block in blocks for matches in self.search(block, candidates, top_k)[0]]
-        texts = list(candidates)
-        ranked: list[list[Match]] = [[] for _ in contexts]
+        texts = texts_of(candidates, "candidates")
         if not texts:
-            return ranked
+            return [[] for _ in asked]
         return [
             [Match(int(i), texts[i], float(row[i])) for i in best(row, top_k)]
-            for scores in self._score_blocks(contexts, texts)
+            for scores in self._score_blocks(asked, texts)
             for row in scores
         ]
 
-    def search(self, contexts: Sequence[str], index: Encoded, top_k: int = 10) -> tuple[list[list[Match]], list[bool]]:
+    def search(
+        self, contexts: str | Iterable[str], index: Encoded, top_k: int = 10
+    ) -> tuple[list[list[Match]], list[bool]]:
         """Search encoded candidates as `rank` does, and say whether the answers are complete.
 
         >>> index = ranker.index("replies.txt", "replies.index")
@@ -546,7 +549,7 @@ class Ranker:
         ([3, 3], [True, True])
 
         Args:
-            contexts: B contexts.
+            contexts: B contexts; one string is one context.
             index: what `index`, `open_index`, `open_engine` or `prepare` returned.
             top_k: how many, at most.
 
@@ -564,27 +567,20 @@ class Ranker:
             if isinstance(index, CandidateStore) and index.shortlist is not None:
                 found, complete = search_shortlist(query, index.shortlist, index, top_k)
             else:
-                found, complete = search(query, index, top_k), [True] * len(contexts)
+                found, complete = search(query, index, top_k), [True] * len(query)
             best = zip(found.indices, found.scores, strict=True)
             rows = [BestCandidates(indices, scores, index.texts_of(indices)) for indices, scores in best]
-        matches = [
-            [
-                Match(int(i), text, float(score))
-                for i, score, text in zip(*row, strict=True)
-                if text  # empty for a candidate that was removed from an engine in the meantime
-            ]
-            for row in rows
-        ]
+        matches = [[Match(int(i), text, float(score)) for i, score, text in zip(*row, strict=True)] for row in rows]
         return matches, complete
 
-    def query(self, contexts: Sequence[str]) -> Query:
-        """Encode B contexts as the query that a search takes.
+    def query(self, contexts: str | Iterable[str]) -> Query:
+        """Encode B contexts as the query that a search takes; one string is one context.
 
         >>> len(ranker.query(["hi", "how are you"]))
         2
         """
         model = self._two_towers()
-        return model.query(model.context_ids(contexts))
+        return model.query(model.context_ids(texts_of(contexts, "contexts", one=True)))
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
         """Sort matches of another ranker by this one: a uni- or cross-encoder after a fast one's shortlist.
@@ -601,23 +597,24 @@ class Ranker:
         Returns:
             The matches.
         """
-        ranked = self.rank(context, [match.text for match in matches], top_k)
+        (ranked,) = self.rank(texts_of([context], "context"), [match.text for match in matches], top_k)
         return [Match(matches[match.index].index, match.text, match.score) for match in ranked]
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
-    def prepare(self, candidates: Sequence[str]) -> InMemoryCandidates | list[str]:
+    def prepare(self, candidates: Iterable[str]) -> InMemoryCandidates | list[str]:
         """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder returns them as they are.
 
         >>> prepared = ranker.prepare(["hello", "yes , i have two dogs"])
         >>> ranker.rank("do you have a dog ?", prepared, top_k=1)
         [Match(index=1, text='yes , i have two dogs', score=...)]
         """
-        if not candidates:
+        texts = texts_of(candidates, "candidates")
+        if not texts:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if not isinstance(self.model, TwoTowerModel):
-            return list(candidates)
-        return InMemoryCandidates.encode(list(candidates), self.model.encode_texts)
+            return texts
+        return InMemoryCandidates.encode(texts, self.model.encode_texts)
 
     def index(
         self,
@@ -678,13 +675,13 @@ class Ranker:
         return store
 
     @overload
-    def append(self, index: CandidateStore, candidates: Sequence[str] | FileTexts) -> CandidateStore: ...
+    def append(self, index: CandidateStore, candidates: Iterable[str] | FileTexts) -> CandidateStore: ...
 
     @overload
-    def append(self, index: EngineCandidates, candidates: Sequence[str] | FileTexts) -> EngineCandidates: ...
+    def append(self, index: EngineCandidates, candidates: Iterable[str] | FileTexts) -> EngineCandidates: ...
 
     def append(
-        self, index: CandidateStore | EngineCandidates, candidates: Sequence[str] | FileTexts
+        self, index: CandidateStore | EngineCandidates, candidates: Iterable[str] | FileTexts
     ) -> CandidateStore | EngineCandidates:
         """Add candidates to an index, at its end or in its engine; those that it has already are skipped.
 
@@ -732,7 +729,7 @@ class Ranker:
 
     def index_in_engine(
         self,
-        candidates: Sequence[str] | FileTexts,
+        candidates: Iterable[str] | FileTexts,
         url: str,
         index_type: str = "hnsw",
         worker: Worker = ALONE,
@@ -759,12 +756,16 @@ class Ranker:
             InputError: the engine refuses, or does not answer.
         """
         texts = distinct(candidates)
+        if not len(texts):
+            raise InputError("There are no candidates to index; give at least one text.")
         model, engine = self._two_towers(), open_engine(url, make=True)
         width = model.encode_texts(texts.part(0, 1)).size(1)
         made_by = model.fingerprint()
         return EngineCandidates.build(engine, made_by, width, texts, model.encode_texts, index_type, worker, cluster)
 
-    def approximate(self, index: CandidateStore, index_type: str, contexts: Sequence[str] | None = None) -> Description:
+    def approximate(
+        self, index: CandidateStore, index_type: str, contexts: str | Iterable[str] | None = None
+    ) -> Description:
         """Build a FAISS index over a candidate index, which `rank` uses from then on, and measure its recall.
 
         >>> description = ranker.approximate(ranker.open_index("replies.index"), "hnsw")
@@ -782,7 +783,8 @@ class Ranker:
         Raises:
             InputError: there is no such type, or it cannot contain vectors of this width.
         """
-        asked = list(contexts or sample_of(index, 200))
+        given = [] if contexts is None else texts_of(contexts, "contexts", one=True)
+        asked = given or sample_of(index, 200)
         parts = [self.query(block) for block in in_blocks(asked)]
         return build_shortlist(index, index_type, stack_queries(parts))
 
@@ -815,14 +817,9 @@ def device(no_cuda: bool, gpu: int) -> torch.device:
     return torch.device("cuda", gpu) if gpu >= 0 else torch.device("cuda")
 
 
-def distinct(candidates: Sequence[str] | FileTexts) -> Texts:
+def distinct(candidates: Iterable[str] | FileTexts) -> Texts:
     """Return each candidate once; a file's candidates are distinct already."""
-    return candidates if isinstance(candidates, FileTexts) else ListedTexts(candidates)
-
-
-def listed(texts: str | Sequence[str]) -> list[str]:
-    """Return texts as a list; one string becomes a list of one."""
-    return [texts] if isinstance(texts, str) else list(texts)
+    return candidates if isinstance(candidates, FileTexts) else ListedTexts(texts_of(candidates, "candidates"))
 
 
 def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -1,6 +1,7 @@
 """Whatever a model's or an index's files hold, they are used as they were meant, or refused in one sentence."""
 
 import copy
+import io
 import json
 import shutil
 from pathlib import Path
@@ -176,7 +177,9 @@ def test_lines_that_are_no_contexts(examples):
             st.text() | values.map(json.dumps) | st.dictionaries(st.just("context"), values).map(json.dumps)
         )
         try:
-            assert all(isinstance(context, str) for context in read_contexts([line]))
+            assert all(
+                isinstance(context, str) for context in read_contexts(io.BytesIO(line.encode("utf-8", "surrogatepass")))
+            )
         except InputError as error:
             assert "Line 1 of the input" in str(error)
 

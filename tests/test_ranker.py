@@ -4,7 +4,10 @@ import dataclasses
 import io
 import json
 
+import datasets
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from commands import own
@@ -57,6 +60,93 @@ def test_rank_sorts_by_score_and_then_by_index(ranker):
     assert ranker.rank(CONTEXTS[0], [], top_k=2) == []
     with pytest.raises(InputError, match="must be 1 or more"):
         ranker.rank(CONTEXTS[0], REPLIES, top_k=0)
+
+
+LISTS = {
+    "tuple": tuple,
+    "generator": lambda texts: (text for text in texts),
+    "dict's keys": lambda texts: dict.fromkeys(texts).keys(),
+    "array": np.array,
+    "array of objects": lambda texts: np.array(texts, object),
+    "part of an array": lambda texts: np.array([texts, texts])[0],
+    "Series": lambda texts: pd.Series(texts, index=range(7, 7 + len(texts))),
+    "Series of strings": lambda texts: pd.Series(texts, dtype="string"),
+    "categories": lambda texts: pd.Series(texts, dtype="category"),
+    "Index": pd.Index,
+    "Arrow": pa.array,
+    "chunks of Arrow": lambda texts: pa.chunked_array([texts[:1], texts[1:]]),
+    "column of datasets": lambda texts: datasets.Dataset.from_dict({"text": texts})["text"],
+}
+
+
+@pytest.mark.parametrize("listed", LISTS)
+def test_texts_come_in_anything_that_lists_them(poly, tmp_path, listed):
+    """An empty text is a text like any other, in memory and on the disk."""
+    make, texts = LISTS[listed], ["", "yes", "no"]
+    poly.score("hi", texts)  # encoded together, so that all below have the same vectors
+    expected = poly.rank("hi", texts)
+    assert {match.text for match in expected} == set(texts)
+    assert poly.rank("hi", make(texts)) == poly.rank(make(["hi"]), make(texts))[0] == expected
+    np.testing.assert_array_equal(poly.score(make(["hi"]), make(texts))[0], poly.score("hi", texts))
+    prepared = poly.prepare(make(texts))
+    found, complete = poly.search(make(["hi"]), prepared)
+    assert complete == [True]
+    for matches in (*found, poly.search("hi", prepared)[0][0]):
+        assert [(m.index, m.text) for m in matches] == [(m.index, m.text) for m in expected]
+    assert poly.encode_candidates(make(texts)).shape[0] == poly.encode_contexts(make(texts)).vectors.shape[0] == 3
+    file = tmp_path / "yes.txt"
+    file.write_text("yes\n")
+    index = poly.append(poly.index(file, tmp_path / "index", "fp32"), make(texts))
+    assert len(index) == 3 and index.find("") == 1 and list(index.texts()) == ["yes", "", "no"]
+    assert {match.text for match in poly.rank("hi", index)} == set(texts)
+
+
+NO_TEXTS = {
+    "None": (None, "candidates is None; give a list of texts"),
+    "number": (3, "candidates is 3; give"),
+    "bytes": (b"ab", "candidates is b'ab'; give"),
+    "dict": ({"a": "b"}, "candidates is {'a': 'b'}; give"),
+    "missing text": (["a", None], "candidates has None at place 1; give a list of texts"),
+    "NaN": (["a", float("nan")], "candidates has nan at place 1"),
+    "pandas' NaN": (pd.Series(["a", None]), "candidates has .* at place 1"),
+    "pandas' NA": (pd.Series(["a", None], dtype="string"), "candidates has <NA> at place 1"),
+    "Arrow's null": (pa.array(["a", None]), "candidates has None at place 1"),
+    "number in a list": ([1, "a"], "candidates has 1 at place 0"),
+    "numbers": (np.arange(3), "candidates has 0 at place 0"),
+    "bytes in a list": (["a", b"b"], "candidates has b'b' at place 1"),
+    "array of bytes": (np.array([b"a"]), "candidates has b'a' at place 0"),
+    "list in a list": ([["a", "b"]], r"candidates has \['a', 'b'\] at place 0"),
+    "two dimensions": (np.array([["a", "b"]]), "candidates is a ndarray of 2 dimensions"),
+    "no dimension": (np.array("ab"), "candidates is a ndarray of 0 dimensions"),
+    "DataFrame": (pd.DataFrame({"text": ["a"]}), "candidates is a DataFrame of 2 dimensions"),
+    "rows": (datasets.Dataset.from_dict({"text": ["a"]}), "candidates has {'text': 'a'} at place 0"),
+    "half a character": (["a", "b\ud83d"], r"candidates has half a character at place 1 \('b\\ud83d'\)"),
+    "dicts": ([{"text": "a"}], "candidates has {'text': 'a'} at place 0"),
+}
+
+
+@pytest.mark.parametrize("kind", [*NO_TEXTS, "letters"])
+def test_what_is_no_list_of_texts_is_refused_before_anything_is_written(poly, tmp_path, kind):
+    given, said = NO_TEXTS.get(kind, ("hello", "candidates is 'hello'; give a list of texts"))
+    (tmp_path / "yes.txt").write_text("yes\n")
+    index = poly.index(tmp_path / "yes.txt", tmp_path / "index")
+    calls = [lambda: poly.rank("hi", given), lambda: poly.score("hi", given), lambda: poly.prepare(given)]
+    calls += [lambda: poly.append(index, given), lambda: poly.index_in_engine(given, f"milvus:{tmp_path}/E.db/e")]
+    for call in calls:
+        with pytest.raises(InputError, match=said):
+            call()
+    assert not (tmp_path / "E.db").exists() and len(poly.open_index(tmp_path / "index")) == 1
+    if kind == "letters":  # a text alone is one text where texts are meant
+        assert poly.encode_candidates(given).shape[0] == len(poly.query(given)) == 1
+        return
+    for call, name in ((poly.encode_candidates, "candidates"), (poly.encode_contexts, "contexts")):
+        with pytest.raises(InputError, match=said.replace("candidates", name).replace("a list", "a text, or a list")):
+            call(given)
+    for call in (poly.rank, poly.score, poly.search):
+        with pytest.raises(InputError, match=said.replace("candidates", "contexts").split("; give")[0]):
+            call(given, poly.prepare(["yes"]) if call == poly.search else ["yes"])
+    with pytest.raises(InputError, match=said.replace("candidates", "Example 0: label").split("; give")[0]):
+        Ranker.train([{"context": "hi", "label": given}], backbone="scratch:tiny")
 
 
 def test_an_index_ranks_as_its_texts(poly, tmp_path):
@@ -218,10 +308,51 @@ def test_rank_command_reads_lines_and_json(trained, tmp_path, monkeypatch, capsy
     assert all(len(row["candidates"]) == 2 and set(row["candidates"][0]) == {"index", "text", "score"} for row in found)
 
 
-@pytest.mark.parametrize("line", ['{"context": 3}', "{", '{"text": "hi"}', '{"context": [1]}'])
+LINES = {  # of standard input: the context that is read, or what is wrong, and the further keys
+    "hi": ("hi", {}),
+    '\ufeff{"context": ["hi", "how are you ?"]}': ("hi\nhow are you ?", {}),
+    '{"context": "hi", "id": 3, "of": {"a": [null, 1.5, "ä"]}}': ("hi", {"id": 3, "of": {"a": [None, 1.5, "ä"]}}),
+    "{ return 0; }": ("{ return 0; }", {}),
+    "{": ("{", {}),
+    '{"context": "cut o': ('{"context": "cut o', {}),
+    '["a"]': ('["a"]', {}),
+    "\t a\u2028b\x85c\x0cd\re \r": ("a\u2028b\x85c\x0cd\re", {}),
+    '{"context": " a\\tb\\u2028\\r\\n"}': (" a\tb\u2028\r\n", {}),
+    '{"context": ""}': ("", {}),
+    '{"context": 3, "id": "a"}': ("context is 3; give a text", {"id": "a"}),
+    '{"text": "hi", "line": "b"}': ("context is None; give a text", {"text": "hi", "line": "b"}),
+    '{"context": [1]}': ("context has 1 at place 0", {}),
+    '{"context": ["a", null]}': ("context has None at place 1", {}),
+    '{"context": []}': ("context has no turns", {}),
+    '{"context": {"a": "b"}}': ("context is {'a': 'b'}", {}),
+    '{"context": "\\ud83d"}': ("context has half a character", {}),
+    '{"context": "hi", "candidates": ["a"]}': ("The key candidates is one of the answer", {}),
+    "{}": ("context is None", {}),
+}
+WRONG = list(LINES)[10:]
+
+
+@pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_line_is_counted(line):
-    with pytest.raises(InputError, match="Line 2 of the input"):
-        list(read_contexts(io.StringIO(f"fine\n{line}\n")))
+    with pytest.raises(InputError, match="Line 2 of the input: "):
+        list(read_contexts(io.BytesIO(f"fine\n{line}\n".encode())))
+
+
+def test_every_line_of_the_rank_command_has_an_answer(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
+    lines = sorted(LINES, reverse=True)  # that with the byte order mark first
+    given = io.TextIOWrapper(io.BytesIO(("\n".join([lines[0], "", *lines[1:]])).encode() + b"\n\xff\n"), "latin-1")
+    monkeypatch.setattr("sys.stdin", given)
+    with pytest.raises(InputError, match=f"{len(WRONG)} of {len(lines) + 1} lines have no context"):
+        own("rank", "-mf", trained("bi"), "--candidates-file", tmp_path / "replies.txt", "--top-k", 1)
+    answers = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
+    for number, (line, answer) in enumerate(zip([*lines, "\ufffd"], answers, strict=True), 1):
+        context, fields = LINES.get(line, (line, {}))
+        if line in WRONG:
+            assert answer.pop("error").startswith(context)
+            assert answer == {"line": number + (number > 1)} | fields
+        else:
+            assert len(answer.pop("candidates")) == 1 and answer == fields | {"context": context}
 
 
 def test_short_names_and_missing_model_files():

@@ -42,7 +42,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
     ranker, rounds = Ranker.load(opt["model_file"], no_cuda=True), opt["rounds"]
     texts = FileTexts(opt["candidates_file"])
-    with open(opt["contexts_file"], encoding="utf-8") as file:
+    with open(opt["contexts_file"], "rb") as file:
         contexts = list(read_contexts(file))
     tables: dict[str, list[dict[str, Any]]] = {}
     first = texts.part(0, min(len(texts), 100_000))

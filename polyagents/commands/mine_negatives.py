@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import number, positive_int
@@ -35,7 +35,10 @@ def parser() -> argparse.ArgumentParser:
     # Under another name than model_file, which would bring all flags of the model.
     parser.add_argument("-mf", "--model-file", dest="miner", required=True, help="a trained bi- or poly-encoder")
     parser.add_argument(
-        "--outfile", required=True, help="the file to write; the candidates' vectors go to OUTFILE.index"
+        "--outfile",
+        required=True,
+        help="the file to write, in ParlAI's text format, or as JSON lines where it ends in .jsonl; the candidates' "
+        "vectors go to OUTFILE.index",
     )
     parser.add_argument("--negatives", type=positive_int, default=15, help="how many each example gets")
     parser.add_argument(
@@ -57,6 +60,7 @@ def run(opt: Mapping[str, Any]) -> None:
     check_out_file("--outfile", opt["outfile"])
 
     from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
+    from polyagents.index.builder import BLOCK
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
     from polyagents.ranker import Ranker
     from polyagents.training.hard_negatives import Counts, mine, pairs_of, pool_in, searchable
@@ -68,11 +72,14 @@ def run(opt: Mapping[str, Any]) -> None:
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
     texts: Texts = given or ListedTexts([pair.label for pair in pairs])
+    if not is_json(opt["outfile"]):
+        check_texts(text for pair in pairs for text in pair)
+        check_texts(text for start in range(0, len(texts), BLOCK) for text in texts.part(start, start + BLOCK))
     pool = pool_in(f"{opt['outfile']}.index", texts, model)
     counts = Counts()
     with atomic_write(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
         for mined in mine(pairs, model, pool, opt["negatives"], opt["margin"]):
-            out.write(line_of(mined))
+            out.write(line_of(mined, is_json(opt["outfile"])))
             counts.add(mined, opt["negatives"])
     report(opt, counts, skipped, len(pool))
 
@@ -99,13 +106,37 @@ def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
             turns = []
 
 
-def line_of(mined: "Mined") -> str:
-    """Format one line of ParlAI's text format."""
+def is_json(outfile: str) -> bool:
+    """Whether a file is to be written as JSON lines."""
+    return outfile.endswith(".jsonl")
+
+
+def check_texts(texts: Iterable[str]) -> None:
+    r"""Refuse texts that ParlAI's text format changes: there a typed backslash and n are a line end.
+
+    Raises:
+        InputError: there is one.
+    """
+    from parlai.utils.misc import msg_to_str, str_to_msg  # imports ParlAI: errors in flags are reported before
+
+    for text in texts:
+        if str_to_msg(msg_to_str({"text": text}))["text"] != text:
+            raise InputError(
+                f"ParlAI's text format cannot hold {text!r:.80}: it reads a typed \\n, \\t or __PIPE__ as a line end, "
+                f"a tab or |. Give an --outfile that ends in .jsonl, which keeps every text."
+            )
+
+
+def line_of(mined: "Mined", as_json: bool = False) -> str:
+    """Format one line of ParlAI's text format, or of JSON as -t polyagents.tasks.hf reads it."""
     from parlai.utils.misc import msg_to_str  # imports ParlAI: errors in flags are reported before
 
     from polyagents.files.hashing import utf8
 
     pair = mined.pair
+    if as_json:
+        row = {"query": pair.text, "positive": pair.label, "negatives": mined.negatives}
+        return utf8(f"{json.dumps(row, ensure_ascii=False)}\n").decode()
     candidates = [pair.label, *mined.negatives]
     message = {"text": pair.text, "labels": [pair.label], "label_candidates": candidates, "episode_done": True}
     line: str = msg_to_str(message)
@@ -137,8 +168,10 @@ def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: i
         f"an example; {counts.random:,} negatives are random."
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
+    task = f"fromfile:parlaiformat{second} --fromfile-datapath{second}"
+    task = "polyagents.tasks.hf --hf-dataset" if is_json(opt["outfile"]) else task
     say(
-        f"Train on it: train_model -t fromfile:parlaiformat{second} --fromfile-datapath{second} {opt['outfile']} "
-        f"--candidates inline -et {opt['task']} (and the flags of that task)"
+        f"Train on it: train_model -t {task} {opt['outfile']} --candidates inline -et {opt['task']} (and the flags "
+        f"of that task)"
     )
     print(json.dumps(line))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag, positive_int
 from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.files.context_lines import read_contexts
+from polyagents.files.context_lines import read_lines
 from polyagents.files.json_files import json_number
 
 if TYPE_CHECKING:
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, candidates, and how many to return."""
-    parser = CommandParser("polyagents rank", "Rank candidates for contexts on standard input; JSON lines out.")
+    parser = CommandParser(
+        "polyagents rank",
+        "Rank candidates for the contexts on standard input: lines of text, or of JSON with context (a text, or a list "
+        "of turns) and further keys, which come back. JSON lines out: one for each, with error for one that has no "
+        "context, and the exit code is then 2.",
+    )
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     candidates = parser.add_mutually_exclusive_group(required=True)
     candidates.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
@@ -39,27 +44,37 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read contexts, rank, write a JSON line for each."""
+    """Read contexts, rank, write a JSON line for each.
+
+    Raises:
+        InputError: a line had no context; it was answered by an error, and those after it by candidates.
+    """
     from polyagents.index.engines.candidates import EngineCandidates  # imports torch
     from polyagents.index.store import CandidateStore
     from polyagents.ranker import Ranker
 
     overrides = {"backend": opt["backend"]} | ({"precision": opt["precision"]} if opt["precision"] else {})
     ranker = Ranker.load(opt["model_file"], **overrides)
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):  # whatever the terminal's encoding; bad bytes are no reason to stop
-            stream.reconfigure(encoding="utf-8", errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the terminal's encoding
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     second = Ranker.load(opt["rerank"], **overrides) if opt["rerank"] else None
     top_k, candidates = opt["top_k"], prepared(ranker, opt)
     if sys.stdin.isatty():
         say("Type a context and press Enter; Ctrl-D ends.")
-    for context in read_contexts(sys.stdin):
-        line: dict[str, Any] = {"context": context}
+    stdin = sys.stdin.buffer if isinstance(sys.stdin, io.TextIOWrapper) else io.BytesIO(sys.stdin.read().encode())
+    lines = unusable = 0
+    for line in read_lines(stdin):
+        lines += 1
+        if line.context is None:
+            unusable += 1
+            print(json.dumps({"line": line.number, **line.fields, "error": line.error}, ensure_ascii=False), flush=True)
+            continue
+        context, answer = line.context, line.fields | {"context": line.context}
         shortlist = top_k if second is None else opt["rerank_top"]
         if isinstance(candidates, EngineCandidates) or (
             isinstance(candidates, CandidateStore) and candidates.shortlist is not None
         ):
-            (matches,), (line["complete"],) = ranker.search([context], candidates, shortlist)
+            (matches,), (answer["complete"],) = ranker.search([context], candidates, shortlist)
         else:
             matches = ranker.rank(context, candidates, shortlist)
         if second is not None:
@@ -67,7 +82,9 @@ def run(opt: Mapping[str, Any]) -> None:
         found = [
             {"index": match.index, "text": match.text, "score": json_number(round(match.score, 4))} for match in matches
         ]
-        print(json.dumps(line | {"candidates": found}, ensure_ascii=False), flush=True)
+        print(json.dumps(answer | {"candidates": found}, ensure_ascii=False), flush=True)
+    if unusable:
+        raise InputError(f"{unusable:,} of {lines:,} lines have no context; their answers say what is wrong.")
 
 
 def prepared(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates":

@@ -1,34 +1,74 @@
-"""Contexts in a stream of lines, as `polyagents rank` takes them."""
+"""Contexts in lines, as `polyagents rank` takes them."""
 
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, BinaryIO, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.files.json_files import fits, parse_json
+from polyagents.files.given_texts import texts_of
+from polyagents.files.json_files import parse_json
+from polyagents.files.lines import lines_of
+
+ANSWERED = ("candidates", "complete", "error")  # keys of an answer, beside the context and the line's own
 
 
-def read_contexts(lines: TextIO) -> Iterator[str]:
-    r"""Read the contexts of a stream, one a line; blank lines are skipped.
+class ContextLine(NamedTuple):
+    """A line.
 
-    A line is plain text, or JSON: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for turns.
+    Attributes:
+        number: from 1, blank lines counted.
+        context: the context; None for a line that has none.
+        fields: what else a line of JSON has, which belongs into the answer.
+        error: a sentence, where there is no context.
+    """
+
+    number: int
+    context: str | None
+    fields: dict[str, Any]
+    error: str = ""
+
+
+def read_lines(file: BinaryIO) -> Iterator[ContextLine]:
+    r"""Read lines; blank ones are skipped.
+
+    A line is plain text, or a JSON object: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for
+    turns. A line that is not a JSON object is plain text, whatever it begins with. Bytes that are not UTF-8 become
+    U+FFFD.
 
     Raises:
-        InputError: a line is JSON but no context; the message has its number.
+        InputError: a line is too long (files/lines.py).
     """
-    for number, line in enumerate(lines, 1):
-        line = line.strip()
-        if not line.startswith("{"):
-            if line:
-                yield line
-            continue
-        try:
-            found = parse_json(line)
-            if not fits(found, dict[str, str | list[str]]):
-                raise ValueError("other fields than texts and lists of texts")
-            context = found["context"]
-        except (ValueError, KeyError) as error:
-            raise InputError(
-                f'Line {number} of the input is no context: give plain text, or JSON such as {{"context": "hi"}} or '
-                f'{{"context": ["first turn", "second turn"]}}.'
-            ) from error
-        yield context if isinstance(context, str) else "\n".join(context)
+    for number, raw in enumerate(lines_of(file, "The input"), 1):
+        if text := raw.decode("utf-8", "replace").strip():
+            yield line_of(text, number)
+
+
+def line_of(text: str, number: int) -> ContextLine:
+    """Read a line."""
+    try:
+        found = parse_json(text) if text.startswith("{") else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        return ContextLine(number, text, {})
+    fields = {name: value for name, value in found.items() if name not in ("context", *ANSWERED)}
+    if taken := [name for name in ANSWERED if name in found]:
+        return ContextLine(number, None, fields, f"The key {taken[0]} is one of the answer; give it another name.")
+    try:
+        turns = texts_of(found.get("context"), "context", one=True)
+    except InputError as error:
+        return ContextLine(number, None, fields, str(error))
+    if not turns:
+        return ContextLine(number, None, fields, "context has no turns; give one at least.")
+    return ContextLine(number, "\n".join(turns), fields)
+
+
+def read_contexts(file: BinaryIO) -> Iterator[str]:
+    """Read lines that all have a context.
+
+    Raises:
+        InputError: one has none; the message has its number.
+    """
+    for line in read_lines(file):
+        if line.context is None:
+            raise InputError(f"Line {line.number} of the input: {line.error}")
+        yield line.context

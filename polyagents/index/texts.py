@@ -1,5 +1,6 @@
 """The texts of candidates: the distinct lines of a file, found by their offsets and never all in memory."""
 
+import codecs
 import contextlib
 import hashlib
 import os
@@ -11,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from polyagents.errors import InputError
+from polyagents.files import lines
 from polyagents.files.hashing import stream_digest, text_key, utf8
 
 QUIET_BYTES = 100_000_000  # read in a few seconds; a longer file gets a progress bar
@@ -119,17 +121,18 @@ class FileTexts:
         self.stat = self._stat()
         sha, keys = hashlib.sha256(), bytearray()
         offsets, lengths = array("q"), array("i")
-        position = 0
         quiet = self.stat[0] < QUIET_BYTES
         with tqdm(total=self.stat[0], unit="B", unit_scale=True, desc="Reading candidates", disable=quiet) as bar:
-            for number, raw in enumerate(self.file, 1):
+            for number, raw in enumerate(lines.lines_of(self.file, f"Candidates file {self.path}"), 1):
+                position = self.file.tell() - len(raw)
+                if number == 1:
+                    sha.update(codecs.BOM_UTF8[:position])  # which is not a part of the first line
                 sha.update(raw)
                 before, text = stripped(raw, self.path, number)
                 if text:
                     offsets.append(position + before)
                     lengths.append(len(text))
                     keys += text_key(text)
-                position += len(raw)
                 bar.update(len(raw))
         if not offsets:
             raise InputError(f"Candidates file {self.path} holds no text; it needs one candidate per line.")
@@ -220,18 +223,12 @@ def opened(path: str) -> BinaryIO:
         InputError: the file cannot be opened, or is a pipe.
     """
     try:
-        file = open(path, "rb")  # noqa: SIM115  the caller closes it
+        return lines.opened(path)
     except OSError as error:
         raise InputError(
             f"Candidates file {path} cannot be read ({error.strerror}); give an existing text file with one candidate "
             f"per line."
         ) from error
-    if not file.seekable():
-        file.close()
-        raise InputError(
-            f"Candidates file {path} is a stream, and it is read more than once; write it to a file first."
-        )
-    return file
 
 
 def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
@@ -240,7 +237,7 @@ def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
     Args:
         raw: the bytes of the line.
         path: the file, for messages.
-        number: of the line, from 1; the first one may start with a byte order mark.
+        number: of the line, from 1.
 
     Returns:
         How many bytes were removed at the front, and the line.
@@ -252,7 +249,5 @@ def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"Candidates file {path} is not UTF-8 in line {number}; save it as UTF-8.") from error
-    if number == 1:
-        line = line.removeprefix("\ufeff")
     text = line.strip().encode("utf-8")
     return raw.find(text), text

@@ -18,7 +18,7 @@ class BiEncoder(TwoTowers):
 
     def context_vectors(self, chunk: Tokens) -> ContextVectors:
         """Encode a chunk of contexts: [b, T] -> vectors [b, 1, D] and mask [b, 1]."""
-        vectors = self.reduced(self.context_encoder, chunk).unsqueeze(1)
+        vectors = self.reduced(self.context_encoder, chunk, self.left_out[0]).unsqueeze(1)
         return ContextVectors(vectors, vectors.new_ones(vectors.shape[:2]).bool())
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:

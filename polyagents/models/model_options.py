@@ -140,6 +140,12 @@ class TowerOptions(RankingOptions):
         "dot product (the paper), or cosine: scores between -1 and 1",
         choices=("dot", "cosine"),
     )
+    include_prompt: bool = option(
+        True,
+        "false: the outputs of a prompt and of the [S] before it are in no vector of its text, as in some models of "
+        "sentence-transformers",
+        boolean,
+    )
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,12 @@ class PolyEncoder(TwoTowers):
 
     def context_vectors(self, chunk: Tokens) -> ContextVectors:
         """Encode a chunk of contexts: [b, T] -> vectors [b, M, D] and mask [b, M]."""
-        states = self.context_encoder(chunk)
+        first = self.left_out[0]
+        states, mask = self.context_encoder(chunk)[:, first:], chunk.mask[:, first:]
         codes: Tensor | None = self.codes
         if codes is not None and self.has_mean:  # a code of zeros attends to all outputs alike
             codes = torch.cat([codes, torch.zeros_like(codes[:1])])
-        vectors, mask = context_vectors(states, chunk.mask, self.vectors_are, self.m, codes)
+        vectors, mask = context_vectors(states, mask, self.vectors_are, self.m, codes)
         return ContextVectors(self.normalise(vectors), mask)
 
     def candidate_weights(self) -> dict[str, Tensor]:

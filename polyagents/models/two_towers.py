@@ -24,6 +24,7 @@ class TwoTowers(nn.Module, abc.ABC):
     Attributes:
         options_type: the class of its options; its fields are the flags of its agent.
         logit_scale: the factor by which the training loss multiplies the scores: 1 for dot products.
+        left_out: how many outputs at the beginning of a context and of a candidate are in none of its vectors.
     """
 
     options_type: ClassVar[type[RankingOptions]] = TowerOptions
@@ -35,6 +36,7 @@ class TwoTowers(nn.Module, abc.ABC):
         self.kind, self.m = options.reduction_type, options.poly_n_codes
         self.cosine = options.similarity == "cosine"
         self.logit_scale = COSINE_SCALE if self.cosine else 1.0
+        self.left_out = 0, 0
 
     @abc.abstractmethod
     def context_vectors(self, chunk: Tokens) -> ContextVectors:
@@ -58,7 +60,7 @@ class TwoTowers(nn.Module, abc.ABC):
 
     def candidate_vectors(self, chunk: Tokens) -> Tensor:
         """Encode a chunk of candidates: [c, T] -> [c, D]."""
-        return self.reduced(self.candidate_encoder, chunk)
+        return self.reduced(self.candidate_encoder, chunk, self.left_out[1])
 
     def candidate_weights(self) -> dict[str, Tensor]:
         """Return all weights that decide a candidate's vector, by name, without those of the context encoder."""
@@ -88,17 +90,19 @@ class TwoTowers(nn.Module, abc.ABC):
         """Wrap encoded contexts in the query that an index is searched with."""
         return Query(self, context)
 
-    def reduced(self, encoder: Encoder, chunk: Tokens) -> Tensor:
+    def reduced(self, encoder: Encoder, chunk: Tokens, left_out: int = 0) -> Tensor:
         """Encode and reduce a chunk; the vectors have length 1 where the similarity is a cosine.
 
         Args:
             encoder: one of the two.
             chunk: [b, T].
+            left_out: how many outputs at its beginning do not count.
 
         Returns:
             [b, D].
         """
-        return self.normalise(reduce(encoder(chunk), chunk.mask, self.kind, self.m, encoder.causal))
+        states, mask = encoder(chunk)[:, left_out:], chunk.mask[:, left_out:]
+        return self.normalise(reduce(states, mask, self.kind, self.m, encoder.causal))
 
     def normalise(self, vectors: Tensor) -> Tensor:
         """Scale vectors to length 1 where the similarity is a cosine."""

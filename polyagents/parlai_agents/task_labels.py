@@ -1,16 +1,14 @@
 """A candidates file of all labels of a model's task, read from the task if it does not exist yet."""
 
-import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from parlai.core.opt import Opt
-from parlai.scripts.build_candidates import build_cands
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import temporary_name, write_text
-from polyagents.index.texts import read_candidates
+from polyagents.files.atomic import write_text
+from polyagents.parlai_agents.task_messages import task_messages
 from polyagents.ranking.task_candidates import task_candidates_path
 
 
@@ -25,22 +23,14 @@ def write_task_candidates(options: Mapping[str, Any]) -> str:
     """
     path = task_candidates_path(options["model_file"], options["task"])
     if not os.path.exists(path):
-        opt = Opt(options)
-        unfinished = temporary_name(path)
-        opt |= {"outfile": unfinished, "datatype": "train:evalmode", "batchsize": 1}
-        opt |= {"interactive_task": False, "selfchat_task": False}  # a chat's task has people instead of messages
-        opt.setdefault("log_every_n_secs", 2)
-        opt["num_examples"] = -1  # --num-examples must not limit the candidates
-        try:
-            build_cands(opt)
-            if not os.path.getsize(unfinished):
-                raise InputError(
-                    f"--task {opt['task']} has no labels that the model could reply with; give --fixed-candidates-path "
-                    f"a text file with one candidate per line."
-                )
-            texts = sorted(read_candidates(unfinished))  # ParlAI writes them in the order of a hash table
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(unfinished)
-        write_text(path, "\n".join(texts))
+        chats = {"interactive_task": False, "selfchat_task": False}  # such a task has people instead of messages
+        acts = task_messages(Opt({**options, **chats, "datatype": "train:evalmode"}))
+        labels = [(act.get("labels") or act.get("eval_labels") or [""])[0] for act in acts]
+        texts = {" ".join(label.split("\n")).strip() for label in labels} - {""}  # a file has one candidate a line
+        if not texts:
+            raise InputError(
+                f"--task {options['task']} has no labels that the model could reply with; give --fixed-candidates-path "
+                f"a text file with one candidate per line."
+            )
+        write_text(path, "\n".join(sorted(texts)))
     return path

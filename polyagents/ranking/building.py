@@ -105,6 +105,9 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
         TypeError: the architecture meets neither protocol.
     """
     module: Any = find(settings.architecture)(encoder, settings.ranking)
+    if not getattr(settings.ranking, "include_prompt", True):
+        prompts = tokenizer.context_prompt, tokenizer.candidate_prompt
+        module.left_out = tuple(1 + len(prompt) if prompt else 0 for prompt in prompts)
     model: RankingModel
     if meets(module, TwoTowerArchitecture):
         model = TwoTowerModel(module, tokenizer, settings)

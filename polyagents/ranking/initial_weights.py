@@ -27,7 +27,7 @@ from polyagents.zoo.resolve import zoo_file
 DECIDED = (
     *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
     *("polyencoder_type", "poly_n_codes", "poly_attention_type", "codes_mean", "joint_head"),
-    *("context_prompt", "candidate_prompt", "lora_rank", "backbone_bits"),
+    *("context_prompt", "candidate_prompt", "include_prompt", "lora_rank", "backbone_bits"),
 )
 
 # Those of them that decide which weights a model has, and of which size.
@@ -223,6 +223,8 @@ def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
     folder, given = opt["backbone"], opt.get("override", {})
     if "reduction_type" not in given:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
+    if "include_prompt" not in given and "include_prompt" in opt:
+        opt["include_prompt"] = sentence_transformers_import.includes_prompt(folder)
     for flag, prompt in sentence_transformers_import.prompts_of(folder).items():
         if flag not in opt:
             say(f"{folder} was trained with {prompt!r} before its texts; polyagents does not add that.")

@@ -28,12 +28,7 @@ def reduction_of(folder: str) -> str:
     Raises:
         InputError: the folder has modules that we do not have, or is damaged.
     """
-    listed = read(folder, "modules.json")
-    if not fits(listed, list[dict[str, Any]]) or not all(
-        fits([module.get("type"), module.get("path")], list[str]) for module in listed
-    ):
-        raise damaged(folder, "modules.json")
-    kinds = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in listed}
+    kinds = modules_of(folder)
     if "Router" in kinds or "Asym" in kinds:
         raise InputError(
             f"--backbone {folder} has an encoder for queries and one for documents; give the folder of one of them, "
@@ -44,25 +39,57 @@ def reduction_of(folder: str) -> str:
             f"--backbone {folder} has modules of sentence-transformers that polyagents does not have "
             f"({', '.join(unknown)}); to start from its encoder without them, give --reduction-type."
         )
-    return pooled(folder, kinds["Pooling"]) if "Pooling" in kinds else "first"
+    return pooled(folder) if "Pooling" in kinds else "first"
 
 
-def pooled(folder: str, path: str) -> str:
-    """Return our --reduction-type for a module Pooling, whose settings are the older ones, or those of version 6.
+def modules_of(folder: str) -> dict[str, str]:
+    """Return the paths of a folder's modules, by the names of their classes.
 
-    Args:
-        folder: that of the model.
-        path: that of the module within it.
+    Raises:
+        InputError: the folder is damaged.
+    """
+    listed = read(folder, "modules.json")
+    if not fits(listed, list[dict[str, Any]]) or not all(
+        fits([module.get("type"), module.get("path")], list[str]) for module in listed
+    ):
+        raise damaged(folder, "modules.json")
+    return {module["type"].rsplit(".", 1)[-1]: module["path"] for module in listed}
 
-    Returns:
-        The reduction.
+
+def pooling_of(folder: str) -> Mapping[str, Any]:
+    """Return the settings of a folder's module Pooling: the older ones, or those of version 6; none without a module.
+
+    Raises:
+        InputError: the folder is damaged.
+    """
+    path = modules_of(folder).get("Pooling")
+    if path is None:
+        return {}
+    settings = read(folder, os.path.join(path, "config.json"))
+    if not isinstance(settings, Mapping):
+        raise damaged(folder, os.path.join(path, "config.json"))
+    return settings
+
+
+def includes_prompt(folder: str) -> bool:
+    """Return our --include-prompt for a folder.
+
+    Raises:
+        InputError: the folder is damaged.
+    """
+    included = pooling_of(folder).get("include_prompt", True)
+    if not isinstance(included, bool):
+        raise damaged(folder, "include_prompt of its Pooling")
+    return included
+
+
+def pooled(folder: str) -> str:
+    """Return our --reduction-type for a folder's module Pooling.
 
     Raises:
         InputError: it pools in a way that we do not have, or in several.
     """
-    settings = read(folder, os.path.join(path, "config.json"))
-    if not isinstance(settings, Mapping):
-        raise damaged(folder, os.path.join(path, "config.json"))
+    settings = pooling_of(folder)
     flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
     modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
     modes = [modes] if isinstance(modes, str) else modes

@@ -1,14 +1,16 @@
 """The tokenizer of a Hugging Face model, completed with the special tokens that it lacks."""
 
 import copy
+import glob
 import os
 from dataclasses import asdict
 
 import transformers
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
+from polyagents.files.json_files import read_json
 from polyagents.network import is_offline
 from polyagents.text.special_tokens import SpecialTokens
 from polyagents.text.tokenizer import RankingTokenizer
@@ -58,6 +60,8 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         ) from error
     finally:
         transformers_logging.set_verbosity(level)
+    if lowers_case(backbone):
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *filter(None, [tokenizer.normalizer])])
     before, after = surroundings(tokenizer)
     start = before or loaded.cls_token or loaded.bos_token
     end = after or loaded.sep_token or loaded.eos_token
@@ -71,6 +75,22 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     new = [token for token in asdict(special).values() if tokenizer.token_to_id(token) is None]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
     return RankingTokenizer(tokenizer, special)
+
+
+def lowers_case(folder: str) -> bool:
+    """Tell whether sentence-transformers has texts in lower case, whatever the folder's tokenizer does.
+
+    Raises:
+        InputError: its file cannot be read.
+    """
+    for file in glob.glob(os.path.join(glob.escape(folder), "sentence_*_config.json")):
+        try:
+            settings = read_json(file)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{file} cannot be read ({first_line(error)}); download the folder again.") from error
+        if isinstance(settings, dict) and settings.get("do_lower_case") is True:
+            return True
+    return False
 
 
 def native_newline(tokenizer: Tokenizer) -> str | None:

@@ -8,10 +8,11 @@ It is a dict such as these::
 Nothing here needs torch, so that `polyagents check_data` answers at once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
+from polyagents.files.given_texts import texts_of
 
 FIELDS = ("context", "label", "candidates")
 
@@ -50,29 +51,9 @@ def read_example(given: Any, name: str) -> TextExample:
             f"(datasets.Dataset.rename_column gives columns these names)."
         )
     context, candidates = given["context"], given.get("candidates")
-    turns = [context] if isinstance(context, str) else texts_of(context, f"{name}: context")
-    labels = texts_of(given["label"], f"{name}: label")
+    turns = texts_of(context, f"{name}: context", one=True)
+    labels = texts_of(given["label"], f"{name}: label", one=True)
     if not any(turn.strip() for turn in turns) or not all(label.strip() for label in labels) or not labels:
         raise InputError(f"{name} has an empty context or label; remove such examples.")
-    own = None if candidates is None else texts_of(candidates, f"{name}: candidates")
-    return TextExample("\n".join(turns), labels, own or None)
-
-
-def texts_of(value: Any, name: str) -> tuple[str, ...]:
-    """Return one text or several as a tuple.
-
-    Args:
-        value: a text, or a list of texts.
-        name: that of the value in messages.
-
-    Returns:
-        The texts.
-
-    Raises:
-        InputError: the value is something else.
-    """
-    is_one = isinstance(value, (str, Mapping)) or not isinstance(value, Iterable)
-    texts = (value,) if is_one else tuple(value)
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{name} is {value!r:.80}; give a text, or a list of texts.")
-    return texts
+    own = None if candidates is None else tuple(texts_of(candidates, f"{name}: candidates", one=True))
+    return TextExample("\n".join(turns), tuple(labels), own or None)

@@ -1,7 +1,10 @@
 """ConvAI2 as a ParlAI teacher."""
 
+import contextlib
 import copy
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +14,7 @@ from parlai.tasks.convai2.agents import SelfOriginalTeacher
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import NoTestSplit
+from polyagents.files.lines import opened, without_mark
 from polyagents.tasks.counts import TABLE_1, check_count
 
 PERSONA = "your persona: "
@@ -33,10 +37,11 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
     def setup_data(self, path: str) -> Iterator[tuple[Entry, bool]]:
         """DialogTeacher: yield the turns, and whether each begins a dialogue."""
         found = 0
-        for dialogue in dialogues(super().setup_data(path)):
-            for number, entry in enumerate(persona_first(dialogue)):
-                found += 1
-                yield entry, number == 0
+        with plain(path) as file:
+            for dialogue in dialogues(super().setup_data(file)):
+                for number, entry in enumerate(persona_first(dialogue)):
+                    found += 1
+                    yield entry, number == 0
         self.check(found, path)
 
     def check(self, found: int, path: str) -> None:
@@ -70,6 +75,18 @@ class Sample(PersonaTeacher):
         opt["datafile"] = os.path.join(SAMPLE, f"{DatatypeHelper.fold(opt['datatype'])}.txt")
         opt["datatype"] = DatatypeHelper.strip_stream(opt["datatype"])  # a stream would note its length beside the file
         super().__init__(opt, shared)
+
+
+@contextlib.contextmanager
+def plain(path: str) -> Iterator[str]:
+    """Give a path at which a file has no byte order mark, which ParlAI's reader takes for text."""
+    with opened(path) as file, tempfile.TemporaryDirectory() as folder:
+        copy_of_file = path
+        if without_mark(file).tell():
+            copy_of_file = os.path.join(folder, os.path.basename(path))
+            with open(copy_of_file, "wb") as out:
+                shutil.copyfileobj(file, out)
+        yield copy_of_file
 
 
 def dialogues(entries: Iterator[tuple[Entry, bool]]) -> Iterator[list[Entry]]:

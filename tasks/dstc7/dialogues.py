@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import ijson
 
 from polyagents.errors import InputError
+from polyagents.files.lines import opened, texts_of, without_mark
 
 T = TypeVar("T")
 
@@ -115,8 +116,8 @@ def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterat
     """
     done = 0
     try:
-        with open(path, "rb") as file:
-            for example in ijson.items(file, "item"):
+        with opened(path) as file:
+            for example in ijson.items(without_mark(file), "item"):
                 yield read(example, done)
                 done += 1
     except OSError as error:
@@ -141,16 +142,16 @@ def read_answers(path: str) -> dict[str, tuple[str, str]]:
     """
     found = {}
     try:
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                name, candidate, text = line.rstrip("\n").split("\t")[:3]
+        with opened(path) as file:
+            for line in texts_of(file, path):
+                name, candidate, text = line.split("\t")[:3]
                 found[name] = candidate, text
     except OSError as error:
         raise InputError(
             f"The answers of DSTC7's test set cannot be read ({error.strerror}: {path}); give -dt valid, or delete the "
             f"folder and run again."
         ) from error
-    except ValueError as error:  # three columns, in UTF-8
+    except ValueError as error:  # three columns
         raise InputError(
             f"{path}, after line {len(found)}: not an example's id, its candidate's id and the text, divided by tabs."
         ) from error

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyagents.errors import InputError
+from polyagents.files.given_texts import texts_of
 
 # The names in sentence-transformers' data sets, the most usual one first.
 CONTEXTS = ("query", "anchor", "question")
@@ -93,7 +94,7 @@ class Columns:
             InputError: it holds something else.
         """
         value = row.get(column)
-        values = [text for text in (value if isinstance(value, list) else [value]) if text is not None]
-        if others := [type(text).__name__ for text in values if not isinstance(text, str)]:
-            raise InputError(f"{where} has no text in the column {column} but {others[0]}.")
-        return [text for text in values if text.strip()]
+        given = (
+            [text for text in value if text is not None] if isinstance(value, list) else "" if value is None else value
+        )
+        return [text for text in texts_of(given, f"{where}: {column}", one=True) if text.strip()]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from polyagents.errors import InputError
+from polyagents.files.lines import lines_of, opened
 
 LABELS = {b"1": True, b"0": False}
 
@@ -54,8 +55,8 @@ def read_replies(path: str, how: str) -> Iterator[Reply]:
     """
     number = 0
     try:
-        with open(path, "rb") as file:  # in text mode other characters would end a line, too
-            for number, line in enumerate(file, 1):
+        with opened(path) as file:
+            for number, line in enumerate(lines_of(file, path), 1):
                 yield reply_of(line, f"{path}, line {number}")
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); {how}.") from error

@@ -3,22 +3,26 @@
 Opening them counts rows. Arrow and parquet files know their own counts; JSON lines and CSV are read through once.
 """
 
-import csv
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, overload
 
 from polyagents.errors import InputError, first_line
+from polyagents.files import lines
+from polyagents.files.csv_rows import rows_of
 from polyagents.files.json_files import parse_json
 
 from .order import Spot
 
 if TYPE_CHECKING:
+    import pyarrow
     from datasets import Dataset
 
 ROWS = 10_000  # rows of a block of lines or of an Arrow file, which is in memory and shuffled as a unit
+# Limits of a row group, which is read as a whole. Chosen here: a million rows of a thousand characters.
+GROUP_BYTES, GROUP_CELLS = 2**30, 2**24
 Row = dict[str, Any]
 
 
@@ -50,10 +54,10 @@ class Block:
     count: int
     path: str
     first: int
-    load: Callable[[Sequence[str]], list[Row]]
+    load: Callable[[Sequence[str]], Sequence[Row]]
     chosen: Sequence[int] | None = None
 
-    def rows(self, columns: Sequence[str]) -> list[Row]:
+    def rows(self, columns: Sequence[str]) -> Sequence[Row]:
         """Read the rows of the split.
 
         Raises:
@@ -94,11 +98,32 @@ class Table:
             for row in range(size):
                 yield self.example(Spot(shard, row))
 
-    def _load(self, number: int) -> list[Row]:
+    def _load(self, number: int) -> Sequence[Row]:
         return self.blocks[number].rows(self.columns.names)
 
 
 # ---- the kinds of files ----------------------------------------------------------------------------------------
+
+
+class ColumnRows(Sequence[Row]):
+    """Rows whose cells are kept by column, as files of columns have them."""
+
+    def __init__(self, columns: Mapping[str, list[Any]]):
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        return {name: cells[index] for name, cells in self.columns.items()}
 
 
 def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
@@ -109,9 +134,15 @@ def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
         where: its name in error messages.
     """
 
-    def load(columns: Sequence[str], start: int, stop: int) -> list[Row]:
-        cells = dataset.select_columns(list(columns))[start:stop]
-        return [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
+    def load(columns: Sequence[str], start: int, stop: int) -> ColumnRows:
+        for name in columns:
+            feature = dataset.features[name]
+            while hasattr(feature, "feature"):  # of a list
+                feature = feature.feature
+            if hasattr(feature, "decode_example"):  # such as an image, which may be read from any address
+                raise InputError(f"{where} has no texts in the column {name}, but {type(feature).__name__}.")
+        table = dataset.select_columns(list(columns)).with_format("arrow")[start:stop]  # which decodes nothing
+        return ColumnRows({name: cells_of(table[name], f"{where}, column {name}") for name in columns})
 
     blocks = []
     for start in range(0, len(dataset), ROWS):
@@ -129,17 +160,21 @@ def of_parquet(path: str) -> tuple[list[Block], list[str]]:
     import pyarrow
     from pyarrow import parquet
 
-    try:
-        file = parquet.ParquetFile(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path} cannot be read as a parquet file ({first_line(error)}).") from error
-
-    def load(columns: Sequence[str], group: int) -> list[Row]:
+    def read(action: Callable[[], Any], why: str) -> Any:
         try:
-            rows: list[Row] = file.read_row_group(group, columns=list(columns)).to_pylist()
+            return action()
         except (OSError, pyarrow.ArrowException) as error:
-            raise InputError(f"{path} is damaged ({first_line(error)}).") from error
-        return rows
+            raise InputError(f"{path} {why} ({first_line(error)}).") from error
+
+    file = read(lambda: parquet.ParquetFile(opened(path)), "cannot be read as a parquet file")
+
+    def load(columns: Sequence[str], group: int) -> ColumnRows:
+        parts = checked_parts(file.metadata.row_group(group), columns, f"Row group {group + 1:,} of {path}")
+        reader = read(lambda: parquet.ParquetFile(opened(path), read_dictionary=parts), "is damaged")
+        table = read(lambda: reader.read_row_group(group, columns=list(columns)), "is damaged")
+        return ColumnRows(
+            {name: cells_of(table[name], f"{path}, column {name}") for name in columns if name in table.column_names}
+        )
 
     blocks, first = [], 0
     for group in range(file.num_row_groups):
@@ -148,6 +183,60 @@ def of_parquet(path: str) -> tuple[list[Block], list[str]]:
             blocks.append(Block(count, path, first, functools.partial(load, group=group)))
         first += count
     return blocks, list(file.schema_arrow.names)
+
+
+def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
+    """Return the parts of columns that are read as they lie in a file: each text once, however often it is meant.
+
+    Otherwise a file of a kilobyte may fill the memory.
+
+    Args:
+        group: the metadata of a row group.
+        columns: those that are read.
+        where: its name in error messages.
+
+    Raises:
+        InputError: too much would be read at once.
+    """
+    parts, size, cells = [], 0, 0
+    for part in map(group.column, range(group.num_columns)):
+        if part.path_in_schema.split(".")[0] in columns:
+            has_prefixes = "DELTA_BYTE_ARRAY" in part.encodings  # of the text before, so that all may be long
+            parts += [] if has_prefixes else [part.path_in_schema]
+            size += part.total_uncompressed_size * (part.num_values if has_prefixes else 1)
+            cells += part.num_values
+    if size > GROUP_BYTES or cells > GROUP_CELLS:
+        raise InputError(
+            f"{where} has {cells:,} cells of up to {size:,} bytes together, and at most {GROUP_CELLS:,} of "
+            f"{GROUP_BYTES:,} bytes are read at once; write the file with smaller row groups, and no DELTA_BYTE_ARRAY."
+        )
+    return parts
+
+
+def cells_of(column: "pyarrow.ChunkedArray", where: str) -> list[Any]:
+    """Return the cells of a column of Arrow; equal texts of a dictionary are one object.
+
+    Raises:
+        InputError: it holds something else than values and lists, such as images.
+    """
+    return [cell for chunk in column.chunks for cell in values_of(chunk, where)]
+
+
+def values_of(array: "pyarrow.Array", where: str) -> list[Any]:
+    """Return the values of a part of a column, as `cells_of` does."""
+    from pyarrow import compute, types
+
+    if types.is_dictionary(array.type):
+        words = array.dictionary.to_pylist()
+        return [None if place is None else words[place] for place in array.indices.to_pylist()]
+    if types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type):
+        items, lengths = values_of(array.flatten(), where), compute.list_value_length(array).to_pylist()
+        ends = itertools.accumulate(length or 0 for length in lengths)
+        return [None if n is None else items[end - n : end] for n, end in zip(lengths, ends, strict=True)]
+    if types.is_nested(array.type):
+        raise InputError(f"{where}, is a {type(array).__name__} and has no texts.")
+    values: list[Any] = array.to_pylist()
+    return values
 
 
 def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
@@ -160,37 +249,35 @@ def of_json_lines(path: str) -> tuple[list[Block], list[str]]:
     def load(columns: Sequence[str], begin: int, count: int) -> list[Row]:
         with opened(path) as file:
             file.seek(begin)
-            return [row_of(line, path) for line in itertools.islice(lines_of(file), count)]
+            return [row_of(line, path) for line in itertools.islice(filled_lines(file, path), count)]
 
     blocks: list[Block] = []
     with opened(path) as file:
-        first = next(lines_of(file), None)
+        first = next(filled_lines(file, path), None)
         names = list(row_of(first, path)) if first is not None else []
         file.seek(0)
         while True:
-            begin, count = file.tell(), sum(1 for _ in itertools.islice(lines_of(file), ROWS))
+            begin, count = file.tell(), sum(1 for _ in itertools.islice(filled_lines(file, path), ROWS))
             if not count:
                 return blocks, names
             blocks.append(Block(count, path, len(blocks) * ROWS, functools.partial(load, begin=begin, count=count)))
 
 
-def opened(path: str) -> Any:
+def opened(path: str) -> BinaryIO:
     """Open a file of bytes.
 
     Raises:
         InputError: it cannot be read.
     """
     try:
-        return open(path, "rb")
+        return lines.opened(path)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}).") from error
 
 
-def lines_of(file: Any) -> Iterator[bytes]:
+def filled_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
     """Yield the lines from a file's position on, without blank ones; the position stays after the last of them."""
-    while line := file.readline():
-        if line.strip():
-            yield line
+    return (line for line in lines.lines_of(file, path) if line.strip())
 
 
 def row_of(line: bytes, path: str) -> Row:
@@ -222,21 +309,21 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
         InputError: it cannot be read, is not in UTF-8, or a row has not as many cells as the first line.
     """
 
-    def load(columns: Sequence[str], begin: int, count: int, before: int) -> list[Row]:
+    def load(columns: Sequence[str], begin: int, count: int) -> list[Row]:
         with opened(path) as file:
             file.seek(begin)
-            rows = itertools.islice(cells_of(file, path, delimiter, before), count)
+            rows = itertools.islice(rows_of(file, path, delimiter), count)
             return [dict(zip(names, row, strict=True)) for row in rows]
 
     with opened(path) as file:
-        delimiter = delimiter_of(path, file.readline())
+        delimiter = delimiter_of(path, next(lines.lines_of(file, path), b""))
         file.seek(0)
-        names = next(cells_of(file, path, delimiter, 0), [])
+        names = next(rows_of(file, path, delimiter), [])
         blocks: list[Block] = []
         while True:
             begin, count = file.tell(), 0
             first = len(blocks) * ROWS
-            for row in itertools.islice(cells_of(file, path, delimiter, first + 1), ROWS):
+            for row in itertools.islice(rows_of(file, path, delimiter), ROWS):
                 count += 1
                 if len(row) != len(names):
                     raise InputError(
@@ -245,9 +332,7 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
                     )
             if not count:
                 return blocks, names
-            blocks.append(
-                Block(count, path, first, functools.partial(load, begin=begin, count=count, before=first + 1))
-            )
+            blocks.append(Block(count, path, first, functools.partial(load, begin=begin, count=count)))
 
 
 def delimiter_of(path: str, line: bytes) -> str:
@@ -260,35 +345,3 @@ def delimiter_of(path: str, line: bytes) -> str:
     if path.lower().endswith(".tsv"):
         return "\t"
     return ";" if b"," not in line and b";" in line else ","
-
-
-def cells_of(file: Any, path: str, delimiter: str, before: int) -> Iterator[list[str]]:
-    """Yield the rows from a file's position on, without blank ones; the position stays after the last of them.
-
-    Args:
-        file: a file of bytes.
-        path: its name in error messages.
-        delimiter: separates cells.
-        before: the number of rows before the position, for error messages.
-
-    Raises:
-        InputError: it is not in UTF-8, or no CSV.
-    """
-
-    def decoded() -> Iterator[str]:
-        while line := file.readline():
-            try:
-                yield line.decode("utf-8-sig" if file.tell() == len(line) else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{path} is not in UTF-8 ({line[:40]!r}); save it as CSV in UTF-8, which spreadsheets offer."
-                ) from error
-
-    number = before
-    try:
-        for row in csv.reader(decoded(), delimiter=delimiter, strict=True):
-            if row:
-                number += 1
-                yield row
-    except csv.Error as error:
-        raise InputError(f"Row {number:,} of {path} or the one after it is no CSV ({error}).") from error

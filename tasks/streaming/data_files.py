@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from polyagents.errors import InputError, NoTestSplit
+from polyagents.files.csv_rows import check_names
 
 from .blocks import Block, Columns
 
@@ -44,6 +45,7 @@ class DataFiles:
                 f"{self.flag} {path}: its name does not end in {', '.join(self.readers)}; give {self.kinds}."
             )
         blocks, names = reader(path)
+        check_names(names, path)
         return blocks, self.columns_of(names, path) if blocks else None
 
     def split(self, path: str, split: str) -> tuple[list[Block], Columns | None]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from polyagents.files.lines import LONGEST
+
 from .source import Place, Source
 
 
@@ -28,6 +30,9 @@ def lines(source: Source, start: Place) -> Iterator[SourceLine]:
     Args:
         source: the source.
         start: the position.
+
+    Raises:
+        Damaged: a line is too long to be one.
     """
     parts: list[bytes] = []  # of a line that has not ended yet
     begin, after, offset = start, start, 0
@@ -40,6 +45,8 @@ def lines(source: Source, start: Place) -> Iterator[SourceLine]:
             yield SourceLine(data, begin, after, offset)
             begin = after
         parts += [last] if last else []
+        if sum(map(len, parts)) > LONGEST:
+            raise source.damaged(begin, offset, f"a line of more than {LONGEST:,} bytes")
         after = after.later(len(last))
     if parts:
         yield SourceLine(b"".join(parts), begin, after, offset)

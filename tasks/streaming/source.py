@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from polyagents.errors import InputError
+from polyagents.files.lines import opened
 
 CHUNK = 1 << 18  # bytes that are read at once
 
@@ -103,7 +104,8 @@ class Source:
         for path in self.paths:
             self.starts.append(self.size)
             try:
-                self.size += os.path.getsize(path)
+                with opened(path) as file:
+                    self.size += os.fstat(file.fileno()).st_size
             except OSError as error:
                 raise cannot_read(path, error) from error
         self.hashed = 0

@@ -56,32 +56,12 @@ class TableColumns:
         if isinstance(own := given.get("candidates"), str):
             given["candidates"] = listed(own, where)
         example = read_example(given, where)
-        check_characters((example.context, *example.labels, *(example.candidates or ())), where)
+        if any("\0" in text for text in (example.context, *example.labels, *(example.candidates or ()))):
+            raise InputError(f"{where} has a NUL character; remove it, or save the file as UTF-8 if it is in UTF-16.")
         if not all(candidate.strip() for candidate in example.candidates or ()):
             raise InputError(f"{where} has an empty candidate; remove it from the list.")
         context = example.context.replace("\r\n", "\n").replace("\r", "\n")  # of a cell that a spreadsheet wrote
         return example._replace(context=context)._asdict()
-
-
-def check_characters(texts: Iterable[str], where: str) -> None:
-    """Refuse texts that tokenizers or files stumble over.
-
-    Args:
-        texts: of a row.
-        where: the row, for a sentence.
-
-    Raises:
-        InputError: a text has a NUL character, or half of a character that JSON writes in two parts.
-    """
-    joined = "\n".join(texts)
-    if "\0" in joined:
-        raise InputError(f"{where} has a NUL character; remove it, or save the file as UTF-8 if it is in UTF-16.")
-    try:
-        joined.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{where} has half of a character ({joined[error.start]!a}); write it in full, as UTF-8."
-        ) from error
 
 
 def listed(cell: str, where: str) -> list[Any] | None:

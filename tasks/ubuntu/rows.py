@@ -6,20 +6,18 @@ my sound is gone __eou__ anybody ? __eou__ __eot__ is it muted ? __eou__ __eot__
 In valid and test a right reply and nine wrong ones replace utterance and label.
 """
 
-import csv
 import re
 from collections.abc import Iterator
 
 from polyagents.errors import InputError
+from polyagents.files.csv_rows import check_names, rows_of
+from polyagents.files.lines import opened
 
 CONTEXT, UTTERANCE, LABEL = TRAIN = ("Context", "Utterance", "Label")
 RIGHT, *WRONG = ("Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9)))
 EVALUATION = (CONTEXT, RIGHT, *WRONG)
 END_OF_UTTERANCE = "__eou__"
 BOUNDARY = re.compile(r"__eou__|__eot__")
-# Python's own limit is 131,072, a dialogue may be longer. Where a quotation mark is not closed, a field takes all that
-# comes after it; so there is a limit.
-LONGEST_FIELD = 16_000_000
 
 
 def utterances(text: str) -> list[str]:
@@ -50,25 +48,21 @@ def read_rows(path: str, columns: tuple[str, ...]) -> Iterator[list[str]]:
     Raises:
         InputError: the file is missing, or no such table.
     """
-    csv.field_size_limit(LONGEST_FIELD)
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            table = csv.reader(file)
-            header = next(table, [])
+        with opened(path) as file:
+            rows = rows_of(file, path)
+            header = next(rows, [])
+            check_names(header, path)
             missing = [name for name in columns if name not in header]
             if missing:
                 raise InputError(f"{path} has the columns {', '.join(header) or '(none)'}; {missing[0]} is missing.")
             places = [header.index(name) for name in columns]
-            for row in table:
+            for number, row in enumerate(rows, 1):
                 if len(row) != len(header):
                     raise InputError(
-                        f"{path}, line {table.line_num}: {len(row)} columns, where the header has {len(header)}; "
+                        f"{path}, row {number}: {len(row)} columns, where the header has {len(header)}; "
                         f"the file is damaged or cut short: delete its folder and run again."
                     )
                 yield [row[place] for place in places]
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); delete its folder and run again.") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} is damaged near line {table.line_num} ({error}); delete its folder and run again."
-        ) from error

@@ -104,7 +104,8 @@ def test_common_mistakes_are_one_sentence(arguments, said, ends_with_2, tmp_path
         (None, "there is no such file"),
         (b"", "holds no text"),
         (b" \n\n", "holds no text"),
-        (b"text:hi\tlabels:h\xff", "is not UTF-8"),
+        (b"text:hi\tlabels:h\xff", "is not in UTF-8"),
+        (b"\xef\xbb\xbftext:hi\tlabels:hello", "begins with a byte order mark, which ParlAI reads as text"),
     ],
 )
 def test_own_texts_that_cannot_be_read(content, said, ends_with_2, tmp_path):

@@ -10,9 +10,10 @@ from commands import SAMPLE, colour_dialogues, evaluate, own, train, write_task
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.misc import msg_to_str
+from teachers import told
 
 from polyagents import InputError, Ranker
-from polyagents.commands.mine_negatives import read_examples
+from polyagents.commands.mine_negatives import check_texts, read_examples
 from polyagents.index.texts import ListedTexts
 from polyagents.tasks.sample.generate import dialogues
 from polyagents.text.normalize import normalized
@@ -195,6 +196,35 @@ def test_texts_come_back_as_they_were(command, tmp_path):
     assert [act["text"] for act in acts] == [f"{label} ?" for label in labels]
     assert [act["labels"] for act in acts] == [[label] for label in labels]
     assert all(sorted(act["label_candidates"]) == sorted(labels) for act in acts)
+
+
+TYPED = [r"in C:\table\new", "a __PIPE__ b", "a\\", "b\\\nc", "x\u2028y\x85\x0cz", " d ", '"e", [1]', "\x00\ufefff"]
+
+
+def test_typed_escapes_need_json_lines(command, trained, tmp_path, ends_with_2):
+    """ParlAI's text format reads them as the characters that they are written for."""
+    rows = [{"context": f"where is {text} ?", "label": text} for text in TYPED[:-1]]  # a table refuses NUL
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = ("-t", "polyagents.tasks.table", "--table-path", tmp_path / "task")
+    (said,) = ends_with_2("mine_negatives", "-mf", trained("bi"), "--outfile", tmp_path / "F", *task)
+    assert "ParlAI's text format cannot hold 'where is in C:\\\\table" in said
+    assert "Give an --outfile that ends in .jsonl" in said and not list(tmp_path.glob("F*"))
+    (tmp_path / "pool.txt").write_text("a typed \\n")
+    plain = turns(tmp_path, ("hi", ["hello"], True))
+    flags = ("-mf", trained("bi"), "--outfile", tmp_path / "F", *plain, "--candidates-file", tmp_path / "pool.txt")
+    assert "cannot hold 'a typed" in ends_with_2("mine_negatives", *flags)[0]
+    own("mine_negatives", "-mf", trained("bi"), "--outfile", tmp_path / "F.jsonl", *task, "--negatives", 9)
+    acts = told("polyagents.tasks.hf", "train", hf_dataset=str(tmp_path / "F.jsonl"))
+    assert [(act["text"], act["labels"]) for act in acts] == [(row["context"], [row["label"]]) for row in rows]
+    assert all(sorted(act["label_candidates"]) == sorted(TYPED[:-1]) for act in acts)
+
+
+def test_what_parlais_format_holds_is_not_refused():
+    check_texts(text for text in TYPED if text not in (TYPED[0], TYPED[1]))
+    for text in (*TYPED[:2], "__PIPE|", "\\t"):
+        with pytest.raises(InputError, match="cannot hold"):
+            check_texts([text])
 
 
 def test_negatives_from_a_file(command, replies, colours):

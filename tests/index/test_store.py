@@ -20,6 +20,7 @@ from polyagents.console import duration
 from polyagents.errors import InputError
 from polyagents.files import atomic, locks, tensors
 from polyagents.files.hashing import fingerprint
+from polyagents.files.lines import LONGEST
 from polyagents.index import builder, manifest, shard
 from polyagents.index.builder import CandidateEncoder, Worker, results
 from polyagents.index.exact import search
@@ -566,12 +567,17 @@ def test_an_index_of_another_build_deletes_nothing(file, folder):
         store.delete([3])
 
 
-def test_a_stream_is_no_candidates_file(folder):
+def test_a_stream_is_no_candidates_file_nor_is_a_line_without_end(folder, tmp_path):
     read, write_end = os.pipe()
     os.close(write_end)
-    for use in (read_candidates, lambda path: CandidateStore.build(path, folder, maker())):
-        with pytest.raises(InputError, match="is a stream"):
-            use(f"/dev/fd/{read}")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "line").write_bytes(b"a\n" + b"x" * (LONGEST + 1))
+    for path, said in [
+        (path, "it is a pipe or a device") for path in (f"/dev/fd/{read}", tmp_path / "pipe", "/dev/zero")
+    ] + [(tmp_path / "line", "has a line of more than 16,777,216 bytes")]:
+        for use in (read_candidates, lambda path: CandidateStore.build(path, folder, maker())):
+            with pytest.raises(InputError, match=said):
+                use(str(path))
     os.close(read)
 
 

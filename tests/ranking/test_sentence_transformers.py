@@ -208,6 +208,50 @@ def test_their_prompts(folders, tmp_path):
     assert sentence_transformers_import.prompts_of(folder) == {"context_prompt": "b", "candidate_prompt": "p: "}
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_their_folders_are_read_as_they_read_them(pooling, include_prompt, do_lower_case, folders, tmp_path):
+    prompts = {"query": "Represent this QUERY: ", "document": "" if pooling == "cls" else "A b: "}
+    folder = theirs_of(folders["bert"], tmp_path / "st", pooling, modules.Normalize(), prompts=prompts)
+    for name, key, value in (
+        ("1_Pooling/config.json", "include_prompt", include_prompt),
+        ("sentence_bert_config.json", "do_lower_case", do_lower_case),
+    ):
+        content = json.loads((tmp_path / "st" / name).read_text())
+        (tmp_path / "st" / name).write_text(json.dumps(content | {key: value}))
+    content = json.loads((tmp_path / "st" / "tokenizer.json").read_text())
+    content["normalizer"] = None  # it keeps the case
+    (tmp_path / "st" / "tokenizer.json").write_text(json.dumps(content))
+    line = ["-m", "polyagents:BiEncoder", "--backbone", folder, "--share-encoders", "true", "--similarity", "cosine"]
+    opt = ParlaiParser(True, True).parse_args(line)
+    decide_flags(None, opt, "BiEncoder")
+    options = {name: opt[name] for name in ("reduction_type", "context_prompt", "candidate_prompt", "include_prompt")}
+    ranker = made("BiEncoder", folder, noise=0, share_encoders=True, similarity="cosine", **options)
+    theirs, texts = SentenceTransformer(folder, device="cpu"), ["A Dog and THE Cat", "the cat", "", "ÜMLAUT"]
+    np.testing.assert_allclose(vectors_of(ranker, texts, True), theirs.encode_query(texts), atol=1e-4)
+    np.testing.assert_allclose(vectors_of(ranker, texts, False), theirs.encode_document(texts), atol=1e-4)
+    ranker.save(tmp_path / "M")
+    np.testing.assert_array_equal(Ranker.load(tmp_path / "M").score(texts, texts), ranker.score(texts, texts))
+    other = made(
+        "BiEncoder", folder, noise=0, share_encoders=True, similarity="cosine", **options | {"include_prompt": True}
+    )
+    same = include_prompt or not options["candidate_prompt"]
+    assert (other.model.fingerprint() == ranker.model.fingerprint()) == same
+
+
+def test_a_poly_encoder_leaves_a_prompt_out(folders):
+    options = {"context_prompt": "a b: ", "poly_n_codes": 3, "polyencoder_type": "n_first", "include_prompt": False}
+    left_out, taken_in = (
+        made("PolyEncoder", folders["bert"], **options | more) for more in ({}, {"include_prompt": True})
+    )
+    vectors, mask = left_out.encode_contexts(["one two"])
+    assert mask.shape == (1, 3) and not np.allclose(vectors, taken_in.encode_contexts(["one two"]).vectors)
+    states = left_out.model.context_encoder(left_out.model.tokens(left_out.model.context_ids(["one two"])))
+    first = 1 + len(left_out.model.tokenizer.context_prompt)
+    torch.testing.assert_close(vectors, states[:, first : first + 3].detach())
+
+
 @pytest.mark.parametrize(
     ("pooling", "more", "said"),
     [
@@ -241,6 +285,7 @@ def test_a_folder_of_two_towers_names_the_folder_of_each(folders, tmp_path):
         ("modules.json", '[{"type": "os.Pooling", "path": "nothing"}]'),
         ("1_Pooling/config.json", "[]"),
         ("1_Pooling/config.json", '{"pooling_mode": {}}'),
+        ("1_Pooling/config.json", '{"pooling_mode": "mean", "include_prompt": "no"}'),
         ("config_sentence_transformers.json", "[]"),
         ("config_sentence_transformers.json", '{"prompts": {"query": 1}}'),
     ],

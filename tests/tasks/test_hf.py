@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import evaluate, train
 from teachers import label, teacher, told
@@ -133,8 +135,8 @@ def test_a_data_set_without_splits_is_the_training_set(tmp_path):
         ({"query": "a", "positive": None}, "Row 1 of .* has no text in the column positive"),
         ({"query": " ", "positive": "b"}, "Row 1 of .* has no text in the column query"),
         ({"query": ["a", "b"], "positive": "b"}, "Row 1 of .* has no text in the column query"),
-        ({"query": "a", "positive": 3}, "has no text in the column positive but int"),
-        ({"query": "a", "positive": "b", "negative": [[]]}, "has no text in the column negative but list"),
+        ({"query": "a", "positive": 3}, "Row 1 of .*: positive is 3; give a text"),
+        ({"query": "a", "positive": "b", "negative": [[]]}, r"Row 1 of .*: negative has \[\] at place 0"),
         ([], "has a line that is not a JSON object"),
         ("{", "has a line that is not a JSON object"),
     ],
@@ -178,3 +180,36 @@ def test_a_model_learns_from_it(tmp_path):
         file = tmp_path / candidates / "M"
         train("bi", file, *task, "--candidates", candidates, "--max-train-steps", 3)
         assert evaluate(file, *task, "-dt", "valid")["exs"] == 6
+
+
+@pytest.mark.parametrize(
+    ("feature", "named"),
+    [({"_type": kind}, kind) for kind in ("Image", "Audio", "Video", "Pdf", "Nifti")]
+    + [({"_type": "Image", "decode": False}, "Image"), ({"_type": "List", "feature": {"_type": "Audio"}}, "Audio")],
+)
+def test_a_row_never_decides_what_is_fetched(feature, named, tmp_path, monkeypatch):
+    """A cell of such a feature names a file, which may be at any address."""
+    cell = {"bytes": None, "path": "http://127.0.0.1:9/x"}
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    column = pa.array([[cell]], pa.list_(kind)) if feature["_type"] == "List" else pa.array([cell], kind)
+    datasets.Dataset(pa.table({"query": ["a"], "positive": column})).save_to_disk(tmp_path / "saved")
+    info = tmp_path / "saved" / "dataset_info.json"
+    content = json.loads(info.read_text())
+    content["features"]["positive"] = feature
+    info.write_text(json.dumps(content))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("something was asked for"))
+    with pytest.raises(InputError, match=f"has no texts in the column positive, but {named}"):
+        list(open_split(str(tmp_path / "saved"), "train"))
+    (tmp_path / "files").mkdir()
+    pq.write_table(pa.table({"query": ["a"], "positive": column}), tmp_path / "files" / "train.parquet")
+    with pytest.raises(InputError, match="column positive, is a StructArray and has no texts"):
+        list(open_split(str(tmp_path / "files"), "train"))
+
+
+def test_further_columns_may_hold_anything(tmp_path):
+    image = pa.array(
+        [{"bytes": None, "path": "http://127.0.0.1:9/x"}], pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    )
+    datasets.Dataset(pa.table({"query": ["a"], "positive": ["b"], "picture": image})).save_to_disk(tmp_path / "saved")
+    (example,) = open_split(str(tmp_path / "saved"), "train")
+    assert (example["text"], example["labels"]) == ("a", ["b"])

@@ -152,7 +152,7 @@ def test_damaged_files_are_named(split, text, sentence, datapath):
 
 
 def test_lines_end_where_a_line_ends(datapath, said):
-    text = "1\ta\u2028b\x0b c\td\x85e\r\n1\t\tb\r\n0\ta\t\r\n1\ta\t\r\n1\tf\tg"
+    text = "\ufeff1\ta\u2028b\x0b c\td\x85e\r\n1\t\tb\r\n0\ta\t\r\n1\ta\t\r\n1\tf\tg"
     (datapath / "ubuntu_v1" / "train.txt").write_bytes(text.encode())
     assert [plain(message)[:2] for message in told(UBUNTU, "train", datapath)] == [("a b c", "d e"), ("f", "g")]
     assert [sentence for sentence in said if "2 right replies that are empty, or have no context" in sentence]

@@ -3,14 +3,18 @@
 import csv
 import io
 import json
+import os
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import evaluate, train
 from teachers import label, teacher, told
 
 from polyagents import InputError
 from polyagents.errors import NoTestSplit
+from polyagents.files import csv_rows, lines
 from polyagents.tasks.streaming import blocks
 from polyagents.tasks.table.splits import open_split, part_of
 
@@ -37,7 +41,7 @@ def written(path, rows, delimiter=","):
     if path.suffix == ".parquet":
         datasets.Dataset.from_list(rows).to_parquet(path, batch_size=7)
     elif path.suffix == ".jsonl":
-        path.write_text("\n".join(map(json.dumps, rows)))
+        path.write_text("\ufeff" + "\n".join(map(json.dumps, rows)))
     else:
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, list(rows[0]), delimiter=delimiter)
@@ -125,21 +129,33 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.csv", "Context,label\na,b\n", "did you mean 'Context'. Rename it to context"),
         ("a.csv", "context,x\na,b\n", "name one of them label"),
         ("a.csv", "context,label\na,b,c\n", "Row 1 of .* has 3 cells, and the first line 2"),
-        ("a.csv", 'context,label\na,"b\n', "is no CSV"),
+        ("a.csv", 'context,label\na,"b\n', "is not CSV where a row begins with 'a,.*a quote is not closed"),
         ("a.csv", b"context,label\na,\xff\n", "is not in UTF-8"),
         ("a.csv", "context,label\na,\n", "Row 1 of .* has an empty context or label"),
         ("a.csv", "context,label,candidates\na,b,no\n", "Row 1 of .*: candidates is 'no'; write a JSON list"),
         ("a.csv", "context,label\n", "has no rows"),
         ("a.csv", "", "has no rows"),
         ("a.jsonl", '{"context": "a", "label": 3}', "Row 1 of .*: label is 3; give a text"),
-        ("a.jsonl", '{"context": "a", "label": "b", "candidates": [1]}', "Row 1 of .*: candidates is .1.; give a text"),
+        (
+            "a.jsonl",
+            '{"context": "a", "label": "b", "candidates": [1]}',
+            "Row 1 of .*: candidates has 1 at place 0; give",
+        ),
         ("a.jsonl", "{", "has a line that is not a JSON object"),
         ("a.jsonl", '{"context": "a", "label": {"text": "b"}}', "Row 1 of .*: label is .'text': 'b'.; give a text"),
         ("a.jsonl", '{"context": "a", "label": "b\\u0000"}', "Row 1 of .* has a NUL character"),
-        ("a.jsonl", '{"context": "a", "label": "\\ud83d"}', "Row 1 of .* has half of a character"),
+        ("a.jsonl", '{"context": "a", "label": "\\ud83d"}', "Row 1 of .*: label has half a character"),
         ("a.jsonl", '{"context": "a", "label": "b", "candidates": ["b", " "]}', "Row 1 of .* has an empty candidate"),
         ("a.csv", b"context,label\na,b\x00\n", "NUL"),
         ("a.csv", "context,label\na,b\n".encode("utf-16"), "is not in UTF-8"),
+        ("a.csv", "context,label,label\na,b,c\n", "has more than one column 'label'"),
+        ("a.csv", "context,label,note,note\na,b,c,d\n", "has more than one column 'note'"),
+        (
+            "a.csv",
+            'context,label\na,"b"c\n',
+            "is not CSV where a row begins with 'a,.*a closed quote is followed by 'c",
+        ),
+        ("a.csv", "context,label\ra,b\r", "a carriage return stands alone"),
         ("a.parquet", "no", "cannot be read as a parquet file"),
         ("a.txt", "a", "its name does not end in .csv"),
     ],
@@ -151,6 +167,76 @@ def test_what_does_not_fit_is_one_sentence(name, content, said, tmp_path):
             if part_of("a") == split or "has no rows" in said:
                 list(open_split(str(tmp_path / name), split))
     assert "\n" not in str(refused.value)
+
+
+def test_empty_columns_need_no_names(tmp_path):
+    (tmp_path / "train.csv").write_bytes(b"context,label,,\r\r\nhi,fine,,\r\r\n")
+    (message,) = told(TASK, "train", table_path=str(tmp_path))
+    assert (message["text"], label(message)) == ("hi", "fine")
+
+
+def test_csv_cells_are_as_long_as_lines_may_be_and_nothing_global_changes(tmp_path, monkeypatch):
+    limit, long = csv.field_size_limit(), "yes, " * 100_000 + '"end"\n'
+    examples = [{"context": long, "label": "x" * 200_000}, {"context": "b", "label": " c\t"}]
+    written(tmp_path / "train.csv", examples)
+    found = told(TASK, "train", table_path=str(tmp_path))
+    assert [(m["text"], label(m)) for m in found] == [(one["context"], one["label"]) for one in examples]
+    assert csv.field_size_limit() == limit == 131_072
+    monkeypatch.setattr(csv_rows, "LONGEST", 1_000)
+    (tmp_path / "train.csv").write_text('context,label\n"' + "a\n" * 10**6)
+    with pytest.raises(InputError, match=r"where a row begins with .* a quote is not closed within 1,00. characters"):
+        teacher(TASK, "train", table_path=str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
+def test_pipes_and_lines_without_end_are_one_sentence(name, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=r"cannot be read .*it is a pipe or a device"):
+        open_split(str(tmp_path), "train")
+    if name != "a.parquet":
+        (tmp_path / name).unlink()
+        (tmp_path / name).write_bytes(b"x" * (lines.LONGEST + 1))
+        with pytest.raises(InputError, match="has a line of more than 16,777,216 bytes"):
+            open_split(str(tmp_path), "train")
+
+
+def test_a_small_parquet_file_fills_no_memory(tmp_path):
+    """A text that a row group has once is once in memory, however often it is meant."""
+    path = tmp_path / "train.parquet"
+    once = {"context": ["x" * 2**20], "label": ["a"], "candidates": ["y" * 2**20]}
+    parts = {name: pa.array(texts).dictionary_encode().dictionary for name, texts in once.items()}
+    table = {name: pa.DictionaryArray.from_arrays(pa.array([0] * 2_000, pa.int32()), parts[name]) for name in once}
+    ends = pa.array(range(0, 4_001, 2), pa.int32())
+    flat = pa.DictionaryArray.from_arrays(pa.array([0] * 4_000, pa.int32()), parts["candidates"])
+    table["candidates"] = pa.ListArray.from_arrays(ends, flat)
+    pq.write_table(pa.table(table), path, compression="zstd", dictionary_pagesize_limit=2**30)
+    assert path.stat().st_size < 3_000
+    before = pa.default_memory_pool().max_memory()
+    rows = open_split(str(tmp_path), "train").blocks[0].rows(["context", "label", "candidates"])
+    assert len(rows) == 2_000 and rows[0]["context"] is rows[-1]["context"] and len(rows[-1]["context"]) == 2**20
+    assert rows[0]["candidates"][0] is rows[-1]["candidates"][1]
+    assert pa.default_memory_pool().max_memory() - before < 2**26
+
+
+@pytest.mark.parametrize(
+    ("column", "how"),
+    [
+        (pa.array(["x" * 1_000 + str(i) for i in range(300)]), {"column_encoding": {"context": "DELTA_BYTE_ARRAY"}}),
+        (pa.array(["x" * 1_000 + str(i) for i in range(300)]), {}),
+        (pa.nulls(300, pa.string()), {}),
+        (pa.array([["a"] * 50] * 300), {}),
+    ],
+)
+def test_a_row_group_has_a_limit_that_is_known_before_it_is_read(column, how, tmp_path, monkeypatch):
+    pq.write_table(
+        pa.table({"context": column, "label": ["a"] * 300}), tmp_path / "train.parquet", use_dictionary=False, **how
+    )
+    (block,) = open_split(str(tmp_path), "train").blocks
+    assert block.rows(["context"])[7]["context"] == column.to_pylist()[7]
+    monkeypatch.setattr(blocks, "GROUP_BYTES", 1 if column.null_count else 200_000)
+    monkeypatch.setattr(blocks, "GROUP_CELLS", 400)
+    with pytest.raises(InputError, match=r"Row group 1 of .* cells of up to .*write the file with smaller row groups"):
+        block.rows(["context", "label"])
 
 
 def test_too_few_rows_for_a_split(tmp_path):

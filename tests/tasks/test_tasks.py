@@ -323,9 +323,13 @@ def test_long_dialogues_are_read(datapath):
         ("valid", lambda text: text.replace("Distractor_8", "Wrong"), "Distractor_8 is missing"),
         ("train", lambda text: "", r"the columns \(none\); Context is missing"),
         ("train", lambda text: text.replace("__eou__,0", "__eou__,maybe", 1), "row 6: the label is 'maybe'"),
-        ("train", lambda text: text[: text.rindex(",")], "line 22: 2 columns, where the header has 3"),
-        ("train", lambda text: f'{text}"never closed, {"x" * 17_000_000}', "is damaged near line 23 .field larger"),
-        ("train", lambda text: text.replace("hi ", "h\udcff ", 1), "is damaged near line 0 .*utf-8"),
+        ("train", lambda text: text[: text.rindex(",")], "row 21: 2 columns, where the header has 3"),
+        (
+            "train",
+            lambda text: f'{text}"never closed, {"x" * 17_000_000}',
+            "is not CSV where a row begins with .*a quote is not closed|has a line of more than 16,777,216 bytes",
+        ),
+        ("train", lambda text: text.replace("hi ", "h\udcff ", 1), "is not in UTF-8"),
     ],
 )
 def test_damaged_tables_are_named(split, change, sentence, datapath):
@@ -334,6 +338,25 @@ def test_damaged_tables_are_named(split, change, sentence, datapath):
     with pytest.raises(InputError, match=sentence) as error:
         teacher(UBUNTU, split, datapath)
     assert str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+@pytest.mark.parametrize("task", [DSTC7, UBUNTU, CONVAI2])
+def test_a_byte_order_mark_is_no_text(task, split, datapath):
+    if (task, split) == (CONVAI2, "test"):
+        return
+    expected = list(map(plain, told(task, split, datapath)))
+    for file in [*datapath.glob("*/*.json"), *datapath.glob("*/*.?sv"), *datapath.glob("*/*.txt")]:
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert list(map(plain, told(task, split, datapath))) == expected
+
+
+def test_corpora_are_files(datapath):
+    for task, name in ((DSTC7, "dstc7/ubuntu_train_subtask_1.json"), (UBUNTU, "Ubuntu/train.csv")):
+        (datapath / name).unlink()
+        os.mkfifo(datapath / name)
+        with pytest.raises(InputError, match=r"cannot be read \(it is a pipe or a device"):
+            teacher(task, "train", datapath)
 
 
 # ---- ConvAI2 -------------------------------------------------------------------------------------------------------

@@ -182,7 +182,9 @@ class EngineCandidates:
         if not complete:
             lists = Lists(self.collection, LONG_LIST, of_one=LONG_LIST)
             best, complete = search_one(query, lists, k)
-        return BestCandidates(best.indices, best.scores, lists.texts(best.indices.tolist())), complete
+        texts = lists.texts(best.indices.tolist())
+        there = [place for place, text in enumerate(texts) if text is not None]  # others were removed in the meantime
+        return BestCandidates(best.indices[there], best.scores[there], [texts[place] for place in there]), complete
 
 
 class BestCandidates(NamedTuple):
@@ -191,7 +193,7 @@ class BestCandidates(NamedTuple):
     Attributes:
         indices: [n] ids.
         scores: [n] fp32.
-        texts: n; an empty one where a candidate was removed in the meantime.
+        texts: n.
     """
 
     indices: np.ndarray
@@ -270,8 +272,8 @@ class Lists:
         are_all = short and len(members) >= self.collection.count()
         return Neighbours(found.products, lists, members, found.vectors, np.ones(len(members), bool), are_all)
 
-    def texts(self, ids: Sequence[int]) -> list[str]:
-        """Return the texts of candidates that were found, in the order of the ids."""
+    def texts(self, ids: Sequence[int]) -> list[str | None]:
+        """Return the texts of candidates that were found, in the order of the ids, as `Collection.texts` does."""
         if self.came_along is None:
             return self.collection.texts(ids)
         return [self.came_along[number] for number in ids]

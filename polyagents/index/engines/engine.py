@@ -124,8 +124,8 @@ class Collection(Protocol):
         """
         ...
 
-    def texts(self, ids: Sequence[int]) -> list[str]:
-        """Return texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+    def texts(self, ids: Sequence[int]) -> list[str | None]:
+        """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
         ...
 
     def build_index(self, index_type: str) -> None:

@@ -301,10 +301,10 @@ class MilvusCollection:
         found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
         return Found(products, lists, members[order], torch.from_numpy(found[order]), texts)
 
-    def texts(self, ids: Sequence[int]) -> list[str]:
-        """Return texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+    def texts(self, ids: Sequence[int]) -> list[str | None]:
+        """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
         found = {row["id"]: row["text"] for row in self._get(np.asarray(ids), "text", LONGEST_TEXT)}
-        return [found.get(int(one), "") for one in ids]
+        return [found.get(int(one)) for one in ids]
 
     def build_index(self, index_type: str) -> None:
         """Build the index over all candidates, unless it is there."""

@@ -301,13 +301,13 @@ class PostgresCollection:
         found = np.array([row[3].to_numpy() for row in rows], np.float32).reshape(len(rows), self.width)
         return Found(*lists_of(rows, len(asked)), members, torch.from_numpy(found))
 
-    def texts(self, ids: Sequence[int]) -> list[str]:
-        """Return texts in the order of the ids; an empty one where a candidate was removed in the meantime."""
+    def texts(self, ids: Sequence[int]) -> list[str | None]:
+        """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
         wanted = [int(one) for one in ids]
         with self.engine.sentences("did not answer"):
             statement = self.sql("SELECT id, text FROM {table} WHERE id = ANY(%s)")
             found = dict(self.engine.connection.execute(statement, (wanted,)).fetchall())
-        return [found.get(one, "") for one in wanted]
+        return [found.get(one) for one in wanted]
 
     def build_index(self, index_type: str) -> None:
         """Build the index over all candidates, unless it is there.

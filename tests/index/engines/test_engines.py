@@ -84,7 +84,7 @@ def test_candidates_come_back_as_they_went_in(engine):
     ids, vectors = candidate_ids(texts), torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(2))
     collection.upsert(ids, texts, vectors)
     assert collection.count() == 4 and collection.there(np.append(ids, 7)).tolist() == [True] * 4 + [False]
-    assert collection.texts([ids[2], 7, ids[1]]) == [texts[2], "", texts[1]]
+    assert collection.texts([ids[2], 7, ids[1]]) == [texts[2], None, texts[1]]
     found = collection.nearest(vectors, 3, 64)
     assert found.members.tolist() == sorted(ids.tolist())
     assert torch.equal(found.vectors, vectors[np.argsort(ids)])  # to the last bit
@@ -95,6 +95,21 @@ def test_candidates_come_back_as_they_went_in(engine):
     collection.delete(np.array([ids[3], 7]))
     assert collection.count() == 3 and collection.there(ids).tolist() == [True, True, True, False]
     assert torch.equal(collection.nearest(vectors[1:2], 2, 64).vectors, torch.stack([vectors[1], vectors[1]]))
+
+
+def test_an_empty_text_is_a_candidate_and_a_removed_one_is_none(engine, monkeypatch):
+    texts = ["", "1", " ", "2", "\t\r\n", "\ufeff3", "4 ", "\u2028", "\x0b\x1c", "e\u0301", "\xe9"]
+    vectors = dict(zip(texts, torch.eye(len(texts), WIDTH), strict=True))
+    encode = lambda texts: torch.stack([vectors[text] for text in texts])  # noqa: E731
+    made = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(texts), encode)
+    assert len(made) == len(texts)
+    for best in made.search(query(), len(texts))[0] + made.search(query(), 100)[0]:
+        assert sorted(best.texts) == sorted(texts)
+    read, gone = candidates.Lists.texts, candidate_ids([""])[0]
+    monkeypatch.setattr(candidates.Lists, "texts", lambda lists, ids: [text or None for text in read(lists, ids)])
+    for best in made.search(query(), 100)[0]:
+        assert sorted(best.texts) == sorted(texts[1:]) and gone not in best.indices
+        assert len(best.scores) == len(best.indices) == len(texts) - 1
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "exact"])

@@ -1,0 +1,87 @@
+"""The rows of CSV files. Python's reader limits the length of a cell, by a number that holds for a whole process."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from polyagents.errors import InputError
+from polyagents.files.lines import LONGEST, texts_of
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Refuse a header in which two columns have one name; those without a name do not count.
+
+    Raises:
+        InputError: there are two.
+    """
+    if twice := [name for name, times in Counter(names).items() if name and times > 1]:
+        raise InputError(f"{where} has more than one column {twice[0]!r}; give each a name of its own.")
+
+
+class NotCsv(Exception):
+    """A row cannot be divided into cells."""
+
+
+def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[str]]:
+    """Yield the rows from the file's position on, without blank lines; the position stays after the row yielded last.
+
+    A cell that begins with a double quote ends at the next single one, and may hold delimiters and line ends; within
+    other cells a quote is a character like any other. Python's reader agrees, but for the length of cells.
+
+    Raises:
+        InputError: as `texts_of`; or a row is not CSV, or longer than a line may be.
+    """
+    lines = texts_of(file, name, keep_ends=True)
+    for line in lines:
+        if line.strip("\r\n"):
+            try:
+                yield row_of(line, lines, delimiter)
+            except NotCsv as error:
+                raise InputError(f"{name} is not CSV where a row begins with {line[:60]!r}: {error}.") from error
+
+
+def row_of(line: str, lines: Iterator[str], delimiter: str) -> list[str]:
+    """Divide a row into its cells.
+
+    Args:
+        line: the first line of the row, with its end.
+        lines: the lines after it, of which a quoted cell may take some.
+        delimiter: divides cells.
+
+    Raises:
+        NotCsv: a quote is not closed, is followed by text, or a carriage return stands alone.
+    """
+    cells, place, size = [], 0, 0
+    while True:
+        if line.startswith('"', place):
+            parts, place = [], place + 1
+            while True:
+                end = line.find('"', place)
+                if end < 0:
+                    parts.append(line[place:])
+                    size += len(line)
+                    line, place = next(lines, ""), 0
+                    if not line or size > LONGEST:
+                        raise NotCsv(f"a quote is not closed within {size:,} characters")
+                else:
+                    parts.append(line[place:end])
+                    place = end + 1
+                    if not line.startswith('"', place):
+                        break
+                    parts.append('"')  # written twice
+                    place += 1
+            cells.append("".join(parts))
+            if not line.startswith(delimiter, place):
+                if line[place:].strip("\r\n"):
+                    raise NotCsv(f"a closed quote is followed by {line[place : place + 10]!r}")
+                return cells
+            place += 1
+        else:
+            end = line.find(delimiter, place)
+            cell = line[place:end] if end >= 0 else line[place:].rstrip("\r\n")
+            if "\r" in cell or "\n" in cell:
+                raise NotCsv("a carriage return stands alone; end lines with a line feed")
+            cells.append(cell)
+            if end < 0:
+                return cells
+            place = end + 1

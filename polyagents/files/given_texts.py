@@ -1,0 +1,42 @@
+"""Texts that callers give in Python: lists, arrays and columns of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from polyagents.errors import InputError
+
+
+def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
+    """Return texts as a list; an empty text is a text like any other.
+
+    Args:
+        given: an iterable of strings: a list, a generator, a numpy array, a column of pandas, pyarrow or datasets.
+        name: that of the argument, in sentences.
+        one: whether a string is one text; otherwise it is refused, since it would be read letter by letter.
+
+    Raises:
+        InputError: it is something else, or one of its items is not a string, or has half a surrogate pair.
+    """
+    wanted = "a text, or a list of texts" if one else "a list of texts"
+    if isinstance(given, str) and one:
+        texts: list[Any] = [given]
+    elif isinstance(given, (str, bytes, bytearray, Mapping)) or not isiterable(given):
+        raise InputError(f"{name} is {given!r:.80}; give {wanted}.")
+    elif getattr(given, "ndim", 1) != 1:
+        raise InputError(f"{name} is a {type(given).__name__} of {given.ndim} dimensions; give {wanted}.")
+    else:  # the items of an array, as Python's own
+        convert = getattr(given, "to_pylist", None) or getattr(given, "tolist", None)
+        texts = convert() if convert else list(given)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"{name} has {text!r:.80} at place {place}; give {wanted}.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{name} has half a character at place {place} ({text[:40]!a}); remove it.") from error
+    return texts
+
+
+def isiterable(given: Any) -> bool:
+    """Tell whether a loop can go over something; `Iterable` does not know classes with nothing but __getitem__."""
+    return isinstance(given, Iterable) or hasattr(given, "__getitem__")

@@ -1,0 +1,67 @@
+"""Lines of files and streams that somebody else has written: bounded, in UTF-8, with or without a byte order mark."""
+
+import codecs
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from polyagents.errors import InputError
+
+LONGEST = 16 * 2**20  # bytes of a line, a cell or a record. Chosen here: a thousand times the longest dialogues
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file that can be read more than once.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device, which may never answer or never end.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+        raise OSError(errno.ESPIPE, "it is a pipe or a device, not a file", os.fspath(path))
+    return open(path, "rb")
+
+
+def without_mark(file: BinaryIO) -> BinaryIO:
+    """Return a file that was just opened, at its beginning or behind its byte order mark."""
+    if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+        file.seek(0)
+    return file
+
+
+def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[bytes]:
+    r"""Yield the lines from the file's position on, each with its "\n"; no other character ends a line.
+
+    The position stays after the line that was yielded last. A byte order mark at the beginning of a file is not part of
+    its first line, where the file can tell its position, or else where reading begins.
+
+    Args:
+        file: opened for reading bytes.
+        name: that of the file in sentences.
+        longest: bytes of a line.
+
+    Raises:
+        InputError: a line is longer, such as a file without line ends; no more than `longest` bytes are read of it.
+    """
+    at_start = not file.seekable() or file.tell() == 0
+    while line := file.readline(longest + 1):
+        if len(line) > longest:
+            raise InputError(
+                f"{name} has a line of more than {longest:,} bytes ({line[:30]!r}...); divide it, or give another file."
+            )
+        yield line.removeprefix(codecs.BOM_UTF8) if at_start else line
+        at_start = False
+
+
+def texts_of(file: BinaryIO, name: str, longest: int = LONGEST, keep_ends: bool = False) -> Iterator[str]:
+    r"""Yield the same lines as texts, without "\n" or "\r\n" at their ends unless they are to be kept.
+
+    Raises:
+        InputError: as `lines_of`; or a line is not in UTF-8.
+    """
+    for line in lines_of(file, name, longest):
+        try:
+            yield (line if keep_ends else line.removesuffix(b"\n").removesuffix(b"\r")).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name} is not in UTF-8 ({line[:40]!r}); save it as UTF-8.") from error
