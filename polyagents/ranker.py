@@ -531,7 +531,8 @@ class Ranker:
             return [matches for block in blocks for matches in self.search(block, candidates, top_k)[0]]
         texts = texts_of(candidates, "candidates")
         if not texts:
-            return [[] for _ in asked]
+            none: list[list[Match]] = [[] for _ in asked]
+            return none
         return [
             [Match(int(i), texts[i], float(row[i])) for i in best(row, top_k)]
             for scores in self._score_blocks(asked, texts)

@@ -43,7 +43,12 @@ def read_lines(file: BinaryIO) -> Iterator[ContextLine]:
 
 
 def line_of(text: str, number: int) -> ContextLine:
-    """Read a line."""
+    """Read a line.
+
+    Args:
+        text: the line, without white space around it.
+        number: of the line.
+    """
     try:
         found = parse_json(text) if text.startswith("{") else None
     except ValueError:

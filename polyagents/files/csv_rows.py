@@ -11,6 +11,10 @@ from polyagents.files.lines import LONGEST, texts_of
 def check_names(names: Sequence[str], where: str) -> None:
     """Refuse a header in which two columns have one name; those without a name do not count.
 
+    Args:
+        names: those of the columns.
+        where: the file, for a sentence.
+
     Raises:
         InputError: there are two.
     """
@@ -27,6 +31,11 @@ def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[st
 
     A cell that begins with a double quote ends at the next single one, and may hold delimiters and line ends; within
     other cells a quote is a character like any other. Python's reader agrees, but for the length of cells.
+
+    Args:
+        file: opened for reading bytes.
+        name: that of the file in sentences.
+        delimiter: divides cells.
 
     Raises:
         InputError: as `texts_of`; or a row is not CSV, or longer than a line may be.

@@ -55,7 +55,13 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
 
 
 def texts_of(file: BinaryIO, name: str, longest: int = LONGEST, keep_ends: bool = False) -> Iterator[str]:
-    r"""Yield the same lines as texts, without "\n" or "\r\n" at their ends unless they are to be kept.
+    r"""Yield the same lines as texts.
+
+    Args:
+        file: as for `lines_of`.
+        name: as for `lines_of`.
+        longest: as for `lines_of`.
+        keep_ends: whether a text keeps its "\n" or "\r\n".
 
     Raises:
         InputError: as `lines_of`; or a line is not in UTF-8.

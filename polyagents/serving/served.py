@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.texts import read_candidates
 from polyagents.models.bi import BiEncoder
-from polyagents.ranker import Candidates, Encoded, Ranker
+from polyagents.ranker import Encoded, Ranker
 from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.serving.batching import ContextMatches, Encoding
@@ -33,7 +33,7 @@ class Served:
     """
 
     ranker: Ranker
-    candidates: Candidates
+    candidates: Sequence[str] | Encoded
     model: str
     source: str
 

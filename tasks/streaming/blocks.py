@@ -186,7 +186,7 @@ def of_parquet(path: str) -> tuple[list[Block], list[str]]:
 
 
 def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
-    """Return the parts of columns that are read as they lie in a file: each text once, however often it is meant.
+    """Return the parts of columns that are read as a file stores them: each text once, however often it is meant.
 
     Otherwise a file of a kilobyte may fill the memory.
 
@@ -216,6 +216,10 @@ def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
 def cells_of(column: "pyarrow.ChunkedArray", where: str) -> list[Any]:
     """Return the cells of a column of Arrow; equal texts of a dictionary are one object.
 
+    Args:
+        column: the column.
+        where: its name in error messages.
+
     Raises:
         InputError: it holds something else than values and lists, such as images.
     """
@@ -223,7 +227,12 @@ def cells_of(column: "pyarrow.ChunkedArray", where: str) -> list[Any]:
 
 
 def values_of(array: "pyarrow.Array", where: str) -> list[Any]:
-    """Return the values of a part of a column, as `cells_of` does."""
+    """Return the values of a part of a column, as `cells_of` does.
+
+    Args:
+        array: the part.
+        where: the column, for error messages.
+    """
     from pyarrow import compute, types
 
     if types.is_dictionary(array.type):

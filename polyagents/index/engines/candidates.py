@@ -184,7 +184,8 @@ class EngineCandidates:
             best, complete = search_one(query, lists, k)
         texts = lists.texts(best.indices.tolist())
         there = [place for place, text in enumerate(texts) if text is not None]  # others were removed in the meantime
-        return BestCandidates(best.indices[there], best.scores[there], [texts[place] for place in there]), complete
+        kept = [text for text in texts if text is not None]
+        return BestCandidates(best.indices[there], best.scores[there], kept), complete
 
 
 class BestCandidates(NamedTuple):
