@@ -10,13 +10,14 @@ import transformers
 from safetensors import SafetensorError
 from torch import Tensor
 
+from polyagents.backbone_files import config_of
 from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
 from polyagents.files.tensors import wrong_tensors
 from polyagents.models.adapters import with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, is_known
-from polyagents.models.backbone import config_of, scratch_config
+from polyagents.models.backbone import scratch_config
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking import model_folder
@@ -25,6 +26,7 @@ from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
 
+PADDING = 64  # ParlAI adds a few rows in fp16, to a multiple of 4 or 8
 PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens
 
 
@@ -232,5 +234,11 @@ def parlai_parts(file: str, architecture: str) -> Parts:
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
     model = ParlaiModel.read(file)
     values = {**model.options, **parlai_options.translated(model.options, architecture), "backbone": file}
-    tokenizer = RankingTokenizer.of_content(bpe_dictionary.read(f"{file}.dict", model.options))
-    return Parts(values, tokenizer, model.config(), model.state())
+    content, config = bpe_dictionary.read(f"{file}.dict", model.options), model.config()
+    tokens = content["parlai"]["tokens"]
+    if not tokens <= config.vocab_size < tokens + PADDING:
+        raise InputError(
+            f"{file}.dict has {tokens:,} tokens, and {file} has embeddings of {config.vocab_size:,}; give the model's "
+            f"own dictionary."
+        )
+    return Parts(values, RankingTokenizer.of_content(content), config, model.state())
