@@ -66,7 +66,7 @@ def pooled(folder: str, path: str) -> str:
     flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
     modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
     modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in REDUCTIONS:
+    if not fits(modes, list[str]) or len(modes) != 1 or modes[0] not in REDUCTIONS:
         raise InputError(
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
             f"first or mean to start from its encoder all the same."
