@@ -13,6 +13,7 @@ from polyagents.files.json_files import fits, read_json
 
 # The library's pooling modes -> our --reduction-type. For decoders, our "first" is the last token, too.
 REDUCTIONS = {"cls": "first", "cls_token": "first", "lasttoken": "first", "mean": "mean", "mean_tokens": "mean"}
+LIBRARY = "sentence_transformers."
 WITHOUT_WEIGHTS = {"Normalize", "Dropout"}  # the similarity and the training decide these
 CONTEXT_PROMPTS, CANDIDATE_PROMPTS = ("query",), ("document", "passage", "corpus")  # the library's names, best first
 
@@ -33,7 +34,11 @@ def reduction_of(folder: str) -> str:
         fits([module.get("type"), module.get("path")], list[str]) for module in listed
     ):
         raise damaged(folder, "modules.json")
-    kinds = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in listed}
+    # A class of the folder's own, or of another package, computes what only its code says, whatever its name.
+    kinds = {
+        kind.rsplit(".", 1)[-1] if kind.startswith(LIBRARY) else kind: path
+        for kind, path in ((module["type"], module["path"]) for module in listed)
+    }
     if "Router" in kinds or "Asym" in kinds:
         raise InputError(
             f"--backbone {folder} has an encoder for queries and one for documents; give the folder of one of them, "

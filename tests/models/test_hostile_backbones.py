@@ -262,6 +262,16 @@ def test_odd_values_in_a_folder_of_sentence_transformers(folder, asked):
             (folder / name).write_text(json.dumps(changed_content))
             read()
         write()
-    (folder / "modules.json").write_text(json.dumps([modules[0] | {"type": "os.system"}, modules[1]]))
-    read()
     assert not asked
+
+
+def test_classes_that_modules_json_names_are_not_imported(folder, asked, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "modeling_evil.py").write_text("class Pooling:\n    pass\n")
+    for kind in ("modeling_evil.Pooling", "modeling_evil.Transformer", f"{EVIL}--modeling_evil.Pooling", "os.system"):
+        modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, path in enumerate(("", "1_Pooling"))]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        with pytest.raises(InputError):
+            sentence_transformers_import.reduction_of(str(folder))
+        load(folder)
+        assert "modeling_evil" not in sys.modules and not asked
