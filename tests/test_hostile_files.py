@@ -173,6 +173,15 @@ def test_options_and_configurations_that_no_model_has(files, every):
         (files / name).write_text(good[name])
 
 
+def test_an_option_that_is_no_value_is_not_left_out(files):
+    good = json.loads((files / "M.opt").read_text())
+    for name in ("text_truncate", "poly_n_codes", "similarity", "share_encoders", "output_scaling", "dropout"):
+        for value in ({}, {"a": 1}, [[]], [{}]):
+            (files / "M.opt").write_text(json.dumps(good | {name: value}))
+            with pytest.raises(InputError, match=name):
+                Ranker.load(files / "M")
+
+
 @pytest.mark.parametrize("examples", [200, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_lines_that_are_no_contexts(examples):
     def check(data):

@@ -14,14 +14,17 @@ from polyagents.backbone_files import config_of
 from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
+from polyagents.files.json_files import read_json
 from polyagents.files.tensors import wrong_tensors
 from polyagents.models.adapters import with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import scratch_config
+from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking import model_folder
 from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
+from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
@@ -65,7 +68,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     if model_folder.is_folder(file):
         parts = folder_parts(file)
     else:
-        parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
+        parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file, architecture)
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     try:
@@ -172,13 +175,20 @@ def folder_parts(folder: str) -> Parts:
     return Parts({**config.training, **config.options}, tokenizer, config_of(config.backbone), weights)
 
 
-def own_parts(file: str) -> Parts:
+def own_parts(file: str, architecture: str) -> Parts:
     """Read the files that our agents wrote.
+
+    Args:
+        file: the model file.
+        architecture: the name of its class.
 
     Raises:
         InputError: a file is missing or damaged.
     """
     saved = parlai_options.read_whole(file)
+    own = {field.name for group in option_groups(architecture) for field in fields_of(group)}
+    if odd := sorted(own & read_json(f"{file}.opt").keys() - saved.keys()):
+        raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
