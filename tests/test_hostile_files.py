@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 from drawing import budget
+from hostile import IRREGULAR, broken_tokenizers, irregular
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from polyagents import InputError, Ranker
 from polyagents.files.context_lines import read_contexts
+from polyagents.files.tensors import write_tensors
+from polyagents.index.shard import checksum
 
 HERE = Path(__file__).parent / "round_one"
 TEXTS = ["i am here", "canada is in north america", "fruits are still very nice"]
@@ -84,7 +88,7 @@ def folder(files):
 def use_folder(folder):
     """Load the model and rank, and say in one line what is wrong with it."""
     try:
-        Ranker.from_pretrained(folder).rank("where is canada", TEXTS)
+        Ranker.load(folder).rank("where is canada", TEXTS)
     except InputError as error:
         assert "\n" not in str(error)
 
@@ -170,6 +174,15 @@ def test_options_and_configurations_that_no_model_has(files, every):
         (files / name).write_text(good[name])
 
 
+def test_an_option_that_is_no_value_is_not_left_out(files):
+    good = json.loads((files / "M.opt").read_text())
+    for name in ("text_truncate", "poly_n_codes", "similarity", "share_encoders", "output_scaling", "dropout"):
+        for value in ({}, {"a": 1}, [[]], [{}]):
+            (files / "M.opt").write_text(json.dumps(good | {name: value}))
+            with pytest.raises(InputError, match=name):
+                Ranker.load(files / "M")
+
+
 @pytest.mark.parametrize("examples", [200, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_lines_that_are_no_contexts(examples):
     def check(data):
@@ -240,3 +253,46 @@ def test_code_that_a_configuration_names_is_not_asked_for(kind, folder, monkeypa
     (folder / "config.json").write_text(json.dumps(config | {"backbone": config["backbone"] | named}))
     monkeypatch.setattr("builtins.input", lambda *said: pytest.fail("transformers asks whether to run it"))
     use_folder(folder)
+
+
+@pytest.mark.parametrize("what", IRREGULAR)
+def test_what_is_not_a_file_is_not_waited_for(files, what):
+    Ranker.load(files / "M").save_pretrained(files / "folder")
+    (shard,) = files.glob("index/*.safetensors")
+    (shortlist,) = files.glob("index/*.faiss")
+    names = ["M", "M.opt", "M.dict", "folder/config.json", "folder/tokenizer.json", "folder/model.safetensors"]
+    for path in [files / name for name in names] + [shard, shortlist, files / "index" / "manifest.json"]:
+        aside = path.rename(files / "aside")
+        irregular(path, what)
+        with pytest.raises(InputError):
+            if path.parent.name == "index":
+                ranker = Ranker.load(files / "M")
+                ranker.approximate(ranker.open_index(files / "index")) if path == shortlist else use(files)
+                Ranker.load(files / "M").open_index(files / "index")
+            else:
+                Ranker.load(path.parent if path.parent.name == "folder" else files / "M")
+        path.unlink()
+        aside.rename(path)
+    use(files)
+
+
+def test_tokenizers_that_cannot_be_built(files, folder):
+    good, dictionary = (json.loads((files / name).read_text()) for name in ("folder/tokenizer.json", "M.dict"))
+    for number, content in enumerate(broken_tokenizers(good)):
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        (files / "M.dict").write_text(json.dumps(dictionary | {"tokenizer": content}))
+        use_folder(folder) if number % 2 else use_folder(files / "M")
+
+
+def test_a_text_of_an_index_that_is_not_utf_8(files):
+    (path,) = files.glob("index/*.safetensors")
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  it is no dict
+    tensors["text"][:] = 0xFF
+    write_tensors(str(path), tensors, {"checksum": checksum(str(path), tensors)})
+    ranker = Ranker.load(files / "M")
+    for search in (lambda index: ranker.rank("hi", index), lambda index: list(index.texts()), lambda index: index[0]):
+        with pytest.raises(InputError, match="holds a text that is not UTF-8"):
+            search(ranker.open_index(files / "index", exact=True))
+    with pytest.raises(InputError, match="holds a text that is not UTF-8"):
+        ranker.append(ranker.open_index(files / "index", exact=True), ["another"])

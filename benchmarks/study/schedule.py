@@ -11,6 +11,7 @@ from polyagents.benchmarks.study.job import Job
 from polyagents.benchmarks.study.plan import Row, Study, command_line
 from polyagents.console import say
 from polyagents.files.locks import exclusive_folder
+from polyagents.files.own_folder import LOCK
 
 OTHER_DRAWS = 1_000  # between the seeds of a row and of the one that starts from its weights
 
@@ -86,7 +87,8 @@ def carry_out(study: Study, places: Places, values: Mapping[str, str]) -> list[s
     Returns:
         A sentence for each run that failed; rows that build on it were skipped.
     """
-    with exclusive_folder(places.work, "--work"):
+    # Each run has a new folder within: nothing of an earlier study's is overwritten.
+    with exclusive_folder(places.work, "study", "--work", lambda folder: os.path.exists(os.path.join(folder, LOCK))):
         planned = [(seed, row) for seed in study.seeds for row in missing(study, places, seed)]
         failed: dict[tuple[int, str], str] = {}
         for number, (seed, row) in enumerate(planned, 1):

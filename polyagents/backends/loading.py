@@ -22,6 +22,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.ranking.ranking_model import RankingModel
 
 TORCH = "torch"
+TRACES = ("Exception from ", "Check '")  # how lines of OpenVINO's errors begin that name its own code
 
 
 def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
@@ -120,7 +121,9 @@ class ExportedBackbone:
             raise InputError(self._refusal("read", error)) from error
 
     def _refusal(self, what: str, error: Exception) -> str:
+        lines = [line for line in str(error).split("\n") if line.strip() and not line.startswith(TRACES)]
+        said = lines[0].rstrip(". ") if lines else first_line(error)
         return (
-            f"{self.runtime.label} cannot {what} the export in {self.folder} ({first_line(error)[:200]}); export again "
-            f"with {self.again}."
+            f"{self.runtime.label} cannot {what} the export in {self.folder} ({said[:200]}); export again with "
+            f"{self.again}."
         )

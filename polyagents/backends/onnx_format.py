@@ -12,6 +12,62 @@ from torch import Tensor, nn
 from polyagents.errors import InputError
 
 LARGEST = 2**31 - 2**24  # bytes of weights; a file of the format can have 2 GiB
+# Messages of the format (onnx.proto) in which a tensor may be: the field's number, and what it holds.
+MESSAGES = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+EXTERNAL_DATA, DATA_LOCATION = 13, 14  # fields of a tensor that say in which file its numbers are
+
+
+def refuse_other_files(content: memoryview, kind: str) -> None:
+    """Refuse a model that takes numbers from other files: no digest covers them, and our exports have none.
+
+    Args:
+        content: the bytes of a message.
+        kind: which of `MESSAGES` it is.
+
+    Raises:
+        ValueError: it does, or is not of the format.
+    """
+    place = 0
+    while place < len(content):
+        tag, place = number_at(content, place)
+        field, wire = tag >> 3, tag & 7
+        number = 0
+        if wire == 0:
+            number, place = number_at(content, place)
+        if kind == "tensor" and (field == EXTERNAL_DATA or (field == DATA_LOCATION and number)):
+            raise ValueError("it takes numbers from a file that its manifest does not name")
+        if wire == 0:
+            continue
+        size, place = number_at(content, place) if wire == 2 else ({1: 8, 5: 4}.get(wire, len(content)), place)
+        if place + size > len(content):
+            raise ValueError("it is cut off, or not in the ONNX format")
+        if wire == 2 and field in MESSAGES[kind]:
+            refuse_other_files(content[place : place + size], MESSAGES[kind][field])
+        place += size
+
+
+def number_at(content: memoryview, place: int) -> tuple[int, int]:
+    """Read a number of a protocol buffer, 7 bits a byte; return it and the place after it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = shift = 0
+    for byte in content[place : place + 10]:
+        found |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return found, place + shift // 7
+    raise ValueError("it is cut off, or not in the ONNX format")
 
 
 def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:

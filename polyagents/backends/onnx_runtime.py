@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyagents.backends.onnx_format import silent, trace
+from polyagents.backends.onnx_format import refuse_other_files, silent, trace
 from polyagents.threads import WAITING
 
 
@@ -69,5 +69,10 @@ class OnnxGraph:
 
 
 def open_graph(path: str) -> OnnxGraph:
-    """Load a file that `write` wrote."""
+    """Load a file that `write` wrote.
+
+    Raises:
+        ValueError: it takes numbers from another file, or is cut off.
+    """
+    refuse_other_files(memoryview(np.memmap(path, np.uint8, "r")), "model")
     return OnnxGraph(path)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from polyagents.backends.onnx_format import trace
 
+HEAD = b'<?xml version="1.0"?>\n<net '
 PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
@@ -100,5 +101,13 @@ class OpenvinoGraph:
 
 
 def open_graph(path: str) -> OpenvinoGraph:
-    """Load the files that `write` wrote."""
+    """Load the files that `write` wrote.
+
+    Raises:
+        ValueError: the .xml file is not as OpenVINO writes it: it has another encoding, or a document type.
+    """
+    with open(path, "rb") as file:
+        content = file.read()
+    if not content.startswith(HEAD) or b"<!" in content:  # a document type may name other files
+        raise ValueError("its .xml file is not as OpenVINO writes it")
     return OpenvinoGraph(path)

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files import lines
+from polyagents.files.own_folder import refuse_foreign
 
 PAPER = 54_940  # entries (v1 4.5)
 
@@ -53,7 +53,7 @@ def run(opt: Mapping[str, Any]) -> None:
         )
     if size > LARGEST:
         raise InputError(f"--vocabulary-size {size} is too large: a vocabulary has at most {LARGEST:,} entries.")
-    check_folder(folder)
+    refuse_foreign(folder, "build_vocabulary", "--out")
     tokenizer = learn(lines_of(files) if files else texts_of(opt), size)
     found = tokenizer.get_vocab_size()
     if found < size:
@@ -61,16 +61,6 @@ def run(opt: Mapping[str, Any]) -> None:
     save(tokenizer, folder)
     say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
     print(json.dumps({"entries": found}))
-
-
-def check_folder(folder: str) -> None:
-    """Refuse a folder that holds something else.
-
-    Raises:
-        InputError: it does, or it is a file.
-    """
-    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-        raise InputError(f"--out {folder} exists already; give a new folder, or an empty one.")
 
 
 def lines_of(files: Sequence[str]) -> Iterator[str]:

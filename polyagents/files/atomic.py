@@ -8,11 +8,12 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from safetensors import SafetensorError
 
 from polyagents.errors import InputError
+from polyagents.files.own_folder import refuse_foreign
 
 MACHINE = hashlib.blake2b(socket.gethostname().encode(), digest_size=3).hexdigest()
 TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished file's name; round one's were shorter
@@ -87,14 +88,20 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
 
 
 @contextlib.contextmanager
-def atomic_folder(folder: str) -> Iterator[str]:
+def atomic_folder(folder: str, kind: str, is_own: Callable[[str], bool] = lambda folder: False) -> Iterator[str]:
     """Give a temporary folder to write to, whose files are moved to `folder` once all are there.
 
     The weights come last.
 
+    Args:
+        folder: may be missing.
+        kind: as for `refuse_foreign`.
+        is_own: as for `refuse_foreign`.
+
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder is another's, or cannot be written.
     """
+    refuse_foreign(folder, kind, "folder", is_own)
     temporary = temporary_name(os.path.abspath(folder))
     try:
         clear_leftovers(folder)

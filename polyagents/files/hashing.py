@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import BinaryIO
 
+from polyagents.files.lines import opened
+
 KEY_BYTES = 16  # of a text's hash: at 10 million texts, two of them agree by chance once in 10^24 builds
 
 
@@ -23,7 +25,7 @@ def file_digest(path: str) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return stream_digest(file)
 
 

@@ -3,13 +3,16 @@
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import filelock
 
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.json_files import read_json
+from polyagents.files.own_folder import LOCK, refuse_foreign
 
+OWN_FIELDS = {".opt": "model", ".trainstats": "total_epochs"}  # in each of such files, ours and ParlAI's
 PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
 LOCKS: "weakref.WeakValueDictionary[str, ModelLock]" = (
     weakref.WeakValueDictionary()
@@ -17,22 +20,25 @@ LOCKS: "weakref.WeakValueDictionary[str, ModelLock]" = (
 
 
 @contextlib.contextmanager
-def exclusive_folder(folder: str, flag: str = "--index-dir") -> Iterator[None]:
+def exclusive_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], bool]) -> Iterator[None]:
     """Lock a folder for its only builder; wait for another one to end.
 
     Args:
         folder: created where it is missing.
-        flag: the flag that gave it, for the message of an error.
+        kind: as for `refuse_foreign`, as are `flag` and `is_own`.
+        flag: the flag that gave the folder.
+        is_own: recognises an own folder.
 
     Yields:
         Nothing; the lock is released at the end.
 
     Raises:
-        InputError: the folder may not be written.
+        InputError: the folder is another's, or may not be written.
     """
+    refuse_foreign(folder, kind, flag, is_own)
     try:
         os.makedirs(folder, exist_ok=True)
-        lock = lock_file(os.path.join(folder, ".lock"), f"{folder} is being built")
+        lock = lock_file(os.path.join(folder, LOCK), f"{folder} is being built")
     except OSError as error:
         raise InputError(
             f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
@@ -62,6 +68,15 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
         return lock.acquire()
 
 
+def has_field(path: str, name: str) -> bool:
+    """Tell whether a file is a JSON object with this field."""
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and name in found
+
+
 class ModelLock:
     """A lock on a model file for the one process that trains it, until the object is deleted or the process ends.
 
@@ -84,9 +99,14 @@ def lock_model(file: str) -> ModelLock | None:
     """Lock a model file for training; return None where its folder is missing or may not be written.
 
     Raises:
-        InputError: another process trains it.
+        InputError: another process trains it, or a file beside it that training would overwrite is another's.
     """
     file = os.path.abspath(file)
+    for part, field in OWN_FIELDS.items():
+        if os.path.lexists(f"{file}{part}") and not has_field(f"{file}{part}", field):
+            raise InputError(
+                f"{file}{part} is not of a model, and training would overwrite it; give another --model-file."
+            )
     if not os.path.isdir(os.path.dirname(file)):  # the lock would create it
         return None
     try:

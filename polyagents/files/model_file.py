@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from polyagents.errors import InputError
 from polyagents.files.json_files import parse_json
+from polyagents.files.lines import opened
 from polyagents.files.tensors import write_tensors
 
 FORMAT = "polyagents-model-1"
@@ -45,7 +46,7 @@ def read(path: str) -> dict[str, Any]:
         OSError: there is no such file, or it cannot be read.
         safetensors.SafetensorError, ValueError: the file is damaged, or no model file of polyagents.
     """
-    with open(path, "rb") as held, safe_open(same_file(held), "pt") as file:
+    with opened(path) as held, safe_open(same_file(held), "pt") as file:
         metadata = file.metadata() or {}
         if metadata.get("format") != FORMAT:
             raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")

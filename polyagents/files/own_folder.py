@@ -1,33 +1,64 @@
-"""Folders that a command creates, and may therefore clear: a marker in them says whose they are."""
+"""Folders that a command writes: only one that is new, empty, or its own; this is decided here for all commands."""
 
 import os
+from collections.abc import Callable
 
 from polyagents.errors import InputError
 
+LOCK = ".lock"  # of `exclusive_folder`
 
-def own_folder(folder: str, command: str, flag: str) -> None:
-    """Prepare a folder in which this command may write and remove files: a new one, an empty one, or its own.
+
+def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] = lambda folder: False) -> None:
+    """Refuse a folder that holds files of others; nothing is written.
+
+    Args:
+        folder: may be missing.
+        kind: the command, such as "demo"; an own folder may have a marker of that name.
+        flag: the flag that gave the folder, for the message of an error.
+        is_own: recognises an own folder without a marker, by its files; asked where the folder is not empty.
+
+    Raises:
+        InputError: the path is not a folder, or the folder cannot be read or is another's.
+    """
+    try:
+        there = sorted(os.listdir(folder))
+        if marker_of(kind) in there or not {*there} - {LOCK} or is_own(folder):
+            return
+    except FileNotFoundError:
+        if not os.path.lexists(folder):  # else a link to nothing
+            return
+        there = []
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
+        ) from error
+    holds = f"holds other files, such as {there[0]}" if there else "is a link to nothing"
+    raise InputError(f"{folder} {holds}, and was not created by polyagents {kind}; give another {flag}, new or empty.")
+
+
+def own_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] = lambda folder: False) -> None:
+    """Prepare a folder in which a command may write and remove files, and mark it as its own.
 
     Args:
         folder: created where it is missing.
-        command: the name of the command, such as "demo".
-        flag: the flag that gave the folder, for the message of an error.
+        kind: as for `refuse_foreign`; the marker's name.
+        flag: as for `refuse_foreign`.
+        is_own: as for `refuse_foreign`.
 
     Raises:
-        InputError: the folder holds files that the command did not write, or cannot be written.
+        InputError: as `refuse_foreign`; or the folder cannot be written.
     """
-    marker = os.path.join(folder, f".polyagents-{command}")
+    refuse_foreign(folder, kind, flag, is_own)
     try:
         os.makedirs(folder, exist_ok=True)
-        there = os.listdir(folder)
-        if os.path.basename(marker) in there:
-            return
-        if there:
-            raise InputError(
-                f"{folder} holds other files, such as {min(there)}, and was not created by polyagents {command}; give "
-                f"another {flag}, new or empty."
-            )
-        with open(marker, "x", encoding="utf-8") as file:
-            file.write(f"Made by polyagents {command}, which may remove what is in here.\n")
+        with open(os.path.join(folder, marker_of(kind)), "w", encoding="utf-8") as file:
+            file.write(f"Made by polyagents {kind}, which may remove what is in here.\n")
     except OSError as error:
-        raise InputError(f"{folder} cannot be written to ({error.strerror}); give another {flag}.") from error
+        raise InputError(
+            f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
+        ) from error
+
+
+def marker_of(kind: str) -> str:
+    """Return the name of the file that marks an own folder."""
+    return f".polyagents-{kind.replace(' ', '-')}"

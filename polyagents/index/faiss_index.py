@@ -16,11 +16,10 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import file_digest
 from polyagents.files.json_files import read_fields
-from polyagents.files.locks import exclusive_folder
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import BLOCK
 from polyagents.index.exact import search
-from polyagents.index.manifest import remember, stamp, verified
+from polyagents.index.manifest import index_folder, remember, stamp, verified
 from polyagents.index.store import CandidateStore
 from polyagents.models.query import Query
 
@@ -121,7 +120,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
     import faiss
 
     index = empty_index(index_type, store)
-    with exclusive_folder(store.folder):
+    with index_folder(store.folder):
         with tqdm(
             total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=store.slots < BLOCK
         ) as bar:

@@ -15,6 +15,8 @@ from safetensors import SafetensorError
 from polyagents.errors import InputError
 from polyagents.files.atomic import TEMPORARY, atomic_write
 from polyagents.files.json_files import fits, read_fields, read_json
+from polyagents.files.locks import exclusive_folder
+from polyagents.files.own_folder import LOCK
 from polyagents.index.shard import Shard
 from polyagents.index.stored_vectors import STORED_AS
 
@@ -25,6 +27,22 @@ VERIFIED = "verified.json"
 SHARD_NAME = r"\d{6}-[0-9a-f]{16}\.safetensors"
 UNFINISHED = rf"({SHARD_NAME}|[a-z]+-[0-9a-f]{{16}}\.faiss|(manifest|shortlist|verified)\.json){TEMPORARY}"
 OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
+
+
+def is_index(folder: str) -> bool:
+    """Tell whether a folder is a store, damaged or not, or what a killed build left of one."""
+    try:
+        found = read_json(os.path.join(folder, MANIFEST))
+    except (OSError, ValueError):
+        found = None
+    names = set(os.listdir(folder)) - {LOCK, VERIFIED}
+    says_so = isinstance(found, dict) and found.get("format") == FORMAT
+    return says_so or any(re.fullmatch(SHARD_NAME, name) for name in names) or all(map(OURS.fullmatch, names))
+
+
+def index_folder(folder: str, flag: str = "--index-dir") -> contextlib.AbstractContextManager[None]:
+    """Lock the folder of a store, as `exclusive_folder` does."""
+    return exclusive_folder(folder, "build_index", flag, is_index)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from polyagents.errors import InputError
 from polyagents.files.hashing import text_key, utf8
+from polyagents.files.lines import opened
 from polyagents.files.tensors import write_tensors
 from polyagents.index.stored_vectors import Block, Coarse, StoredVectors, unpacked
 from polyagents.index.texts import key_columns
@@ -49,7 +51,7 @@ class Shard:
             SafetensorError, OSError: the file is missing, truncated or no shard.
         """
         self.path = path
-        with safe_open(path, "pt") as file:
+        with opened(path), safe_open(path, "pt") as file:
             names = set(file.keys())
             self.tensors = {name: file.get_tensor(name) for name in names}
             self.checksum = (file.metadata() or {}).get("checksum", "")
@@ -97,11 +99,19 @@ class Shard:
 
         Returns:
             The texts.
+
+        Raises:
+            InputError: a text is not UTF-8, so another program has written it.
         """
         stop = len(self) if stop is None else stop
         ends = [int(self.tensors["ends"][start - 1]) if start else 0, *self.tensors["ends"][start:stop].tolist()]
         content = bytes(self.tensors["text"][ends[0] : ends[-1]].numpy())
-        return [content[a - ends[0] : b - ends[0]].decode("utf-8") for a, b in itertools.pairwise(ends)]
+        try:
+            return [content[a - ends[0] : b - ends[0]].decode("utf-8") for a, b in itertools.pairwise(ends)]
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.path} holds a text that is not UTF-8, which build_index does not write; build the index again."
+            ) from error
 
     def is_whole(self) -> bool:
         """Tell whether all of it is as it was written; this reads all of it, at about 1 GB a second."""

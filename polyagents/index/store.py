@@ -21,9 +21,9 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, text_key, utf8
-from polyagents.files.locks import exclusive_folder
+from polyagents.files.own_folder import refuse_foreign
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
-from polyagents.index.manifest import Manifest
+from polyagents.index.manifest import Manifest, index_folder, is_index
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, Block
 from polyagents.index.texts import FileTexts, Texts, candidates_digest, first_of_each, key_columns
@@ -227,18 +227,19 @@ class CandidateStore:
             The store.
 
         Raises:
-            InputError: the file cannot be read, the disk is full, or candidates of the folder were added or deleted by
-                hand.
+            InputError: the file cannot be read, the disk is full, the folder is another's, or candidates of it were
+                added or deleted by hand.
         """
         if encoder.stored_as not in STORED_AS:
             raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
         source = candidates_digest(candidates_file)
         store = cls._true_store(folder, encoder, source)
+        refuse_foreign(folder, "build_index", "--index-dir", is_index)
         worker.wait()  # all check before one writes
         if store is not None:
             return store
         texts = FileTexts(candidates_file)  # errors in it are reported before a folder is created
-        with exclusive_folder(folder) if worker.rank == 0 else contextlib.nullcontext():
+        with index_folder(folder) if worker.rank == 0 else contextlib.nullcontext():
             worker.wait()  # the first worker has waited for other builders, which may remove shards that are not theirs
             store = cls._true_store(folder, encoder, source) if worker.world == 1 else None
             if store is not None:  # the process that we waited for has built just this
@@ -287,7 +288,7 @@ class CandidateStore:
         Raises:
             InputError: the disk is full, or the folder may not be written.
         """
-        with exclusive_folder(self.folder):
+        with index_folder(self.folder):
             now = CandidateStore.open(self.folder, self.manifest.model)
             manifest = now.manifest
             gone = {now._key(index): index for index in manifest.deleted}
@@ -320,7 +321,7 @@ class CandidateStore:
             InputError: the store has no such index, or no candidate would remain.
         """
         wanted = {int(index) for index in indices}
-        with exclusive_folder(self.folder):
+        with index_folder(self.folder):
             now = CandidateStore.open(self.folder, self.manifest.model)
             for index in wanted:
                 if not 0 <= index < now.slots:

@@ -14,15 +14,13 @@ import transformers
 from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
+from polyagents.backbone_files import read_config
 from polyagents.errors import InputError, first_line
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.network import is_offline
 
 # Layers, width, heads: BERT's namesakes (google-research/bert, and Turc et al. 2019 for the small ones).
 SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)}
-
-
-LARGEST_SIZE, MOST_LAYERS = 10_000_000, 1_000  # in a configuration that others may have written
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,8 @@ def loaded(
     if not os.path.exists(options.backbone):
         is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
-    return kind.from_pretrained(options.backbone, **own, **quantized)
+    config = read_config(options.backbone)
+    return kind.from_pretrained(options.backbone, config=config, **own, **quantized)
 
 
 def in_bits(bits: str | None) -> dict[str, Any]:
@@ -170,45 +169,6 @@ def silent_transformers() -> Iterator[None]:
     finally:
         transformers_logging.set_verbosity(level)
         transformers_logging.enable_progress_bar()
-
-
-def config_of(values: Mapping[str, Any]) -> "transformers.PretrainedConfig":
-    """Build a backbone's configuration from the plain values that `config_values` returned.
-
-    Raises:
-        InputError: the values are no configuration, or so large that building the model would not end.
-    """
-    try:
-        for name, value in values.items():
-            if isinstance(value, int | float) and not is_possible(name, value):
-                raise ValueError(f"{name} is {value}")
-        own = {name: value for name, value in values.items() if name != "auto_map"}  # auto_map names code to download
-        config: transformers.PretrainedConfig = transformers.AutoConfig.for_model(**own)
-    except Exception as error:  # transformers raises a dozen kinds, by version
-        raise InputError(
-            f"The backbone's configuration in the model's dictionary file cannot be used ({first_line(error)}); the "
-            f"file is damaged, or of another version of transformers."
-        ) from error
-    return config
-
-
-def is_possible(name: str, value: float) -> bool:
-    """Tell whether a number of a configuration is plausible, judged by its name: a size, a probability, or another.
-
-    Args:
-        name: the field.
-        value: its value.
-
-    Returns:
-        False for a number that no model has.
-    """
-    if name.endswith(("layers", "n_layer", "heads", "n_head")):
-        return 1 <= value <= MOST_LAYERS
-    if name.startswith("num_") or name.endswith("_size"):
-        return 0 <= value <= LARGEST_SIZE
-    if "dropout" in name or name.endswith("_prob"):
-        return 0 <= value <= 1
-    return abs(value) <= LARGEST_SIZE  # False for not-a-number
 
 
 def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:

@@ -12,9 +12,10 @@ from parlai.core.params import ParlaiParser
 from parlai.utils.distributed import is_primary_worker
 from transformers import PretrainedConfig, PreTrainedModel
 
+from polyagents.backbone_files import config_of
 from polyagents.errors import InputError
 from polyagents.files.locks import lock_model
-from polyagents.models.backbone import config_of, config_values
+from polyagents.models.backbone import config_values
 from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.parlai_files import bpe_dictionary, parlai_options

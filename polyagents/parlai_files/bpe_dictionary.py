@@ -6,6 +6,7 @@ has `</w>` at its end, as subword-nmt's merges have it; ParlAI marks the others,
 """
 
 import functools
+import io
 import json
 import os
 import re
@@ -15,8 +16,9 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.files.atomic import atomic_write
+from polyagents.files.lines import opened
 
 END = "</w>"  # written by subword-nmt and the tokenizers library after the last letter of a word
 CONTINUES = "@@"  # written by ParlAI's dictionary after a piece that does not end a word
@@ -48,30 +50,39 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
             f"{path} is ParlAI's dictionary, which does not say how it was built; put the model's options at "
             f"{path.removesuffix('.dict')}.opt."
         )
-    with open(path, encoding="utf-8", errors="ignore") as file:  # as ParlAI reads it
-        lines = [line.rstrip("\n\r").split("\t") for line in file]
-    with open(f"{path}.codecs", encoding="utf-8") as file:
-        version, *merges = file.read().rstrip("\n").split("\n")
     special = {name: options.get(f"dict_{name}token") or f"__{name}__" for name in ("null", "start", "end", "unk")}
+    try:
+        with io.TextIOWrapper(opened(path), "utf-8", "ignore") as file:  # as ParlAI reads it
+            lines = [line.rstrip("\n\r").split("\t") for line in file]
+        with io.TextIOWrapper(opened(f"{path}.codecs"), "utf-8") as file:
+            version, *merges = file.read().rstrip("\n").split("\n")
+        counts = {unescaped(line[0]): int(line[1]) for line in lines if len(line) > 1}
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} and {path}.codecs are not a dictionary of ParlAI's ({first_line(error)}); give a model whose "
+            f"dictionary is."
+        ) from error
     # ParlAI's constructor numbers these before the file's tokens, whose order starts with them.
     tokens = dict.fromkeys(special.values()) | dict.fromkeys(unescaped(line[0]) for line in lines)
     pairs = [tuple(merge.split(" ")) for merge in merges]
-    if version != VERSION or not lines or any(len(pair) != 2 for pair in pairs):
+    if version != VERSION or not lines or not pairs or any(len(pair) != 2 or not all(pair) for pair in pairs):
         raise InputError(
             f"{path} and {path}.codecs are not a complete dictionary of ParlAI's --dict-tokenizer bpe ({VERSION} in "
             f"the first line of the codecs); give a model whose dictionary is."
         )
-    counts = {unescaped(line[0]): int(line[1]) for line in lines if len(line) > 1}
-    return {
-        "special_tokens": {
-            "pad": f"{special['null']}{END}",
-            "start": f"{special['start']}{END}",
-            "end": f"{special['end']}{END}",
-            "newline": f"{NEWLINE}{END}",
-        },
-        "tokenizer": tokenizer(
+    try:
+        compiled = tokenizer(
             list(tokens), [(pair[0], pair[1]) for pair in pairs], special["unk"], lower=bool(options.get("dict_lower"))
-        ).to_str(),
+        ).to_str()
+    except Exception as error:  # the tokenizers library raises bare Exceptions
+        raise InputError(
+            f"{path}.codecs holds merges that do not make up pieces ({first_line(error)}); give a model whose "
+            f"dictionary is whole."
+        ) from error
+    names = {"pad": special["null"], "start": special["start"], "end": special["end"], "newline": NEWLINE}
+    return {
+        "special_tokens": {name: f"{token}{END}" for name, token in names.items()},
+        "tokenizer": compiled,
         "parlai": {"tokens": len(tokens), "counts": [counts.get(token, 0) for token in tokens]},
     }
 

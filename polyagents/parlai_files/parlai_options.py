@@ -42,6 +42,18 @@ CHECKED_IN: dict[str, dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "CrossEncoder": {},
 }
 Plain = str | int | float | bool | None
+# Options that decide a model's shape and what it reads, and their types in ParlAI.
+SIZES = ("n_heads", "n_layers", "embedding_size", "ffn_size", "n_segments", "poly_n_codes", "history_size")
+LENGTHS = ("n_positions", "text_truncate", "label_truncate", "truncate")
+TOKENS = ("dict_nulltoken", "dict_starttoken", "dict_endtoken", "dict_unktoken", "delimiter", "fixed_candidates_path")
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(SIZES, int),
+    **dict.fromkeys(LENGTHS, int | None),
+    **dict.fromkeys(TOKENS, str | None),
+    **dict.fromkeys(("dropout", "attention_dropout", "relu_dropout", "output_scaling"), float),
+    **dict.fromkeys(("dict_lower", "share_word_embeddings"), bool),
+}
+LARGEST = 10_000_000  # of the numbers
 LAYER_NORM_EPS = 1e-5  # parlai/agents/transformer/modules/constants.py
 
 KEPT = ("task", "history_size", "delimiter", "split_lines", "use_reply", "label_truncate", "share_word_embeddings")
@@ -97,12 +109,19 @@ def check(file: str) -> None:
     """Refuse a ParlAI model that our agents would compute differently; other files pass.
 
     Raises:
-        InputError: the model has options that ours lack; the message names all of them, with what is possible.
+        InputError: an option is of another type, or the model has options that ours lack; the message names all of
+            them, with what is possible.
     """
-    options = read(file)
-    architecture = architecture_of(options.get("model"))
+    architecture = architecture_of(read(file).get("model"))
     if architecture is None:
         return
+    options = read_json(f"{file}.opt")  # with what is of no plain type
+    odd = [name for name, hint in TYPES.items() if name in options and not is_possible(name, options[name], hint)]
+    if odd:
+        raise InputError(
+            f"{file}.opt is damaged: {odd[0]} is {str(options[odd[0]])[:40]!r}, which no model of ParlAI's has; give "
+            f"another model file."
+        )
     wrong = [
         f"--{name.replace('_', '-')} {options.get(name, default)} (possible: {', '.join(map(str, taken))})"
         for name, (default, taken) in (CHECKED | CHECKED_IN[architecture]).items()
@@ -110,6 +129,23 @@ def check(file: str) -> None:
     ]
     if wrong:
         raise InputError(f"{file} is ParlAI's and was trained with {'; '.join(wrong)}, which polyagents does not have.")
+
+
+def is_possible(name: str, value: Any, hint: Any) -> bool:
+    """Tell whether an option has a value that ParlAI's agents can have.
+
+    Args:
+        name: of the option.
+        value: as it was parsed.
+        hint: its type.
+    """
+    if not fits(value, hint):
+        return False
+    if name.endswith("dropout"):
+        return 0 <= value <= 1
+    if isinstance(value, bool | str) or value is None:
+        return True
+    return -1 <= value <= LARGEST if name != "n_heads" else 1 <= value <= LARGEST
 
 
 def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class ParlaiModel:
         mapped = zipfile.is_zipfile(file)  # written by torch 1.6 or later
         try:
             with torch.serialization.safe_globals(NUMBERS):
-                weights = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)["model"]
+                loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
         except pickle.UnpicklingError as error:
             raise InputError(
                 f"{file} is damaged, or contains more than tensors and plain values, which could run code when it is "
@@ -87,10 +87,42 @@ class ParlaiModel:
             ) from error
         except Exception as error:  # a file that ends too early raises half a dozen kinds
             raise InputError(f"{file} is damaged, or no model file of ParlAI; give another one.") from error
+        weights = loaded.get("model") if isinstance(loaded, dict) else None
+        if not isinstance(weights, dict):
+            raise InputError(f"{file} is damaged: it holds no weights by name; give another model file.")
         model = cls(architecture, options, weights)
-        if f"{model.encoder}.embeddings.weight" not in weights:
-            raise InputError(f"{file} holds no weights of {options['model']}, which {file}.opt says that it is.")
+        if wrong := model.wrong():
+            raise InputError(
+                f"{file} does not hold the weights of {options['model']}, which {file}.opt says that it is ({wrong}); "
+                f"give another model file."
+            )
         return model
+
+    def wrong(self) -> str | None:
+        """Return what is wrong with types of weights or with the sizes that `config` reads; None if nothing is.
+
+        All other shapes are compared when the weights are loaded.
+        """
+        for name, weight in self.weights.items():
+            if not isinstance(name, str):
+                return f"a name is {name!r}"
+            if not isinstance(weight, Tensor) or weight.layout != torch.strided or weight.is_nested:
+                return f"{name} is not a tensor of numbers"
+            if not weight.is_floating_point():
+                return f"{name} is {str(weight.dtype)[6:]}"
+        layers = layers_of(self.weights, f"{self.encoder}.layers.")
+        for part in ("embeddings", "position_embeddings", "layers.0.ffn.lin1"):
+            size = self.weights.get(f"{self.encoder}.{part}.weight", torch.empty(0)).shape
+            if len(size) != 2 or 0 in size:
+                return f"{self.encoder}.{part}.weight is missing, or has shape {tuple(size)}"
+        width, inner = (self.weights[f"{self.encoder}.{part}.weight"] for part in ("embeddings", "layers.0.ffn.lin1"))
+        found = {"embedding_size": width.size(1), "ffn_size": inner.size(0), "n_layers": layers}
+        for name, size in found.items():
+            if self.options.get(name, size) != size:
+                return f"{name} is {self.options[name]} there, and {size} here"
+        if width.size(1) % self.options.get("n_heads", 2):
+            return f"n_heads does not divide a width of {width.size(1)}"
+        return None
 
     @property
     def encoder(self) -> str:

@@ -8,18 +8,18 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 
 def write_folder(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str) -> None:
-    """Write all files atomically in place of those that are there; the weights come last.
+    """Write all files atomically; the weights come last.
 
     Args:
         model: the backbone.
         tokenizer: that of its vocabulary.
-        folder: created where it is missing.
+        folder: new or empty.
 
     Raises:
         InputError: the folder cannot be written.
     """
     give_rows(model, tokenizer)
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(folder, "convert_weights") as temporary:
         model.save_pretrained(temporary)
         tokenizer.to_transformers().save_pretrained(temporary)
 

@@ -10,21 +10,26 @@ import transformers
 from safetensors import SafetensorError
 from torch import Tensor
 
+from polyagents.backbone_files import config_of
 from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
+from polyagents.files.json_files import read_json
 from polyagents.files.tensors import wrong_tensors
 from polyagents.models.adapters import with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, is_known
-from polyagents.models.backbone import config_of, scratch_config
+from polyagents.models.backbone import scratch_config
+from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking import model_folder
 from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
+from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
 
+PADDING = 64  # ParlAI adds a few rows in fp16, to a multiple of 4 or 8
 PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens
 
 
@@ -63,7 +68,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     if model_folder.is_folder(file):
         parts = folder_parts(file)
     else:
-        parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
+        parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file, architecture)
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     try:
@@ -170,13 +175,20 @@ def folder_parts(folder: str) -> Parts:
     return Parts({**config.training, **config.options}, tokenizer, config_of(config.backbone), weights)
 
 
-def own_parts(file: str) -> Parts:
+def own_parts(file: str, architecture: str) -> Parts:
     """Read the files that our agents wrote.
+
+    Args:
+        file: the model file.
+        architecture: the name of its class.
 
     Raises:
         InputError: a file is missing or damaged.
     """
     saved = parlai_options.read_whole(file)
+    own = {field.name for group in option_groups(architecture) for field in fields_of(group)}
+    if odd := sorted(own & read_json(f"{file}.opt").keys() - saved.keys()):
+        raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
@@ -232,5 +244,11 @@ def parlai_parts(file: str, architecture: str) -> Parts:
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
     model = ParlaiModel.read(file)
     values = {**model.options, **parlai_options.translated(model.options, architecture), "backbone": file}
-    tokenizer = RankingTokenizer.of_content(bpe_dictionary.read(f"{file}.dict", model.options))
-    return Parts(values, tokenizer, model.config(), model.state())
+    content, config = bpe_dictionary.read(f"{file}.dict", model.options), model.config()
+    tokens = content["parlai"]["tokens"]
+    if not tokens <= config.vocab_size < tokens + PADDING:
+        raise InputError(
+            f"{file}.dict has {tokens:,} tokens, and {file} has embeddings of {config.vocab_size:,}; give the model's "
+            f"own dictionary."
+        )
+    return Parts(values, RankingTokenizer.of_content(content), config, model.state())

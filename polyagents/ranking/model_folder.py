@@ -69,6 +69,15 @@ class FolderConfig:
     machine: str | None = None
 
 
+def is_own(folder: str) -> bool:
+    """Tell whether a folder is one of ours, or the clone of a repository that has nothing but a README.md."""
+    try:
+        found = read_json(os.path.join(folder, CONFIG))
+    except (OSError, ValueError):
+        return all(name == CARD or name.startswith(".git") for name in os.listdir(folder))
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
 def is_folder(path: str) -> bool:
     """Tell whether a path names a folder, which can only be a model of this kind."""
     return os.path.isdir(path)
@@ -173,17 +182,17 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
 
     Args:
         model: in memory.
-        folder: created where it is missing.
+        folder: created where it is missing; one that holds another kind of files is left as it is.
         file: the file that the model was loaded from, for the results of its training; None where that is not known.
         license: the licence in the card, such as "mit"; None where nobody has decided.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder is another's, or cannot be written.
     """
     model = model.merged()  # a folder must be complete without a backbone
     config = config_of_model(model, file)
     keeps_card = os.path.exists(os.path.join(folder, CARD))
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(folder, "save_pretrained", is_own) as temporary:
         os.makedirs(temporary)
         model.tokenizer.to_transformers().save_pretrained(temporary)
         texts = {

@@ -41,13 +41,13 @@ def write_folder(model: RankingModel, folder: str) -> None:
 
     Args:
         model: in memory.
-        folder: must not exist yet.
+        folder: new or empty.
 
     Raises:
         InputError: the library has no modules for such a model, or the folder cannot be written.
     """
     refuse_unknown(model)
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(folder, "convert_weights") as temporary:
         os.makedirs(temporary)
         if isinstance(model.module, BiEncoder):
             write_bi(model, model.module, temporary)

@@ -13,6 +13,7 @@ from polyagents.files.json_files import fits, read_json
 
 # The library's pooling modes -> our --reduction-type. For decoders, our "first" is the last token, too.
 REDUCTIONS = {"cls": "first", "cls_token": "first", "lasttoken": "first", "mean": "mean", "mean_tokens": "mean"}
+LIBRARY = "sentence_transformers."
 WITHOUT_WEIGHTS = {"Normalize", "Dropout"}  # the similarity and the training decide these
 CONTEXT_PROMPTS, CANDIDATE_PROMPTS = ("query",), ("document", "passage", "corpus")  # the library's names, best first
 
@@ -53,7 +54,11 @@ def modules_of(folder: str) -> dict[str, str]:
         fits([module.get("type"), module.get("path")], list[str]) for module in listed
     ):
         raise damaged(folder, "modules.json")
-    return {module["type"].rsplit(".", 1)[-1]: module["path"] for module in listed}
+    # A class of the folder's own, or of another package, computes what only its code says, whatever its name.
+    return {
+        kind.rsplit(".", 1)[-1] if kind.startswith(LIBRARY) else kind: path
+        for kind, path in ((module["type"], module["path"]) for module in listed)
+    }
 
 
 def pooling_of(folder: str) -> Mapping[str, Any]:
@@ -93,7 +98,7 @@ def pooled(folder: str) -> str:
     flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
     modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
     modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in REDUCTIONS:
+    if not fits(modes, list[str]) or len(modes) != 1 or modes[0] not in REDUCTIONS:
         raise InputError(
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
             f"first or mean to start from its encoder all the same."

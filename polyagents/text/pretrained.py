@@ -7,13 +7,15 @@ from dataclasses import asdict
 
 import transformers
 from tokenizers import AddedToken, Tokenizer, normalizers
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
+from polyagents.backbone_files import CONFIG, TOKENIZERS, check_files, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import read_json
 from polyagents.network import is_offline
 from polyagents.text.special_tokens import SpecialTokens
-from polyagents.text.tokenizer import RankingTokenizer
+from polyagents.text.tokenizer import RankingTokenizer, no_panics, try_out
 
 PLACES = {  # where a tokenizer may be, beside the hub
     "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
@@ -46,8 +48,20 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
             raise OSError("no tokenizer file")
         if not is_local:
             is_offline()  # asked first: the hub's client would try for a minute
-        loaded = transformers.AutoTokenizer.from_pretrained(backbone, use_fast=True, trust_remote_code=False)
-        tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
+        config = tokenizer_config(backbone)
+        with no_panics():
+            loaded = transformers.AutoTokenizer.from_pretrained(
+                backbone, use_fast=True, trust_remote_code=False, config=config
+            )
+            tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
+            if lowers_case(backbone):
+                own = filter(None, [tokenizer.normalizer])
+                tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+            before, after = surroundings(tokenizer)
+            newline = native_newline(tokenizer)
+            try_out(tokenizer)
+    except InputError:
+        raise
     except Exception as error:  # transformers raises a dozen kinds, by version
         if not is_local and is_offline():
             raise InputError(
@@ -60,9 +74,6 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         ) from error
     finally:
         transformers_logging.set_verbosity(level)
-    if lowers_case(backbone):
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *filter(None, [tokenizer.normalizer])])
-    before, after = surroundings(tokenizer)
     start = before or loaded.cls_token or loaded.bos_token
     end = after or loaded.sep_token or loaded.eos_token
     taken = (start, end, loaded.unk_token)  # GPT-2 is often given its end of text as padding, which masks it
@@ -70,7 +81,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         pad="[PAD]" if loaded.pad_token in (None, *taken) else loaded.pad_token,
         start=start or end or "[S]",
         end=end or start or "[S]",
-        newline=native_newline(tokenizer) or "[NEWLINE]",
+        newline=newline or "[NEWLINE]",
     )
     new = [token for token in asdict(special).values() if tokenizer.token_to_id(token) is None]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
@@ -91,6 +102,24 @@ def lowers_case(folder: str) -> bool:
         if isinstance(settings, dict) and settings.get("do_lower_case") is True:
             return True
     return False
+
+
+def tokenizer_config(backbone: str) -> "transformers.PretrainedConfig":
+    """Read the configuration that helps to find a tokenizer's class, after a check that only such a class is named.
+
+    Raises:
+        InputError: the model is quantised, or its configuration cannot be used.
+        OSError: there is none on the hub.
+        ValueError: something else than a tokenizer would be loaded.
+    """
+    alone = os.path.isdir(backbone) and not os.path.lexists(os.path.join(backbone, CONFIG))
+    if alone:
+        check_files(backbone)
+    config = transformers.PretrainedConfig() if alone else read_config(backbone)
+    for name in (get_tokenizer_config(backbone).get("tokenizer_class"), getattr(config, "tokenizer_class", None)):
+        if name is not None and not TOKENIZERS.fullmatch(str(name)):  # AutoModel would read config.json again
+            raise ValueError(f"its tokenizer_class is {name}")
+    return config
 
 
 def native_newline(tokenizer: Tokenizer) -> str | None:

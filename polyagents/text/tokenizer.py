@@ -1,14 +1,15 @@
 """Encodes texts as token ids: a compiled tokenizer with the paper's special tokens and truncation."""
 
+import contextlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import transformers
 from tokenizers import AddedToken, Tokenizer
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import utf8
 from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
 
@@ -16,6 +17,7 @@ from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
 # next turn's history. Lines of calls with more texts are not cached: they come from files, where each occurs once.
 REMEMBERED_BYTES = 128_000_000
 REMEMBERED_CALLS = 1_000
+PROBES = ["a word, 7 \u00e9 \u4e2d \U0001f600\t\n", "a" * 40 + "!"]  # what no usable tokenizer fails at
 LINE_BYTES = 250  # that an empty line takes in a dict
 
 
@@ -51,6 +53,22 @@ def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
         raise InputError(
             f"The tokenizer was built from ParlAI's dictionary, but does not have {parlai.tokens!r} tokens of it."
         )
+
+
+@contextlib.contextmanager
+def no_panics() -> Iterator[None]:
+    """Turn a panic of the tokenizers library, which is not an Exception, into a ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the tokenizers library fails with it: {first_line(error)}") from error
+
+
+def try_out(compiled: Tokenizer) -> None:
+    """Encode a few texts, which a tokenizer that somebody has damaged may fail at; it raises what it raises then."""
+    compiled.encode_batch_fast(PROBES)
 
 
 class RankingTokenizer:
@@ -96,13 +114,20 @@ class RankingTokenizer:
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
-        """Build the tokenizer from what `content` returned, also after a way through JSON."""
+        """Build the tokenizer from what `content` returned, also after a way through JSON, and try it.
+
+        Raises:
+            Exception: of many kinds: the content is damaged, or the tokenizer cannot encode.
+        """
         parlai = content.get("parlai")
-        return cls(
-            Tokenizer.from_str(content["tokenizer"]),
-            SpecialTokens(**content["special_tokens"]),
-            None if parlai is None else ParlaiVocabulary(**parlai),
-        )
+        with no_panics():
+            tokenizer = cls(
+                Tokenizer.from_str(content["tokenizer"]),
+                SpecialTokens(**content["special_tokens"]),
+                None if parlai is None else ParlaiVocabulary(**parlai),
+            )
+            try_out(tokenizer.compiled)
+        return tokenizer
 
     def content(self) -> dict[str, Any]:
         """Return all of the tokenizer as plain values; the compiled one is JSON text."""

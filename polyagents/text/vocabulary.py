@@ -72,5 +72,5 @@ def save(tokenizer: Tokenizer, folder: str) -> None:
     """
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(folder, "build_vocabulary") as temporary:
         fast.save_pretrained(temporary)

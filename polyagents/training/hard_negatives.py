@@ -17,10 +17,9 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, text_key, utf8
-from polyagents.files.locks import exclusive_folder
 from polyagents.index.builder import BLOCK, CandidateEncoder, Worker, write_shards
 from polyagents.index.exact import score_all, search
-from polyagents.index.manifest import Manifest
+from polyagents.index.manifest import Manifest, index_folder
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
@@ -125,7 +124,7 @@ def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
         InputError: the disk is full, or the folder may not be written.
     """
     encoder = CandidateEncoder.of(model, "fp32")
-    with exclusive_folder(folder, "--outfile"):
+    with index_folder(folder, "--outfile"):
         # Not Ranker.index, which reads lines: a label may have several.
         shards = write_shards(folder, texts, encoder, Worker())
         Manifest(encoder.model, fingerprint([texts.keys.tobytes()]), encoder.stored_as, shards).commit(folder)

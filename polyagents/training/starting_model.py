@@ -101,7 +101,7 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: b
     named = {"dict_file": f"{file}.dict"}
     named["model_file" if resumes else "init_model"] = file
     initial_weights.check(file, {**values, **named}, architecture, training=True)
-    return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file)
+    return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file, architecture)
 
 
 def load_initial_weights(model: RankingModel, parts: Parts, file: str) -> None:

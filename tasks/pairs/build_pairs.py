@@ -22,8 +22,9 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.atomic import TEMPORARY, atomic_write, write_text
 from polyagents.files.locks import exclusive_folder
+from polyagents.files.own_folder import LOCK
 
-from ..streaming.data_manifest import MANIFEST
+from ..streaming.data_manifest import MANIFEST, is_finished
 from ..streaming.runs import Runs, merged
 from ..streaming.source import Damaged
 from ..streaming.writing import watched, write_lines
@@ -80,9 +81,9 @@ def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
         InputError: the source or the folder cannot be used, or the folder holds other data.
     """
     source = {"path": os.path.abspath(plan.source), "stamp": stamp(files_below(plan.source))}
-    with exclusive_folder(plan.folder, flag):
+    with exclusive_folder(plan.folder, "build_pairs", flag, is_own):
         if not os.path.exists(os.path.join(plan.folder, MANIFEST)):
-            prepare(plan, flag)
+            prepare(plan)
             made = build_anew(plan, source)
             write_text(os.path.join(plan.folder, MANIFEST), json.dumps(made, indent=1, ensure_ascii=False))
         else:
@@ -97,21 +98,15 @@ def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
         return made
 
 
-def prepare(plan: PairsPlan, flag: str) -> None:
-    """Prepare the folder, which may hold the work of an interrupted build.
+def is_own(folder: str) -> bool:
+    """Tell whether a folder holds pairs, or the work of an interrupted build."""
+    there = set(os.listdir(folder)) - {LOCK}
+    return is_finished(folder) or (PARTS in there and all(map(OURS.fullmatch, there - {PARTS})))
 
-    Args:
-        plan: what is to be built.
-        flag: the user's flag that determines the folder.
 
-    Raises:
-        InputError: the folder is somebody else's.
-    """
-    there = set(os.listdir(plan.folder)) - {".lock"}
-    others = {name for name in there - {PARTS} if not OURS.fullmatch(name)} if PARTS in there else there
-    if others:
-        raise InputError(f"{plan.folder} holds other files, such as {min(others)}; give another {flag}, new or empty.")
-    for name in there - {PARTS}:
+def prepare(plan: PairsPlan) -> None:
+    """Prepare the folder, which may hold the work of an interrupted build."""
+    for name in set(os.listdir(plan.folder)) - {LOCK, PARTS}:
         os.remove(os.path.join(plan.folder, name))
     os.makedirs(plan.parts, exist_ok=True)
 

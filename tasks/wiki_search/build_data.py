@@ -12,12 +12,13 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.locks import exclusive_folder
+from polyagents.files.own_folder import LOCK
 
-from ..streaming.data_manifest import MANIFEST
+from ..streaming.data_manifest import MANIFEST, is_finished
 from ..streaming.source import Damaged, Source
 from .pages import open_source
 from .parallel_reading import read_on
-from .parts import FOLDER, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
+from .parts import FOLDER, PART, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
 from .splitting import SMALLEST, Sizes, WikiSplit, split
 from .wiki_manifest import FORMAT, read_manifest
 
@@ -61,7 +62,7 @@ def build(plan: WikiPlan) -> dict[str, Any]:
         InputError: the source or the folder cannot be used, or the folder holds other data.
     """
     source = open_source(plan.source)
-    with exclusive_folder(plan.folder, "--outdir"):
+    with exclusive_folder(plan.folder, "build_wiki_search", "--outdir", is_own):
         made = read_manifest(plan.folder) if os.path.exists(os.path.join(plan.folder, MANIFEST)) else None
         if made is None:
             made = build_anew(plan, source)
@@ -72,6 +73,14 @@ def build(plan: WikiPlan) -> dict[str, Any]:
             )
         delete_parts(os.path.join(plan.folder, FOLDER))
         return made
+
+
+def is_own(folder: str) -> bool:
+    """Tell whether a folder holds the data, or the work of an interrupted build."""
+    parts = os.path.join(folder, FOLDER)
+    names = os.listdir(parts) if os.path.isdir(parts) else []
+    only_parts = {*os.listdir(folder)} <= {LOCK, FOLDER}
+    return is_finished(folder) or (all(map(PART.fullmatch, names)) and (bool(names) or only_parts))
 
 
 def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:

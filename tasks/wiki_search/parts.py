@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -17,13 +18,14 @@ from typing import Any
 from tqdm import tqdm
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import TEMPORARY, atomic_write
 from polyagents.files.json_files import parse_json
 
 from ..streaming.source import Place, Source
 
 FOLDER = "parts"  # a folder within that of the data, removed once they are complete
 PART_BYTES = 64_000_000  # bytes of a part, which a kill may lose; 5 million articles make 300 files
+PART = re.compile(rf"\d{{6}}\.part({TEMPORARY})?")
 QUIET_BYTES = 1_000_000_000  # hashed in a second or two; a longer source gets a progress bar
 
 

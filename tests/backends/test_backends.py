@@ -7,13 +7,14 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from backbones import FAMILIES, save
 from commands import copy_model, own, run
 
 from polyagents import InputError, Ranker
-from polyagents.backends import runtimes
+from polyagents.backends import onnx_runtime, openvino_runtime, runtimes
 from polyagents.backends.export import export_model
 from polyagents.backends.export_folder import backbone_fingerprint
 from polyagents.backends.tracing import encoders_of
@@ -265,6 +266,68 @@ def test_a_graph_that_somebody_else_made_is_refused(to, export, exported):
         (folder / f"evil-{'0' * 16}{ending}").write_bytes(garbage)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     assert "polyagents export" in refusal(file, to)
+
+
+def graphs_of_other_files():
+    """Models in the ONNX format with a tensor whose numbers are in another file, by the tensor's place."""
+    tensor = onnx.TensorProto(data_type=1, dims=[1, 32], name="w", data_location=1)
+    tensor.external_data.add(key="location", value="../weights.bin")
+    hidden = onnx.TensorProto(data_type=1, dims=[1, 32], name="w")  # no location: some versions take it nevertheless
+    hidden.external_data.add(key="location", value="/etc/passwd")
+    graph = onnx.GraphProto(initializer=[onnx.TensorProto(name="in"), tensor])
+    constant = onnx.NodeProto(op_type="Constant", attribute=[onnx.AttributeProto(name="value", t=tensor)])
+    branch = onnx.NodeProto(op_type="If", attribute=[onnx.AttributeProto(name="then_branch", g=graph)])
+    listed = onnx.NodeProto(op_type="X", attribute=[onnx.AttributeProto(graphs=[onnx.GraphProto(node=[branch])])])
+    sparse = onnx.GraphProto(sparse_initializer=[onnx.SparseTensorProto(values=tensor)])
+    many = onnx.NodeProto(op_type="X", attribute=[onnx.AttributeProto(tensors=[tensor])])
+    return {
+        "initializer": onnx.ModelProto(graph=graph),
+        "no location": onnx.ModelProto(graph=onnx.GraphProto(initializer=[hidden])),
+        "constant": onnx.ModelProto(graph=onnx.GraphProto(node=[constant])),
+        "branch": onnx.ModelProto(graph=onnx.GraphProto(node=[branch])),
+        "nested": onnx.ModelProto(graph=onnx.GraphProto(node=[listed])),
+        "sparse": onnx.ModelProto(graph=sparse),
+        "list": onnx.ModelProto(graph=onnx.GraphProto(node=[many])),
+        "function": onnx.ModelProto(functions=[onnx.FunctionProto(node=[constant])]),
+        "default of a function": onnx.ModelProto(functions=[onnx.FunctionProto(attribute_proto=constant.attribute)]),
+        "training": onnx.ModelProto(training_info=[onnx.TrainingInfoProto(initialization=graph)]),
+    }
+
+
+def test_a_graph_that_reads_other_files_is_refused(tmp_path):
+    for name, model in graphs_of_other_files().items():
+        (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+        with pytest.raises(ValueError, match="a file that its manifest does not name"):
+            onnx_runtime.open_graph(str(tmp_path / "a.onnx"))
+        (tmp_path / "a.onnx").write_bytes(model.SerializeToString()[:-9])
+        with pytest.raises(ValueError):
+            onnx_runtime.open_graph(str(tmp_path / "a.onnx")), name
+    net = b'<net name="a" version="11"><layers/><edges/></net>'
+    entity = b'<!DOCTYPE net [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
+    head = openvino_runtime.HEAD.split(b"<net")[0]
+    cases = [entity + net, head + entity + net, head + net + b"<!-- -->", (head + net).decode().encode("utf-16"), b""]
+    for content in (*cases, b"\xef\xbb\xbf" + head + net, graphs_of_other_files()["constant"].SerializeToString()):
+        (tmp_path / "a.xml").write_bytes(content)
+        with pytest.raises(ValueError, match="is not as OpenVINO writes it"):
+            openvino_runtime.open_graph(str(tmp_path / "a.xml"))
+
+
+@pytest.mark.parametrize("to", RUNTIMES)
+def test_a_hostile_graph_is_refused_in_a_sentence_that_says_why(to, export):
+    """Weights in another file, whose graph has the digest of the manifest; and weights that are cut off."""
+    file, folder = export("bi", to)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for graph in manifest["graphs"]:
+        path = folder / (graph["stem"] + (".onnx" if to == "onnx" else ".bin"))
+        if to == "onnx":
+            model = onnx.load(path)
+            onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+        else:
+            path.write_bytes(path.read_bytes()[:1_000])
+        graph["files"][-1] = [path.stat().st_size, digest(path.read_bytes())]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    said = {"onnx": "numbers from a file that its manifest does not name", "openvino": "Incorrect weights in bin file"}
+    assert said[to] in refusal(file, to)
 
 
 def digest(content):

@@ -127,7 +127,7 @@ def test_bad_input(text, tmp_path, refused):
     assert "nothing cannot be read (No such file or directory)" in refused(tmp_path / "nothing", *out)
     assert "latin.txt is not in UTF-8" in refused(tmp_path / "latin.txt", *out)
     assert "no text to learn a vocabulary from" in refused(tmp_path / "empty.txt", *out)
-    assert "exists already" in refused(text, "--out", tmp_path)
+    assert "holds other files" in refused(text, "--out", tmp_path)
     assert "--task fromfile:parlaiformat cannot be read" in refused(
         "-t", "fromfile:parlaiformat", "--fromfile-datapath", "nowhere", *out
     )

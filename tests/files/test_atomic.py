@@ -24,7 +24,7 @@ KILLED = """
 import os, signal, sys
 from polyagents.files.atomic import atomic_folder, atomic_write
 what, path = sys.argv[1:]
-with (atomic_folder if what == "folder" else atomic_write)(path) as temporary:
+with atomic_folder(path, "demo") if what == "folder" else atomic_write(path) as temporary:
     if what == "folder":
         os.mkdir(temporary)
     open(os.path.join(temporary, "a") if what == "folder" else temporary, "w").write("half")
@@ -38,7 +38,7 @@ def test_what_a_killed_process_left_goes_at_the_next_write(what, tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED, what, str(path)])
     assert done.returncode == -signal.SIGKILL and len(os.listdir(tmp_path)) == 1
     if what == "folder":
-        with atomic_folder(str(path)) as temporary:
+        with atomic_folder(str(path), "demo", os.path.isdir) as temporary:
             os.mkdir(temporary)
     else:
         write_text(str(path), "whole")
@@ -76,7 +76,7 @@ def test_what_another_writer_is_at_stays(tmp_path):
 def test_a_folder_that_merely_ends_in_tmp_is_not_ours_to_remove(tmp_path):
     (tmp_path / "out.tmp").mkdir()
     (tmp_path / "out.tmp" / "thesis.txt").write_text("mine")
-    with atomic_folder(str(tmp_path / "out")) as temporary:
+    with atomic_folder(str(tmp_path / "out"), "demo", os.path.isdir) as temporary:
         os.mkdir(temporary)
     assert (tmp_path / "out.tmp" / "thesis.txt").read_text() == "mine"
 

@@ -309,7 +309,7 @@ def test_the_same_judgements_and_seed_give_the_same_files(tmp_path):
     shuffled = [judgements[i] for i in np.random.default_rng(0).permutation(90)]
     for name, given, seed in (("a", judgements, 1), ("b", judgements, 1), ("c", shuffled, 1), ("d", judgements, 2)):
         write_report(given, str(tmp_path / name), seed)
-    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    names = sorted(path.name for path in (tmp_path / "a").glob("[!.]*"))
     assert names == [
         *("agreement.csv", "annotators.csv", "judgements.csv", "ranking.csv"),
         *("report.html", "report.png", "win_rates.csv"),
@@ -411,7 +411,7 @@ def test_a_winner_that_did_not_take_part_is_refused_and_an_earlier_report_is_kep
 
 def test_a_folder_that_cannot_be_made_and_a_negative_seed_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot be made \(.*give another folder"):
+    with pytest.raises(InputError, match=r"cannot be written to \(.*give a folder of your own"):
         write_report(series(3, 2), str(tmp_path / "file"))
     with pytest.raises(InputError, match="seed of a report is -1; give 0 or more"):
         write_report(series(3, 2), str(tmp_path), -1)

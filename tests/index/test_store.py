@@ -597,12 +597,13 @@ def test_what_a_killed_process_left_half_written_is_removed(file, folder, name):
     assert not half.exists()
 
 
-def test_other_files_of_a_folder_stay(file, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    CandidateStore.build(file, str(tmp_path), maker())
+def test_other_files_of_a_folder_stay(file, folder):
+    CandidateStore.build(file, folder, maker())
+    notes = Path(folder) / "notes.txt"
+    notes.write_text("mine")
     write(file, ["other"])
-    CandidateStore.build(file, str(tmp_path), maker())
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    CandidateStore.build(file, folder, maker())
+    assert notes.read_text() == "mine"
 
 
 # ---- vectors of an evaluation ----------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import torch
 from backbones import DECODERS, FAMILIES, LATER, byte_level, save
 from tokenizers import processors
 
-from polyagents.models.backbone import config_of, config_values, load_backbone
+from polyagents.backbone_files import config_of
+from polyagents.models.backbone import config_values, load_backbone
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
+from polyagents.files.own_folder import own_folder
 from polyagents.human_eval.conversations import model_of
 from polyagents.human_eval.formats.acute_eval_format import write_pairings
 from polyagents.human_eval.records import DEFAULT_QUESTION, PASS_SHARE, Conversation, ConversationPair
@@ -80,12 +80,9 @@ def write_crowd_task(folder: str, pairs: Sequence[ConversationPair], conversatio
         conversations: the conversations by name.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it is another's, or cannot be written.
     """
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {folder} cannot be made ({error.strerror}); give a folder of your own.") from error
+    own_folder(folder, "human_eval export", "--out", lambda folder: {PAIRINGS, CONFIG} <= {*os.listdir(folder)})
     checks = sum(pair.right is not None for pair in pairs)
     real = [pair for pair in pairs if pair.right is None]
     models = sorted({model_of(side, conversations) for pair in real for side in pair.sides})

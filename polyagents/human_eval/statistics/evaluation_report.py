@@ -9,6 +9,7 @@ import jinja2
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import RESAMPLES
 from polyagents.files.atomic import atomic_write
+from polyagents.files.own_folder import own_folder, refuse_foreign
 from polyagents.human_eval.records import Judgement, RatedChat
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough, filter_judgements
@@ -42,6 +43,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     """
     if seed < 0:
         raise InputError(f"The seed of a report is {seed}; give 0 or more.")
+    refuse_foreign(folder, "human_eval report", "--out", is_own)  # before what takes long
     filtered = filter_judgements(judgements)
     if not chats:
         check_enough(filtered)
@@ -52,10 +54,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
         rating_tables(chats, rated) if chats else {}
     )
     files |= {"report.html": html.encode("utf-8", errors="replace")} | ({"report.png": picture} if picture else {})
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made ({error.strerror}); give another folder for the report.") from error
+    own_folder(folder, "human_eval report", "--out", is_own)
     for (
         name,
         content,
@@ -64,6 +63,12 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
             file.write(content)
     said = [summary(found, filtered)] * bool(filtered) + [rating_summary(chats, rated)] * bool(chats)
     return "\n\n".join([*said, f"All of it: {os.path.join(folder, 'report.html')}"])
+
+
+def is_own(folder: str) -> bool:
+    """Tell whether a folder holds a report of version 0.1.0, which did not mark them."""
+    names = {*os.listdir(folder)}
+    return "report.html" in names and bool(names & {"win_rates.csv", "ratings.csv"})
 
 
 def page(

@@ -1,0 +1,205 @@
+"""The folder of a Hugging Face model: what its files may be, and what its `config.json` may decide, whoever wrote it.
+
+A configuration decides shapes and numbers. Names in it that transformers would resolve to code, to another repository
+or to a quantiser are not used, here or in the configurations within it.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import transformers
+from transformers.utils import find_adapter_config_file
+
+from polyagents.errors import InputError, first_line
+
+CONFIG = "config.json"
+LARGEST_CONFIG = 64 * 2**20  # bytes. Chosen here: the largest on the hub name 200,000 labels in 8 million
+LARGEST, MOST_LAYERS, MOST_PARTS = 2**31, 1_000, 100_000  # of numbers in a configuration
+COUNTS = re.compile(r"((num|n)_)?((hidden|encoder|decoder)_)?(layers?|(attention_)?heads?)")  # one at least
+PARTS = re.compile(r".*(layers?|heads?|blocks?|groups?|group_num|block_sizes|depths?|stages)(\[\])*")
+# Never used: what reaches code, repositories, quantisers and files, what changes which outputs there are, and heads.
+NEVER = re.compile(
+    r"_.*|auto_map|custom_.*|.*_implementation(_internal)?|(use_)?(hub_)?kernels?(_config)?|.*backbone.*|quant.*|"
+    r".*quantization.*|(torch_)?dtype|.*_(path|file|url|plan)|name_or_path|configuration_files|transformers_weights|"
+    r"distributed_config|per_layer_config|return_dict|output_(attentions|hidden_states)|chunk_size_feed_forward|"
+    r"num_labels|id2label|label2id|problem_type|architectures|use_cache|gradient_checkpointing|torchscript"
+)
+# Texts and groups of older files that a family's own class no longer declares, and still understands.
+OLDER = {"rope_scaling", "rope_parameters", "layer_types", "tokenizer_class"}
+TOKENIZERS = re.compile(r"\w*(Tokenizer|Backend)\w*")  # classes that may be the tokenizer's
+
+
+def check_files(folder: str) -> None:
+    """Refuse a folder in which a pipe, a socket, a device or a link to nothing is in place of a file.
+
+    Reading one might not end.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for found in os.scandir(folder):
+        if not found.is_file() and not found.is_dir():
+            raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a link to nothing")
+
+
+def read_config(name: str, flag: str = "--backbone") -> "transformers.PretrainedConfig":
+    """Read the configuration of a model's folder or hub name, as `config_of` does.
+
+    Args:
+        name: of the folder, or on the hub.
+        flag: the flag that gave it.
+
+    Raises:
+        InputError: the model is quantised, is only adapters, or its configuration cannot be used.
+        OSError: there is none.
+        ValueError: a file is damaged.
+    """
+    if find_adapter_config_file(name) is not None:  # which may name another model, and modules to import
+        raise InputError(
+            f"{flag} {name} holds adapters of peft (adapter_config.json); merge them into their model, and give that."
+        )
+    if os.path.isdir(name):
+        check_files(name)
+        with open(os.path.join(name, CONFIG), "rb") as file:
+            content = file.read(LARGEST_CONFIG + 1)
+        if len(content) > LARGEST_CONFIG:
+            raise ValueError(f"its {CONFIG} is larger than {LARGEST_CONFIG:,} bytes")
+        values = json.loads(content)
+    else:
+        values = transformers.PretrainedConfig.get_config_dict(name)[0]
+    if not isinstance(values, dict):
+        raise ValueError(f"its {CONFIG} holds no fields")
+    if any(found.get("quantization_config") for found in groups_in(values)):
+        raise InputError(
+            f"{flag} {name} is quantised (quantization_config in its {CONFIG}), and weights are read as they were "
+            f"trained; give the model that it was made from, with --backbone-bits if it is too large."
+        )
+    config = config_of(values, f"{flag} {name}: its {CONFIG} cannot be used")
+    config.name_or_path = name
+    return config
+
+
+def config_of(
+    values: Mapping[str, Any], refusal: str = "The backbone's configuration in the model's dictionary file is damaged"
+) -> "transformers.PretrainedConfig":
+    """Build a backbone's configuration from plain values, as far as they may decide anything.
+
+    Args:
+        values: by name.
+        refusal: the beginning of the sentence about values that cannot be used.
+
+    Raises:
+        InputError: the values are no configuration, or so large that building the model would not end.
+    """
+    try:
+        kind = str(values.get("model_type"))
+        if kind == "mistral" and "layer_types" in values:  # as AutoConfig reads it
+            kind = "ministral"
+        if kind not in transformers.CONFIG_MAPPING:
+            raise ValueError(f"model_type {kind!r} is not one that transformers has")
+        family = transformers.CONFIG_MAPPING[kind]
+        config: transformers.PretrainedConfig = family(**decided(values, family))
+    except Exception as error:  # transformers raises a dozen kinds, by version
+        raise InputError(
+            f"{refusal} ({first_line(error)}), or of another version of transformers; give another model."
+        ) from error
+    return config
+
+
+def decided(values: Mapping[str, Any], family: Any) -> dict[str, Any]:
+    """Return the values that a configuration may decide.
+
+    Args:
+        values: by name.
+        family: transformers' class for them; None for a group of values that is not a configuration.
+
+    Raises:
+        ValueError: a number is not possible.
+    """
+    declared = own_fields(family) if family is not None else None
+    inner = {} if family is None else family.sub_configs
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if NEVER.fullmatch(name) or name == "model_type":
+            continue
+        check_numbers(name, value)
+        if isinstance(value, Mapping):
+            if declared is None or name in declared or name in OLDER:
+                found[name] = decided(value, family_of(inner[name], value) if name in inner else None)
+                if name in inner and "model_type" in value:
+                    found[name]["model_type"] = value["model_type"]
+        elif declared is None or name in declared or name in OLDER or is_numbers(value):
+            found[name] = value
+    return found
+
+
+def own_fields(family: Any) -> set[str]:
+    """Return the names of the values that a family of models has, old ones included."""
+    return {field.name for field in fields(family)} | {*family.attribute_map}
+
+
+def family_of(declared: Any, values: Mapping[str, Any]) -> Any:
+    """Return the class of a configuration within another.
+
+    Args:
+        declared: the class that the outer one names, or AutoConfig.
+        values: those of the inner one, whose model_type then decides.
+    """
+    if declared is not transformers.AutoConfig:
+        return declared
+    return transformers.CONFIG_MAPPING[str(values["model_type"])] if "model_type" in values else None
+
+
+def groups_in(value: Any) -> list[Mapping[str, Any]]:
+    """Return a group of values and all groups within it."""
+    if not isinstance(value, Mapping):
+        return []
+    return [value, *(group for inner in value.values() for group in groups_in(inner))]
+
+
+def is_numbers(value: Any) -> bool:
+    """Tell whether a value is a number, a boolean or None, or a list of such."""
+    return all(map(is_numbers, value)) if isinstance(value, list) else value is None or isinstance(value, int | float)
+
+
+def check_numbers(name: str, value: Any) -> None:
+    """Refuse numbers that no model has.
+
+    Args:
+        name: of the value.
+        value: a number, a list, or anything else, which passes.
+
+    Raises:
+        ValueError: a number is such.
+    """
+    if isinstance(value, list):
+        for item in value:
+            check_numbers(f"{name}[]", item)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and not is_possible(name, value):
+        raise ValueError(f"{name} is {value}")
+
+
+def is_possible(name: str, value: float) -> bool:
+    """Tell whether a number of a configuration is plausible, judged by its name: a count, a probability, or another.
+
+    Args:
+        name: the field, with [] at its end for an item of a list.
+        value: its value.
+
+    Returns:
+        False for a number that no model has.
+    """
+    if COUNTS.fullmatch(name):
+        return 1 <= value <= MOST_LAYERS
+    if "dropout" in name or name.endswith("_prob"):
+        return 0 <= value <= 1
+    if isinstance(value, float):  # a range may end in infinity
+        return math.isfinite(value) or (value > 0 and name.endswith("[]"))
+    if PARTS.fullmatch(name):
+        return abs(value) <= MOST_LAYERS
+    return abs(value) <= (MOST_PARTS if name.startswith("num_") else LARGEST)
