@@ -1,7 +1,6 @@
 """`polyagents rank`: contexts in, ranked candidates out."""
 
 import argparse
-import io
 import json
 import sys
 from collections.abc import Mapping
@@ -47,7 +46,7 @@ def run(opt: Mapping[str, Any]) -> None:
     overrides = {"backend": opt["backend"]} | ({"precision": opt["precision"]} if opt["precision"] else {})
     ranker = Ranker.load(opt["model_file"], **overrides)
     for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):  # whatever the terminal's encoding; bad bytes are no reason to stop
+        if hasattr(stream, "reconfigure"):  # whatever the terminal's encoding; bad bytes are no reason to stop
             stream.reconfigure(encoding="utf-8", errors="replace")
     second = Ranker.load(opt["rerank"], **overrides) if opt["rerank"] else None
     top_k, candidates = opt["top_k"], prepared(ranker, opt)

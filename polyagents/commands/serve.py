@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--index-url", help=INDEX_URL)
     add_backend_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", help="another address than this machine's own needs --token")
-    parser.add_argument("--port", type=int, default=8008, help="0 takes any that is free")
+    parser.add_argument("--port", type=port_number, default=8008, help="0 takes any that is free")
     parser.add_argument(
         "--token-file",
         help=f"file with what every request must bring, in one line; or give it in the environment as {TOKEN}",

@@ -8,6 +8,7 @@ a whole.
 The plain `parlai` command has read the file before anything of ours is imported (SECURITY.md).
 """
 
+import argparse
 import contextlib
 import contextvars
 import importlib.util
@@ -28,6 +29,7 @@ from parlai.utils import logging
 
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import ARCHITECTURES, is_known
+from polyagents.parlai_agents import ranges
 from polyagents.parlai_files.parlai_options import read_whole
 
 OURS = "polyagents:"
@@ -158,14 +160,16 @@ def load(optfile: str) -> Opt:
         del options["task"]
     name = str(options.get("model"))
     if name.startswith(OURS) and (is_known(name.removeprefix(OURS)) or name == f"{OURS}Pretrain"):
-        known = flags_of(name, options)
+        flags = flags_of(name, options)
+        ranges.check(options, flags, optfile)
+        known = {"model", *(flag.dest for flag in flags)}
     else:
         known, options["model"] = {*options}, NamedByFile(name)
     return Opt({key: value for key, value in options.items() if key in known})
 
 
-def flags_of(agent: str, options: dict[str, Any]) -> set[str]:
-    """Return the flags of ParlAI, of an agent, and of the task of its training, by their names in the options.
+def flags_of(agent: str, options: dict[str, Any]) -> list[argparse.Action]:
+    """Return the flags of ParlAI, of an agent, and of the task of its training.
 
     Args:
         agent: the name of the agent.
@@ -176,7 +180,7 @@ def flags_of(agent: str, options: dict[str, Any]) -> set[str]:
     if options.get("task"):
         with contextlib.suppress(ImportError, AttributeError):  # no such task: reported where the task is needed
             parser.add_task_args(options["task"], Opt(options))
-    return {"model", *(action.dest for action in parser._actions)}
+    return list(parser._actions)
 
 
 def is_trusted_task(names: str) -> bool:

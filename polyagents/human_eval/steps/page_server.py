@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from polyagents.arguments import port_number
 from polyagents.console import say
 from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.serving.http_server import address, server_of
@@ -35,7 +36,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
         help="by default only this machine gets in; 0.0.0.0 lets everybody in who has a link. The links are "
         "secret, but plain HTTP can be read on its way: outside a trusted network put a proxy with HTTPS before it",
     )
-    parser.add_argument("--port", type=int, default=8009, help="0 takes any that is free")
+    parser.add_argument("--port", type=port_number, default=8009, help="0 takes any that is free")
 
 
 def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: Iterable[HasLink], what: str) -> None:
