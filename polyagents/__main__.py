@@ -13,7 +13,7 @@ from typing import Any
 from polyagents import __version__, threads
 from polyagents.commands import parlai_command, recipe
 from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, TRAIN_COMMANDS, listing, no_such_command
-from polyagents.console import LOADING, one_line, say, take_over_streams, waiting
+from polyagents.console import LOADING, say, take_over_streams, waiting
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 
@@ -40,7 +40,7 @@ def main() -> None:
         sentence = users_fault(error, extra)
         if sentence is None:
             raise
-        sys.stderr.write(f"polyagents: {one_line(sentence)}\n")
+        say(f"polyagents: {sentence}")
         sys.exit(2)
 
 

@@ -44,6 +44,12 @@ class CommandParser(argparse.ArgumentParser):
         given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(given, namespace)
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Refuse an empty value, such as a shell's variable that is not set: no flag of ours takes one."""
+        if not arg_string.strip():
+            raise argparse.ArgumentError(action, "its value is empty")
+        return super()._get_value(action, arg_string)  # type: ignore[misc]  # which argparse's stubs leave out
+
     def error(self, message: str) -> NoReturn:
         """Report an error in one line."""
         exit_with_one_line(self, message)
@@ -99,6 +105,9 @@ def add_backend_flag(parser: argparse.ArgumentParser) -> None:
 # argparse turns an ArgumentTypeError into one line and exit code 2.
 
 
+LARGEST = 1e12
+
+
 def shown(text: str) -> str:
     """Quote what was given, of which the beginning is enough."""
     return repr(text if len(text) <= 60 else f"{text[:60]}...")
@@ -139,7 +148,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Real:
-    """The type of a flag that takes numbers; infinite ones are never possible.
+    """The type of a flag that takes numbers: finite ones, and none of which fp32 cannot hold the cube.
 
     Attributes:
         words: what the numbers are, for the sentence of an error.
@@ -151,7 +160,7 @@ class Real:
 
     words: str
     least: float
-    below: float = math.inf
+    below: float = LARGEST
     above: bool = False
     none: float | None = None
 
@@ -161,6 +170,8 @@ class Real:
             value = float(text)
         except ValueError:
             value = math.nan  # which lies within no bounds
+        if LARGEST <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"{shown(text)} is too large: below {LARGEST:.0e}")
         if value != self.none and not (self.least < value if self.above else self.least <= value) & (value < self.below):
             none = "" if self.none is None else f", or {self.none:g} for none"
             raise argparse.ArgumentTypeError(f"{shown(text)} is not {self.words}{none}")

@@ -10,6 +10,8 @@ from polyagents.arguments import positive_int
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files import lines
+from polyagents.files.lines import opened
 
 PAPER = 54_940  # entries (v1 4.5)
 
@@ -80,12 +82,10 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
     """
     for path in files:
         try:
-            with open(path, encoding="utf-8-sig", newline="\n") as file:
-                yield from file
+            with opened(path) as file:
+                yield from (f"{line}\n" for line in lines.texts_of(file, path))
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}).") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,}).") from error
+            raise InputError(f"{path} cannot be read ({error.strerror}); give text files.") from error
 
 
 def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:

@@ -78,12 +78,12 @@ def prepared(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates":
     """
     from polyagents.index.texts import read_candidates  # imports torch
 
-    if opt["index_url"]:
+    if opt["index_url"] is not None:
         if opt["exact"]:
             raise InputError(
                 "--exact is for --index-dir; what an engine searches is decided by build_index --index-type."
             )
         return ranker.open_engine(opt["index_url"])
-    if opt["index_dir"]:
+    if opt["index_dir"] is not None:
         return ranker.open_index(opt["index_dir"], opt["exact"])
     return ranker.prepare(read_candidates(opt["candidates_file"]))

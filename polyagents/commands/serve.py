@@ -11,11 +11,12 @@ from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, por
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
+from polyagents.files.lines import opened
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
-TOKEN = "POLYAGENTS_TOKEN"
+TOKEN, LONGEST_TOKEN = "POLYAGENTS_TOKEN", 4_096
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,10 +104,13 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
     if not path:
         return given if given is not None else os.environ.get(TOKEN)
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.readline().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        with opened(path) as file:
+            line = file.readline(LONGEST_TOKEN + 1)
+        if len(line) > LONGEST_TOKEN:
+            raise ValueError
+        return line.decode("utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or f"it is not UTF-8, or has more than {LONGEST_TOKEN:,} bytes in a line"
         raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
 
 

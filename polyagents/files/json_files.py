@@ -8,6 +8,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from polyagents.files.lines import opened
+
 LARGEST = 256 * 2**20  # bytes of a file. Chosen here: the largest vocabularies take 20 million
 
 TOO_DEEP = "it is nested too deeply"
@@ -39,7 +41,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         OSError: the file cannot be read.
         ValueError: the file is no JSON, nested too deeply, or too large.
     """
-    with open(path, "rb") as file:
+    with opened(path) as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise ValueError(f"it is larger than {LARGEST:,} bytes")

@@ -12,6 +12,7 @@ from typing import Any
 from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import (
+    LARGEST,
     Real,
     Whole,
     batch_size,
@@ -60,7 +61,7 @@ def weights(text: str) -> tuple[float, ...] | str:
 limit = Whole(1, none=-1)
 share = Real("a number from 0 to 1", 0, math.nextafter(1, 2))
 some = Real("a number above 0", 0, above=True, none=-1)
-any_number = Real("a finite number", float("-inf"), above=True)
+any_number = Real("a finite number", -LARGEST)
 
 # What is not here is any number that is finite.
 RANGES: dict[str, Callable[[str], Any]] = {

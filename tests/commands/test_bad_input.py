@@ -83,11 +83,6 @@ MISTAKES = [
     (("train_model", "-m", "no.such:Agent", "-mf", "M", *SAMPLE_TASK), "--model no.such:Agent: there is no such agent"),
     (("train_model", "-m", "polyagents:Nope", "-mf", "M", *SAMPLE_TASK), "polyagents:Nope: there is no such agent"),
     (("train_model", "-m", "bi", "-mf", "M", "-t", "polyagents.tasks.sample:Nope"), "has no such teacher"),
-    (
-        ("train_model", "-m", "bi", "-mf", "M", "-lr", "nan", "--backbone", "scratch:tiny", *SAMPLE_TASK),
-        "finite numbers",
-    ),
-    (("train_model", "-m", "bi", "-mf", "M", "-lr", "-1", "--backbone", "scratch:tiny", *SAMPLE_TASK), "not below 0"),
 ]
 
 
