@@ -22,11 +22,14 @@ import parlai.core.agents
 import parlai.core.loader
 import parlai.core.params
 import parlai.core.teachers
+import parlai.core.worlds
 import parlai.tasks
+from parlai.core.agents import Agent
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils import logging
 
+from polyagents.console import one_line
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.parlai_agents import ranges
@@ -86,6 +89,18 @@ def apply() -> None:
 
     for module in (parlai.core.loader, parlai.core.params, parlai.core.teachers):
         module.load_teacher_module = load_teacher_module
+    create = parlai.core.teachers.create_task_agent_from_taskname
+
+    def create_task_agents(opt: Opt) -> Any:
+        for name in filter(None, (opt.get("task") or "").split(",")):
+            if not issubclass(load_teacher_module(name), Agent):  # in ParlAI's tasks for people, for instance
+                raise InputError(
+                    f"--task {name}: that task has no messages to read; give one of its teachers, or another."
+                )
+        return create(opt)
+
+    for module in (parlai.core.teachers, parlai.core.worlds):
+        module.create_task_agent_from_taskname = create_task_agents
 
 
 def no_such_task(name: str) -> str:
@@ -156,7 +171,8 @@ def load(optfile: str) -> Opt:
         return Opt(options)
     options = {key: value for key, value in options.items() if key not in NAME_CODE}
     if options.get("task") and not is_trusted_task(str(options["task"])):
-        logging.warning(f"{optfile} names the task {options['task']}, which is loaded only where --task names it.")
+        task = one_line(str(options["task"]))
+        logging.warning(f"{optfile} names the task {task}, which is loaded only where --task names it.")
         del options["task"]
     name = str(options.get("model"))
     if name.startswith(OURS) and (is_known(name.removeprefix(OURS)) or name == f"{OURS}Pretrain"):

@@ -5,7 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from polyagents.arguments import batch_size, boolean, count, not_negative, positive, positive_int, probability, seed_number
+from polyagents.arguments import (
+    batch_size,
+    boolean,
+    count,
+    not_negative,
+    positive,
+    positive_int,
+    probability,
+    seed_number,
+)
 from polyagents.errors import InputError
 from polyagents.models.architecture import find, reads_together
 from polyagents.options import Options, fields_of, option
