@@ -11,7 +11,6 @@ import pytest
 
 from polyagents import console
 
-
 OUTPUT = {"capture_output": True, "text": True, "check": False, "timeout": 60}
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from parlai.core.opt import Opt
 from parlai.core.loader import load_teacher_module
+from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import Teacher
 
