@@ -172,9 +172,8 @@ class Real:
             value = math.nan  # which lies within no bounds
         if LARGEST <= value < math.inf:
             raise argparse.ArgumentTypeError(f"{shown(text)} is too large: below {LARGEST:.0e}")
-        if value != self.none and not (self.least < value if self.above else self.least <= value) & (
-            value < self.below
-        ):
+        inside = self.least <= value < self.below and not (self.above and value == self.least)
+        if not inside and value != self.none:
             none = "" if self.none is None else f", or {self.none:g} for none"
             raise argparse.ArgumentTypeError(f"{shown(text)} is not {self.words}{none}")
         return value

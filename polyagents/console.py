@@ -1,7 +1,7 @@
 """The output of commands: sentences to standard error, and results, such as tables, to standard output.
 
-Texts of files reach the terminal here, whoever wrote them: what would move its cursor, set its title or turn its letters
-around is shown as \\u001b, which JSON reads as it was.
+Texts of files reach the terminal here, whoever wrote them: what would move its cursor, set its title or turn letters
+around is shown as JSON's escapes are, so that JSON stays the same value.
 """
 
 import contextlib
@@ -102,7 +102,8 @@ def take_over_streams() -> None:
     for name in closed:  # the next file that is opened would take its number
         descriptor = ("stdin", "stdout", "stderr").index(name)
         os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
-        setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="replace")
     for name in ("stdout", "stderr"):

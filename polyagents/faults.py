@@ -44,9 +44,7 @@ OF_PARLAI = {
 }
 
 # What torch says, which has a type of its own only for GPUs, when the memory is not enough for a tensor.
-OF_ALLOCATORS = re.compile(
-    "can't allocate memory|out of memory|not enough memory|calculation overflowed|size.*overflow"
-)
+OF_ALLOCATORS = re.compile("can't allocate|out of memory|not enough memory|(calculation|multiplication) overflow")
 
 
 def users_fault(error: BaseException, extra: str | None = None) -> str | None:

@@ -110,9 +110,7 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
             raise ValueError
         return line.decode("utf-8").strip()
     except (OSError, ValueError) as error:
-        reason = (
-            getattr(error, "strerror", None) or f"it is not UTF-8, or has more than {LONGEST_TOKEN:,} bytes in a line"
-        )
+        reason = getattr(error, "strerror", None) or f"its line is not UTF-8, or over {LONGEST_TOKEN:,} bytes"
         raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from parlai.core.loader import load_teacher_module
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
-from parlai.core.teachers import Teacher
+from parlai.core.teachers import FixedDialogTeacher
 
 from polyagents.arguments import BACKEND, INDEX_URL, boolean, positive_int, positive_ints
 from polyagents.errors import InputError, did_you_mean
@@ -176,8 +176,9 @@ def check_metric(opt: Opt) -> None:
     """
     name = opt.get("validation_metric", REPORTED[0])
     known = [*REPORTED, *(f"hits@{k}" for k in sorted({*read_recall_at(opt), 1, 5, 10, 100}))]
-    own = (load_teacher_module(task).custom_evaluation for task in (opt.get("evaltask") or opt["task"]).split(","))
-    if name.rsplit("/")[-1] not in known and all(evaluation is Teacher.custom_evaluation for evaluation in own):
+    teachers = [load_teacher_module(task) for task in (opt.get("evaltask") or opt["task"]).split(",")]
+    usual = FixedDialogTeacher.custom_evaluation
+    if name.rsplit("/")[-1] not in known and all(getattr(one, "custom_evaluation", usual) is usual for one in teachers):
         raise InputError(
             f"--validation-metric {name}: no evaluation reports that{did_you_mean(name, known)}; give one of "
             f"{', '.join(known)} (--recall-at adds others)."
@@ -186,6 +187,9 @@ def check_metric(opt: Opt) -> None:
 
 def check_not_reserved(opt: Opt) -> None:
     """Refuse ParlAI's values that have no meaning for these agents, before anything is loaded."""
+    parts, tasks = opt.get("multitask_weights") or [1], str(opt.get("task")).split(",")
+    if not isinstance(parts, str) and len(parts) not in (1, len(tasks)):
+        raise InputError(f"--multitask-weights has {len(parts)} numbers for {len(tasks)} tasks; give one for each.")
     if any(not token.strip() or not token.isprintable() for token in (opt.get("special_tok_lst") or "-").split(",")):
         raise InputError(
             f"--special-tok-lst {opt['special_tok_lst']!r}: a token cannot be empty, or have a line end or another "

@@ -85,7 +85,7 @@ RANGES: dict[str, Callable[[str], Any]] = {
     "betas": Several(probability, (2,)),
     "nus": Several(share, (1, 2)),
     "momentum": probability,
-    "lr_scheduler_decay": share,
+    "lr_scheduler_decay": probability,
     "lr_scheduler_patience": count,
     "warmup_updates": Whole(0, none=-1),
     "warmup_rate": share,

@@ -94,9 +94,7 @@ def apply() -> None:
     def create_task_agents(opt: Opt) -> Any:
         for name in filter(None, (opt.get("task") or "").split(",")):
             if not issubclass(load_teacher_module(name), Agent):  # in ParlAI's tasks for people, for instance
-                raise InputError(
-                    f"--task {name}: that task has no messages to read; give one of its teachers, or another."
-                )
+                raise InputError(f"--task {name}: that task has no messages to read; give another.")
         return create(opt)
 
     for module in (parlai.core.teachers, parlai.core.worlds):
