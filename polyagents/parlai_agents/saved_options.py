@@ -20,6 +20,7 @@ from typing import Any
 
 import parlai.core.agents
 import parlai.core.loader
+import parlai.core.mutators
 import parlai.core.params
 import parlai.core.teachers
 import parlai.core.worlds
@@ -42,6 +43,9 @@ PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.
 TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
 # Other modules that ParlAI imports by name.
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
+
+# What decides which flags there are.
+NAMES = ("model", "model_file", "task", "evaltask", "image_mode", "mutators", "init_opt")
 
 # What a misspelt name of an agent may mean.
 AGENTS = [
@@ -89,6 +93,16 @@ def apply() -> None:
 
     for module in (parlai.core.loader, parlai.core.params, parlai.core.teachers):
         module.load_teacher_module = load_teacher_module
+    load_mutators = parlai.core.mutators.Mutator.load_mutator_types
+
+    def load_mutator_types(names: str | None) -> Any:
+        try:
+            return load_mutators(names)
+        except KeyError as error:
+            hint = did_you_mean(str(error.args[0]), parlai.core.mutators.MUTATOR_REGISTRY)
+            raise InputError(f"--mutators {error.args[0]}: there is no such mutator{hint}.") from error
+
+    parlai.core.mutators.Mutator.load_mutator_types = staticmethod(load_mutator_types)
     create = parlai.core.teachers.create_task_agent_from_taskname
 
     def create_task_agents(opt: Opt) -> Any:
@@ -166,6 +180,8 @@ def load(optfile: str) -> Opt:
     """
     options = read_whole(optfile.removesuffix(".opt")) if optfile.endswith(".opt") else read_whole(optfile, suffix="")
     if of_the_user.get():
+        if wrong := [name for name in NAMES if not isinstance(options.get(name, ""), str | None)]:
+            raise InputError(f"-o {optfile}: {wrong[0]} cannot be {options[wrong[0]]!r} (it is not a text).")
         return Opt(options)
     options = {key: value for key, value in options.items() if key not in NAME_CODE}
     if options.get("task") and not is_trusted_task(str(options["task"])):

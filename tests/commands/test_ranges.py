@@ -104,7 +104,7 @@ def test_every_number_has_a_range(numbers):
         ({"max_train_steps": -5}, "max_train_steps cannot be '-5'"),
         ({"poly_n_codes": True}, "poly_n_codes cannot be 'True'"),
         ({"betas": [0.9, 3]}, "betas cannot be '[0.9, 3]'"),
-        ({"task": 3}, "task cannot be '3' (3 is not a text)"),
+        ({"task": 3}, "task cannot be 3 (it is not a text)"),
         ({"model_file": ["M"]}, "is not a text"),
         ({"similarity": "evil"}, "give one of dot, cosine"),
         ({"share_encoders": "maybe"}, "is neither true nor false"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from polyagents.arguments import port_number
-from polyagents.console import say
+from polyagents.console import one_line, say
 from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.serving.http_server import address, server_of
 
@@ -53,7 +53,7 @@ def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: I
     start = reachable(address(opened))
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
     for person in people:
-        print(f"{person.name}\t{start}{ANNOTATE_PATH}{person.token}", flush=True)
+        print(f"{one_line(person.name)}\t{start}{ANNOTATE_PATH}{person.token}", flush=True)
     say(f"{what} (Ctrl-C ends it)")
     try:
         server_of(app).run(sockets=[opened])
