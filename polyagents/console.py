@@ -76,7 +76,7 @@ class Output:
     def ending(self) -> Iterator[None]:
         """End the command with a sentence where standard output fails; quietly if its reader has read enough.
 
-        SystemExit passes the handlers of logging, which would print a traceback and go on.
+        SystemExit passes the handlers of logging, which would print a traceback and continue.
         """
         try:
             yield

@@ -106,11 +106,12 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
     try:
         with opened(path) as file:
             line = file.readline(LONGEST_TOKEN + 1)
-        if len(line) > LONGEST_TOKEN:
+        token = line.decode("utf-8").strip()
+        if len(line) > LONGEST_TOKEN or not token.isprintable():
             raise ValueError
-        return line.decode("utf-8").strip()
+        return token
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or f"its line is not UTF-8, or over {LONGEST_TOKEN:,} bytes"
+        reason = getattr(error, "strerror", None) or f"its first line is not text, or over {LONGEST_TOKEN:,} bytes"
         raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
 
 
