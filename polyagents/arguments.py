@@ -48,7 +48,7 @@ class CommandParser(argparse.ArgumentParser):
         """Refuse an empty value, such as a shell's variable that is not set: no flag of ours takes one."""
         if not arg_string.strip():
             raise argparse.ArgumentError(action, "its value is empty")
-        return super()._get_value(action, arg_string)  # type: ignore[misc]  # which argparse's stubs leave out
+        return super()._get_value(action, arg_string)
 
     def error(self, message: str) -> NoReturn:
         """Report an error in one line."""

@@ -60,8 +60,8 @@ class Output:
         if self.exit_code:
             raise SystemExit(self.exit_code)
         with self.ending():
-            return self.stream.write(one_line(text, self.kept))
-        return 0
+            self.stream.write(one_line(text, self.kept))
+        return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write several texts."""

@@ -107,7 +107,7 @@ RANGES: dict[str, Callable[[str], Any]] = {
     "num_workers": Whole(0, 1_024),
     "distributed_world_size": Whole(0, 4_096),
 }
-NUMBERS = {int: Whole(-(2**63)), float: any_number, "floats": Several(any_number)}
+NUMBERS: dict[Any, Callable[[str], Any]] = {int: Whole(-(2**63)), float: any_number, "floats": Several(any_number)}
 
 
 def apply() -> None:
@@ -126,8 +126,11 @@ def apply() -> None:
 
 def limit_numbers(action: argparse.Action) -> None:
     """Give a flag of ParlAI's that takes numbers its range."""
-    if action.type in NUMBERS or action.type == "multitask_weights":
-        action.type = RANGES.get(action.dest) or NUMBERS[action.type]
+    kind: Any = action.type
+    if kind is None and type(action.default) in NUMBERS:  # one that display_model does not convert
+        kind = type(action.default)
+    if kind in NUMBERS or kind == "multitask_weights":
+        action.type = RANGES.get(action.dest) or NUMBERS[kind]
 
 
 def check(options: Mapping[str, Any], actions: Iterable[argparse.Action], source: str, whole: bool = False) -> None:

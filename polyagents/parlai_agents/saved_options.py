@@ -157,6 +157,8 @@ def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
         raise InputError(f"{sentence}.") from error
     except ModuleNotFoundError as error:
         missing, module = str(error.name), name.split(":")[0]
+        if folder == "tasks" and "." not in module and not missing.startswith("parlai"):
+            raise InputError(f"--task {name} needs {missing}, which is not installed: pip install {missing}") from error
         if not folder or not (missing.startswith(f"parlai.{folder}.") or f"{module}.".startswith(f"{missing}.")):
             raise
         raise InputError(f"{sentence}.") from error

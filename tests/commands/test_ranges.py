@@ -64,7 +64,7 @@ def numbers():
         for action in parser._actions:
             if isinstance(parser, ParlaiParser):
                 ranges.limit_numbers(action)
-            if action.type not in OTHER_TYPES:
+            if action.type not in OTHER_TYPES or type(action.default) in (int, float):
                 found.setdefault((action.dest, action.type), []).append(name)
     assert len(found) > 80
     return found
