@@ -4,7 +4,6 @@ Starting a command needs only its name; the command imports what it needs.
 """
 
 import importlib
-import os
 import platform
 import sys
 import warnings
@@ -14,11 +13,11 @@ from typing import Any
 from polyagents import __version__, threads
 from polyagents.commands import parlai_command, recipe
 from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, TRAIN_COMMANDS, listing, no_such_command
-from polyagents.console import LOADING, say, waiting
+from polyagents.console import LOADING, say, take_over_streams, waiting
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 
-STOPPED, PIPE_CLOSED = 130, 141  # the exit codes of shells for SIGINT and SIGPIPE
+STOPPED = 130  # the exit code of shells for SIGINT
 
 
 def main() -> None:
@@ -27,23 +26,21 @@ def main() -> None:
     # ParlAI imports pkg_resources, which announces its end at every start; setup.py pins a version that has it.
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated", category=UserWarning)
     try:
-        check_characters(sys.argv[1:])
-        start(parlai_command.with_full_names(sys.argv[1:]))
-        sys.stdout.flush()
+        take_over_streams()
+        try:
+            check_characters(sys.argv[1:])
+            start(parlai_command.with_full_names(sys.argv[1:]))
+        finally:
+            print(end="", flush=True)  # an error in it is one of the command
     except KeyboardInterrupt:
         sys.stderr.write(f"\npolyagents {name}: stopped by Ctrl-C.\n")
         sys.exit(STOPPED)
-    except BrokenPipeError:  # `polyagents rank ... | head -1` has read enough
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # so that Python does not report an error when it flushes
-        sys.exit(PIPE_CLOSED)
     except Exception as error:
         extra = OWN_COMMANDS[name].extra if name in OWN_COMMANDS else "parlai"
         sentence = users_fault(error, extra)
         if sentence is None:
             raise
-        sys.stderr.write(f"polyagents: {sentence}\n")
+        say(f"polyagents: {sentence}")
         sys.exit(2)
 
 

@@ -6,7 +6,10 @@ import math
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from polyagents.console import one_line
 
 AUTO = "auto"  # of --output-scaling
 INDEX_URL = (
@@ -40,6 +43,12 @@ class CommandParser(argparse.ArgumentParser):
         """
         given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(given, namespace)
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Refuse an empty value, such as a shell's variable that is not set: no flag of ours takes one."""
+        if not arg_string.strip():
+            raise argparse.ArgumentError(action, "its value is empty")
+        return super()._get_value(action, arg_string)
 
     def error(self, message: str) -> NoReturn:
         """Report an error in one line."""
@@ -76,7 +85,7 @@ def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoRetur
     wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
     close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
     hint = f" (did you mean {close[0]}?)" if close else ""
-    sys.stderr.write(f"{parser.prog}: {message}{hint}. All flags: {parser.prog} --help\n")
+    sys.stderr.write(f"{parser.prog}: {one_line(message)}{hint}. All flags: {parser.prog} --help\n")
     sys.exit(2)
 
 
@@ -96,22 +105,88 @@ def add_backend_flag(parser: argparse.ArgumentParser) -> None:
 # argparse turns an ArgumentTypeError into one line and exit code 2.
 
 
-def positive_int(text: str) -> int:
-    """Parse a number of things: 1 or more, and no more than a machine word holds."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    if value > sys.maxsize:  # the limit of deque, numpy and Rust's libraries
-        raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large: at most {sys.maxsize}")
-    return value
+LARGEST = 1e12
 
 
-def count(text: str) -> int:
-    """Parse a number of things that may be none: 0 or more."""
-    return 0 if text == "0" else positive_int(text)
+def shown(text: str) -> str:
+    """Quote what was given, of which the beginning is enough."""
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The type of a flag that takes whole numbers.
+
+    Attributes:
+        least: the smallest of them.
+        most: the largest; by default what a machine word holds, the limit of deque, numpy and Rust's libraries.
+        none: a word of ParlAI's below `least`, such as -1 for no limit.
+    """
+
+    least: int
+    most: int = sys.maxsize
+    none: int | None = None
+
+    def __call__(self, text: str) -> int:
+        """Parse a number."""
+        try:
+            value = int(text)
+        except ValueError:
+            raise self.refusal(text) from None
+        if value != self.none and value < self.least:
+            raise self.refusal(text)
+        if value > self.most:
+            given = text if len(text) <= 20 else f"a number of {len(text)} digits"
+            raise argparse.ArgumentTypeError(f"{given} is too large: at most {self.most}")
+        return value
+
+    def refusal(self, text: str) -> argparse.ArgumentTypeError:
+        """Return the error for what is not such a number."""
+        none = "" if self.none is None else f", or {self.none} for none"
+        return argparse.ArgumentTypeError(f"{shown(text)} is not a whole number of {self.least} or more{none}")
+
+
+@dataclass(frozen=True)
+class Real:
+    """The type of a flag that takes numbers: finite ones, and none of which fp32 cannot hold the cube.
+
+    Attributes:
+        words: what the numbers are, for the sentence of an error.
+        least: the lower bound.
+        below: the upper bound, which is not among them.
+        above: whether `least` is not among them either.
+        none: a word of ParlAI's outside the bounds, such as -1 for no limit.
+    """
+
+    words: str
+    least: float
+    below: float = LARGEST
+    above: bool = False
+    none: float | None = None
+
+    def __call__(self, text: str) -> float:
+        """Parse a number."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan  # which lies within no bounds
+        if LARGEST <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"{shown(text)} is too large: below {LARGEST:.0e}")
+        inside = self.least <= value < self.below and not (self.above and value == self.least)
+        if not inside and value != self.none:
+            none = "" if self.none is None else f", or {self.none:g} for none"
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not {self.words}{none}")
+        return value
+
+
+positive_int = Whole(1)  # a number of things
+count = Whole(0)  # a number of things that may be none
+batch_size = Whole(1, 65_536)
+seed_number = Whole(0, 2**32 - 1)  # numpy's limit
+port_number = Whole(0, 65_535)
+positive = Real("a number above 0", 0, above=True)  # a factor or rate
+not_negative = Real("a number of 0 or more", 0)
+probability = Real("a probability between 0 and 1 (excluded)", 0, 1)
 
 
 def positive_ints(text: str) -> tuple[int, ...]:
@@ -121,34 +196,12 @@ def positive_ints(text: str) -> tuple[int, ...]:
 
 def token_limit(text: str) -> int:
     """Parse a length in tokens with room for [S], one token and [S]; -1 is ParlAI's word for no limit."""
-    value = int(text) if text.lstrip("-").isdigit() else 0
-    if value != -1 and value < 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a length in tokens: 3 or more, or -1 for no limit")
-    return value
-
-
-def number(text: str) -> float:
-    """Parse a number; the result is NaN, which lies within no bounds, where the text is none."""
     try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def positive(text: str) -> float:
-    """Parse a factor or rate: a number above 0."""
-    value = number(text)
-    if not 0.0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
-def not_negative(text: str) -> float:
-    """Parse a weight of a loss: 0 or more."""
-    value = number(text)
-    if not 0.0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
-    return value
+        return Whole(3, none=-1)(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is not a length in tokens: 3 or more, or -1 for no limit"
+        ) from None
 
 
 def positive_or_auto(text: str) -> float | str:
@@ -157,14 +210,6 @@ def positive_or_auto(text: str) -> float | str:
         return AUTO if text == AUTO else positive(text)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{error}, and not {AUTO}") from error
-
-
-def probability(text: str) -> float:
-    """Parse a probability below 1."""
-    value = number(text)
-    if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a probability between 0 and 1 (excluded)")
-    return value
 
 
 def boolean(text: str) -> bool:

@@ -1,15 +1,116 @@
-"""The output of commands: sentences to standard error, and results, such as tables, to standard output."""
+"""The output of commands: sentences to standard error, and results, such as tables, to standard output.
+
+Texts of files reach the terminal here, whoever wrote them: what would move its cursor, set its title or turn letters
+around is shown as JSON's escapes are, so that JSON stays the same value.
+"""
 
 import contextlib
+import os
+import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from polyagents.errors import InputError
+
 SLOW = 2.0  # seconds that a person waits without a sign that something happens
 LOADING = "Loading PyTorch; after a start of the machine this takes longest."
+CONTROL = r"[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+COLOUR, BAR = r"\x1b\[[0-9;]*m", r"\r|\x1b\[A"  # of ParlAI on a terminal; of progress bars
+PIPE_CLOSED = 141  # the exit code of shells for SIGPIPE
+
+
+def one_line(text: str, kept: str = "(?!)") -> str:
+    """Show the control characters of a text.
+
+    Args:
+        text: the text.
+        kept: a regular expression for those that stay; by default none, so that no name forges a line or a column.
+    """
+    return re.sub(f"({kept})|{CONTROL}", lambda part: part[1] or f"\\u{ord(part[0]):04x}", text)
+
+
+class Output:
+    """A standard stream on which control characters are shown, but line ends and tabs.
+
+    A command ends where its standard output cannot be written to; for standard error, what cannot be written is lost.
+    """
+
+    def __init__(self, stream: TextIO, is_error: bool):
+        """Take the place of a stream; every character can be written to it afterwards.
+
+        Args:
+            stream: the stream.
+            is_error: whether it is standard error.
+        """
+        self.stream, self.is_error, self.exit_code = stream, is_error, 0
+        self.kept = "|".join([r"[\n\t]", *([COLOUR] if stream.isatty() else []), *([BAR] if is_error else [])])
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the stream has."""
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; once standard output has failed, this ends the command again, whoever caught the first time."""
+        if self.exit_code:
+            raise SystemExit(self.exit_code)
+        with self.ending():
+            self.stream.write(one_line(text, self.kept))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with self.ending():
+            self.stream.flush()
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """End the command with a sentence where standard output fails; quietly if its reader has read enough.
+
+        SystemExit passes the handlers of logging, which would print a traceback and continue.
+        """
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):  # Python would write once more as it ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            if self.is_error:
+                return
+            self.exit_code = PIPE_CLOSED if isinstance(error, BrokenPipeError) else 2
+            if self.exit_code != PIPE_CLOSED:
+                sentence = f"Standard output cannot be written to ({error.strerror}); give it another place: > FILE."
+                sys.stderr.write(f"polyagents: {sentence}\n")
+            raise SystemExit(self.exit_code) from error
+
+
+def take_over_streams() -> None:
+    """Put our streams in the place of Python's until the process ends (idempotent).
+
+    Raises:
+        InputError: standard output is closed.
+    """
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:  # the next file that is opened would take its number
+        descriptor = ("stdin", "stdout", "stderr").index(name)
+        os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="replace")
+    for name in ("stdout", "stderr"):
+        if not isinstance(getattr(sys, name), Output):
+            setattr(sys, name, Output(getattr(sys, name), name == "stderr"))
+    if "stdout" in closed:
+        raise InputError("Standard output is closed; give it a place: > FILE, or > /dev/null.")
 
 
 def duration(seconds: float) -> str:
@@ -21,8 +122,8 @@ def duration(seconds: float) -> str:
 
 
 def say(sentence: str) -> None:
-    """Print to standard error, where progress goes: standard output is for results."""
-    tqdm.write(sentence, file=sys.stderr)
+    """Print a sentence to standard error, where progress goes: standard output is for results."""
+    tqdm.write(one_line(sentence), file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """The exceptions that the user can correct, each with a sentence that says how."""
 
-import errno
 import importlib.util
+import re
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 
 # ParlAI's own pins conflict with today's libraries, so pip could not resolve it as a dependency.
 INSTALL_PARLAI = "pip install 'polyagents[parlai]' && pip install --no-deps parlai==1.7.2"
@@ -43,8 +43,8 @@ OF_PARLAI = {
     "please specify either a model_file or dict_file": "Training needs --model-file M, where the model is written.",
 }
 
-# Errors of a disk, which may occur anywhere and no command can foresee.
-OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
+# What torch says, which has a type of its own only for GPUs, when the memory is not enough for a tensor.
+OF_ALLOCATORS = re.compile("can't allocate|out of memory|not enough memory|(calculation|multiplication) overflow")
 
 
 def users_fault(error: BaseException, extra: str | None = None) -> str | None:
@@ -63,11 +63,19 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     for said, sentence in OF_PARLAI.items():
         if isinstance(error, RuntimeError) and said in str(error):
             return sentence
-    if isinstance(error, OSError) and error.errno in OF_DISKS:
-        return f"{error.filename or 'A file'} cannot be used ({error.strerror}); what was finished before is kept."
+    if isinstance(error, InputError):
+        return str(error)
     if isinstance(error, ModuleNotFoundError):
         return missing_module(error.name or "", extra)
-    return str(error) if isinstance(error, InputError) else None
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OF_ALLOCATORS.search(str(error))):
+        return f"There is not enough memory ({first_line(error)}); give smaller numbers, or a smaller model or batch."
+    # What follows may occur anywhere, and no command can foresee it: a full disk, a folder in place of a file.
+    if isinstance(error, OSError):
+        reason = error.strerror or first_line(error)
+        return f"{error.filename or 'A file'} cannot be used ({reason}); what was finished before is kept."
+    if isinstance(error, UnicodeError):
+        return f"A text is not valid ({first_line(error)}); files and names must be UTF-8."
+    return "A file or text is nested too deeply." if isinstance(error, RecursionError) else None
 
 
 def missing_module(name: str, extra: str | None) -> str | None:

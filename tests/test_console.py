@@ -1,12 +1,17 @@
 """What commands print."""
 
 import io
+import json
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from polyagents import console
+
+OUTPUT = {"capture_output": True, "text": True, "check": False, "timeout": 60}
 
 
 class Terminal(io.StringIO):
@@ -22,6 +27,78 @@ def said(monkeypatch):
     event = threading.Event()
     monkeypatch.setattr(console, "say", lambda sentence: event.set())
     return event
+
+
+HOSTILE = [
+    ("\x1b]0;pwned\x07", "\\u001b]0;pwned\\u0007"),  # the title of the window
+    ("\x1b[2J\x1b[H", "\\u001b[2J\\u001b[H"),  # clears the screen
+    ("\x9b2J", "\\u009b2J"),  # the same in one character
+    ("\x1b[8mhidden\x1b[31m", "\\u001b[8mhidden\\u001b[31m"),
+    ("\x1bPq\x1b\\", "\\u001bPq\\u001b\\"),  # a picture
+    ("bad\b\b\b\x1b[Kgood", "bad\\u0008\\u0008\\u0008\\u001b[Kgood"),  # what is overwritten
+    ("\0\x7f\x85\v\f", "\\u0000\\u007f\\u0085\\u000b\\u000c"),
+    ("\u202etxt.exe\u2066", "\\u202etxt.exe\\u2066"),  # turns letters around
+    ("\ud800", "\\ud800"),
+    ("שלום 😀 é\u200f\u200d \\u001b", "שלום 😀 é\u200f\u200d \\u001b"),  # is no command to a terminal
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), HOSTILE)
+def test_no_text_commands_the_terminal(text, shown, monkeypatch):
+    raw = io.BytesIO()
+    for is_error in (False, True):
+        stream = console.Output(io.TextIOWrapper(raw, "utf-8", newline="\n", write_through=True), is_error)
+        print(f"a\t{text}", file=stream)
+        assert raw.getvalue().decode() == f"a\t{shown}\n"
+        raw.seek(0), raw.truncate()
+        stream.stream.detach()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    console.say(f"{text}\npolyagents: forged")
+    assert sys.stderr.getvalue().encode("utf-8", "backslashreplace").decode() == f"{shown}\\u000apolyagents: forged\n"
+
+
+def test_colours_and_bars_are_for_terminals_and_standard_error():
+    terminal, log = (console.Output(kind(), is_error=True) for kind in (Terminal, io.StringIO))
+    for stream in (terminal, log):
+        stream.write("\x1b[0;31mred\x1b[0;0m\r50%\x1b[A\n")
+    assert terminal.getvalue() == "\x1b[0;31mred\x1b[0;0m\r50%\x1b[A\n"
+    assert log.getvalue() == "\\u001b[0;31mred\\u001b[0;0m\r50%\x1b[A\n"
+
+
+def test_json_with_control_characters_stays_the_same_value():
+    stream = console.Output(io.StringIO(), is_error=False)
+    value = {"text": "".join(map(chr, range(0x300))) + "\u202e😀"}
+    print(json.dumps(value, ensure_ascii=False), file=stream)
+    assert json.loads(stream.getvalue()) == value
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252", "utf-16"])
+def test_every_reply_can_be_written_in_any_encoding(encoding):
+    raw = io.BytesIO()
+    stream = console.Output(io.TextIOWrapper(raw, encoding), is_error=False)
+    print("שלום 😀 é \ud800", file=stream)
+    stream.flush()
+    expected = "שלום 😀 é \\ud800" if encoding == "utf-16" else "\\u05e9\\u05dc\\u05d5\\u05dd \\U0001f600 "
+    assert raw.getvalue().decode(encoding).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        (">&-", 2, "Standard output is closed"),
+        (">&- 2>&- <&-", 2, ""),
+        ("1</dev/null", 2, "Standard output cannot be written to (Bad file descriptor)"),
+        (">/dev/full", 2, "Standard output cannot be written to (No space left on device)"),
+        ("| true", 141, ""),
+        ("2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+    ],
+)
+def test_where_standard_output_fails_a_command_ends_with_a_sentence(how, code, said):
+    command = f"{Path(sys.executable).with_name('polyagents')} --version"
+    done = subprocess.run(["bash", "-c", f"{command} {how}; exit ${{PIPESTATUS[0]}}"], **OUTPUT)
+    assert done.returncode == code and "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert len(done.stderr.splitlines()) == bool(said) and said in done.stderr
 
 
 def timers():

@@ -102,6 +102,8 @@ def refuse_contradictions(opt: Mapping[str, Any]) -> None:
                     f"--{name.replace('_', '-')} is for --index-dir; polyagents index add and remove change what "
                     f"--index-url names."
                 )
+    if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
+        raise InputError("--contexts-file measures what an approximate index finds; give --index-type, too.")
     if opt["ray"] and (opt["append"] or opt["delete"]):
         raise InputError("--ray is for building; --append and --delete do their work on this machine.")
     if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -187,7 +189,7 @@ def report(ranker: "Ranker", folder: str, index_type: str, contexts_file: str | 
             "recall@10": round(made.recall_at_10, 4),
         }
         line["contexts"] = made.contexts
-    line["bytes"] = sum(entry.stat().st_size for entry in os.scandir(folder))
+    line["bytes"] = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
     print(json.dumps(line))
 
 

@@ -74,7 +74,7 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
             with lines.opened(path) as file:
                 yield from lines.texts_of(file, path, keep_ends=True)
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+            raise InputError(f"{path} cannot be read ({error.strerror}); give text files.") from error
 
 
 def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import CommandParser, Whole, positive_int, seed_number
 from polyagents.console import say
 from polyagents.threads import available_cores
 
@@ -25,9 +25,9 @@ def parser() -> argparse.ArgumentParser:
         "folder such as ParlAI's DATAPATH/wikipedia/full",
     )
     parser.add_argument("--outdir", required=True, help="folder of the data; created if it is missing")
-    parser.add_argument("--seed", type=int, default=0, help="draws each article's query, and its split")
+    parser.add_argument("--seed", type=seed_number, default=0, help="draws each article's query, and its split")
     parser.add_argument(
-        "--workers", type=positive_int, default=None, help="processes; by default one per core that it may use"
+        "--workers", type=Whole(1, 1_024), default=None, help="processes; by default one per core that it may use"
     )
     # The paper's numbers, literal, as the module that defines them imports the task's libraries.
     fewer = "; of a small source fewer, unless another number is given"

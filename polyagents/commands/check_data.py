@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from polyagents.arguments import CommandParser
+from polyagents.arguments import CommandParser, token_limit
 from polyagents.console import in_columns
 from polyagents.errors import InputError
 
@@ -27,8 +27,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--backbone", help="measure lengths in tokens of this folder or hub name; by default words are counted"
     )
-    parser.add_argument("--text-truncate", type=int, default=360, help="tokens that a model reads of a context")
-    parser.add_argument("--label-truncate", type=int, default=72, help="tokens that a model reads of a label")
+    parser.add_argument("--text-truncate", type=token_limit, default=360, help="tokens that a model reads of a context")
+    parser.add_argument("--label-truncate", type=token_limit, default=72, help="tokens that a model reads of a label")
     return parser
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import CommandParser, Whole
 from polyagents.files.own_folder import own_folder
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags: a folder, and how long to train."""
     parser = CommandParser("polyagents demo", "Train bi, poly, uni and cross on a built-in task and compare them.")
     parser.add_argument("--output", default="demo-output", help="folder for models, table and picture")
-    parser.add_argument("--percent", type=positive_int, default=100, help="of the training steps, for a quick look")
+    parser.add_argument("--percent", type=Whole(1, 100), default=100, help="of the training steps, for a quick look")
     return parser
 
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import number, positive_int
+from polyagents.arguments import Real, positive_int
 from polyagents.commands.out_file import check_out_file
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
@@ -14,14 +14,6 @@ from polyagents.files.json_files import json_number
 
 if TYPE_CHECKING:
     from polyagents.training.hard_negatives import Counts, Mined
-
-
-def margin(text: str) -> float:
-    """Parse a part of a score: at least 0 and less than 1."""
-    value = number(text)
-    if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a part of a score; give a number from 0 to 1 (excluded)")
-    return value
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--negatives", type=positive_int, default=15, help="how many each example gets")
     parser.add_argument(
         "--margin",
-        type=margin,
+        type=Real("a part of a score: a number from 0 to 1 (excluded)", 0, 1),
         default=0.05,
         help="how far a negative must score below the label, as a part of the label's score: what scores higher may "
         "well be another good answer",

@@ -13,10 +13,8 @@ def check_out_file(flag: str, path: str) -> None:
         path: its path.
 
     Raises:
-        InputError: it is empty, a folder, or in a folder that is missing or not writable.
+        InputError: it is a folder, or in a folder that is missing or not writable.
     """
-    if not path:
-        raise InputError(f"{flag} is empty; give the name of a file in a folder of your own.")
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise InputError(f"{flag} {path} cannot be written; give the name of a file in a folder of your own.")

@@ -55,7 +55,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
     overrides = {"backend": opt["backend"]} | ({"precision": opt["precision"]} if opt["precision"] else {})
     ranker = Ranker.load(opt["model_file"], **overrides)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the terminal's encoding
+    if hasattr(sys.stdout, "reconfigure"):  # whatever the terminal's encoding
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     second = Ranker.load(opt["rerank"], **overrides) if opt["rerank"] else None
     top_k, candidates = opt["top_k"], prepared(ranker, opt)
@@ -96,12 +96,12 @@ def prepared(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates":
     """
     from polyagents.index.texts import read_candidates  # imports torch
 
-    if opt["index_url"]:
+    if opt["index_url"] is not None:
         if opt["exact"]:
             raise InputError(
                 "--exact is for --index-dir; what an engine searches is decided by build_index --index-type."
             )
         return ranker.open_engine(opt["index_url"])
-    if opt["index_dir"]:
+    if opt["index_dir"] is not None:
         return ranker.open_index(opt["index_dir"], opt["exact"])
     return ranker.prepare(read_candidates(opt["candidates_file"]))

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
+from polyagents.files.lines import opened
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
-TOKEN = "POLYAGENTS_TOKEN"
+TOKEN, LONGEST_TOKEN = "POLYAGENTS_TOKEN", 4_096
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--index-url", help=INDEX_URL)
     add_backend_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", help="another address than this machine's own needs --token")
-    parser.add_argument("--port", type=int, default=8008, help="0 takes any that is free")
+    parser.add_argument("--port", type=port_number, default=8008, help="0 takes any that is free")
     parser.add_argument(
         "--token-file",
         help=f"file with what every request must bring, in one line; or give it in the environment as {TOKEN}",
@@ -103,10 +104,14 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
     if not path:
         return given if given is not None else os.environ.get(TOKEN)
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.readline().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        with opened(path) as file:
+            line = file.readline(LONGEST_TOKEN + 1)
+        token = line.decode("utf-8").strip()
+        if len(line) > LONGEST_TOKEN or not token.isprintable():
+            raise ValueError
+        return token
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or f"its first line is not text, or over {LONGEST_TOKEN:,} bytes"
         raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
 
 

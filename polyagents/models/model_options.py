@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyagents.arguments import AUTO, boolean, positive_int, positive_or_auto, probability
+from polyagents.arguments import AUTO, Whole, boolean, positive_or_auto, probability
 from polyagents.errors import InputError
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.options import Options, option
@@ -67,7 +67,7 @@ class RankingOptions(Options):
     poly_n_codes: int = option(
         64,
         "m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m averages",
-        positive_int,
+        Whole(1, 65_536),
     )
     output_scaling: float | str = option(
         1.0,
@@ -83,7 +83,7 @@ class RankingOptions(Options):
         None,
         "train low-rank adapters of this rank, and freeze the backbone's weights (LoRA; polyagents[lora]); the model "
         "file contains only the adapters, and needs the --backbone whenever it is loaded",
-        positive_int,
+        Whole(1, 65_536),
     )
 
     backbone_bits: str | None = option(

@@ -35,9 +35,10 @@ from torch.optim import lr_scheduler as torch_schedulers  # noqa: E402  after th
 
 import polyagents.zoo  # noqa: E402
 from polyagents.arguments import exit_with_one_line  # noqa: E402
-from polyagents.errors import InputError  # noqa: E402
+from polyagents.console import one_line  # noqa: E402
+from polyagents.errors import InputError, did_you_mean  # noqa: E402
 from polyagents.network import is_reachable  # noqa: E402
-from polyagents.parlai_agents import saved_options  # noqa: E402
+from polyagents.parlai_agents import ranges, saved_options  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 
@@ -48,6 +49,8 @@ def apply() -> None:
     say_parse_errors_in_one_line()
     exit_with_one_sentence()
     saved_options.apply()
+    ranges.apply()
+    check_files_of_options()
     use_our_zoo()
     find_our_recipes()
     say_what_cannot_be_downloaded()
@@ -92,6 +95,21 @@ def find_our_recipes() -> None:
     Opt.load_init = classmethod(load_recipe)
 
 
+def check_files_of_options() -> None:
+    """Refuse what `-o FILE` holds and no flag takes; ParlAI ends in a traceback, or takes any value."""
+    load_opts = ParlaiParser._load_opts
+
+    def load_checked(self: ParlaiParser, opt: Opt) -> None:
+        file, given = opt["init_opt"], Opt.load_init(opt["init_opt"])
+        if not opt.get("allow_missing_init_opts"):
+            for name in given.keys() - opt.keys():
+                raise InputError(f"-o {file}: there is no option {name}{did_you_mean(name, opt)} of this command.")
+        ranges.check(given, (getattr(self, "_help_subparser", None) or self)._actions, f"-o {file}", whole=True)
+        load_opts(self, opt)
+
+    ParlaiParser._load_opts = load_checked
+
+
 def accept_reduce_on_plateau() -> None:
     """Accept `verbose` for ReduceLROnPlateau, which torch dropped and ParlAI's default scheduler passes."""
     if "verbose" in inspect.signature(torch_schedulers.ReduceLROnPlateau.__init__).parameters:
@@ -134,7 +152,7 @@ def exit_with_one_sentence() -> None:
             previous(kind, error, traceback)
             return
         sys.stdout.flush()
-        sys.stderr.write(f"parlai: {sentence}\n")
+        sys.stderr.write(f"parlai: {one_line(sentence)}\n")
         raise SystemExit(2)
 
     hook.of_polyagents = True  # type: ignore[attr-defined]

@@ -2,17 +2,21 @@
 
 from typing import Any
 
+from parlai.core.loader import load_teacher_module
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
+from parlai.core.teachers import FixedDialogTeacher
 
 from polyagents.arguments import BACKEND, INDEX_URL, boolean, positive_int, positive_ints
-from polyagents.errors import InputError
+from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import Architecture, reads_together
 from polyagents.models.model_options import EncoderOptions
 from polyagents.options import Options, fields_of
 from polyagents.text.text_options import TextOptions
 from polyagents.training.training_options import CodesOptions, DistillationOptions, MemoryOptions, NegativesOptions
 
+# What an evaluation of a ranker reports, besides hits@k.
+REPORTED = ("accuracy", "f1", "bleu-4", "precision", "recall", "loss", "rank", "mrr")
 PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
 
 
@@ -164,8 +168,33 @@ def read_recall_at(opt: Opt) -> tuple[int, ...]:
     return positive_ints(value) if isinstance(value, str) else tuple(value)
 
 
+def check_metric(opt: Opt) -> None:
+    """Refuse a --validation-metric that no report has, which ParlAI looks for after the first validation only.
+
+    Raises:
+        InputError: there is no such metric; a task with an evaluation of its own may have any.
+    """
+    name = opt.get("validation_metric", REPORTED[0])
+    known = [*REPORTED, *(f"hits@{k}" for k in sorted({*read_recall_at(opt), 1, 5, 10, 100}))]
+    teachers = [load_teacher_module(task) for task in (opt.get("evaltask") or opt["task"]).split(",")]
+    usual = FixedDialogTeacher.custom_evaluation
+    if name.rsplit("/")[-1] not in known and all(getattr(one, "custom_evaluation", usual) is usual for one in teachers):
+        raise InputError(
+            f"--validation-metric {name}: no evaluation reports that{did_you_mean(name, known)}; give one of "
+            f"{', '.join(known)} (--recall-at adds others)."
+        )
+
+
 def check_not_reserved(opt: Opt) -> None:
     """Refuse ParlAI's values that have no meaning for these agents, before anything is loaded."""
+    parts, tasks = opt.get("multitask_weights") or [1], str(opt.get("task")).split(",")
+    if not isinstance(parts, str) and len(parts) not in (1, len(tasks)):
+        raise InputError(f"--multitask-weights has {len(parts)} numbers for {len(tasks)} tasks; give one for each.")
+    if any(not token.strip() or not token.isprintable() for token in (opt.get("special_tok_lst") or "-").split(",")):
+        raise InputError(
+            f"--special-tok-lst {opt['special_tok_lst']!r}: a token cannot be empty, or have a line end or another "
+            f"control character; give words with commas between them."
+        )
     if "vocab" in (opt["candidates"], opt["eval_candidates"], opt["interactive_candidates"]):
         raise InputError(
             "candidates 'vocab' (every word of the vocabulary) is nothing these agents can rank; use inline, batch, "

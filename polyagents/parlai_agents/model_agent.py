@@ -44,6 +44,8 @@ class ModelAgent(BaseAgent):
         self._check_same_start(file, opt)
         model = initial_weights.decide_flags(file, opt, self.architecture)
         flags.check_not_reserved(opt)
+        if is_training_run(opt):
+            flags.check_metric(opt)
         alone = opt.get("batchsize", 1) == 1 and num_workers() == 1
         if is_training_run(opt) and alone and opt["candidates"] == "batch":
             raise InputError(

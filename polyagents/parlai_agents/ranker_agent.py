@@ -127,7 +127,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         self.fixed = None if shared is None else shared["fixed"]
         # Only from the command line: a stranger's model file could make us contact the stranger's server.
         index_url = self.opt.get("override", {}).get("index_url")
-        if shared is None and index_url:
+        if shared is None and index_url is not None:
             if is_training_run(self.opt) or self.eval_candidates != "fixed" or self.opt.get("fixed_candidates_path"):
                 raise InputError("--index-url is for a chat, without --fixed-candidates-path.")
             self.fixed = EngineReplies(index_url, self.ranking)

@@ -8,6 +8,7 @@ a whole.
 The plain `parlai` command has read the file before anything of ours is imported (SECURITY.md).
 """
 
+import argparse
 import contextlib
 import contextvars
 import importlib.util
@@ -19,15 +20,20 @@ from typing import Any
 
 import parlai.core.agents
 import parlai.core.loader
+import parlai.core.mutators
 import parlai.core.params
 import parlai.core.teachers
+import parlai.core.worlds
 import parlai.tasks
+from parlai.core.agents import Agent
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils import logging
 
+from polyagents.console import one_line
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import ARCHITECTURES, is_known
+from polyagents.parlai_agents import ranges
 from polyagents.parlai_files.parlai_options import read_whole
 
 OURS = "polyagents:"
@@ -37,6 +43,9 @@ PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.
 TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
 # Other modules that ParlAI imports by name.
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
+
+# What decides which flags there are.
+NAMES = ("model", "model_file", "task", "evaltask", "image_mode", "mutators", "init_opt")
 
 # What a misspelt name of an agent may mean.
 AGENTS = [
@@ -84,6 +93,26 @@ def apply() -> None:
 
     for module in (parlai.core.loader, parlai.core.params, parlai.core.teachers):
         module.load_teacher_module = load_teacher_module
+    load_mutators = parlai.core.mutators.Mutator.load_mutator_types
+
+    def load_mutator_types(names: str | None) -> Any:
+        try:
+            return load_mutators(names)
+        except KeyError as error:
+            hint = did_you_mean(str(error.args[0]), parlai.core.mutators.MUTATOR_REGISTRY)
+            raise InputError(f"--mutators {error.args[0]}: there is no such mutator{hint}.") from error
+
+    parlai.core.mutators.Mutator.load_mutator_types = staticmethod(load_mutator_types)
+    create = parlai.core.teachers.create_task_agent_from_taskname
+
+    def create_task_agents(opt: Opt) -> Any:
+        for name in filter(None, (opt.get("task") or "").split(",")):
+            if not issubclass(load_teacher_module(name), Agent):  # in ParlAI's tasks for people, for instance
+                raise InputError(f"--task {name}: that task has no messages to read; give another.")
+        return create(opt)
+
+    for module in (parlai.core.teachers, parlai.core.worlds):
+        module.create_task_agent_from_taskname = create_task_agents
 
 
 def no_such_task(name: str) -> str:
@@ -128,6 +157,8 @@ def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
         raise InputError(f"{sentence}.") from error
     except ModuleNotFoundError as error:
         missing, module = str(error.name), name.split(":")[0]
+        if folder == "tasks" and "." not in module and not missing.startswith("parlai"):
+            raise InputError(f"--task {name} needs {missing}, which is not installed: pip install {missing}") from error
         if not folder or not (missing.startswith(f"parlai.{folder}.") or f"{module}.".startswith(f"{missing}.")):
             raise
         raise InputError(f"{sentence}.") from error
@@ -151,21 +182,26 @@ def load(optfile: str) -> Opt:
     """
     options = read_whole(optfile.removesuffix(".opt")) if optfile.endswith(".opt") else read_whole(optfile, suffix="")
     if of_the_user.get():
+        if wrong := [name for name in NAMES if not isinstance(options.get(name, ""), str | None)]:
+            raise InputError(f"-o {optfile}: {wrong[0]} cannot be {options[wrong[0]]!r} (it is not a text).")
         return Opt(options)
     options = {key: value for key, value in options.items() if key not in NAME_CODE}
     if options.get("task") and not is_trusted_task(str(options["task"])):
-        logging.warning(f"{optfile} names the task {options['task']}, which is loaded only where --task names it.")
+        task = one_line(str(options["task"]))
+        logging.warning(f"{optfile} names the task {task}, which is loaded only where --task names it.")
         del options["task"]
     name = str(options.get("model"))
     if name.startswith(OURS) and (is_known(name.removeprefix(OURS)) or name == f"{OURS}Pretrain"):
-        known = flags_of(name, options)
+        flags = flags_of(name, options)
+        ranges.check(options, flags, optfile)
+        known = {"model", *(flag.dest for flag in flags)}
     else:
         known, options["model"] = {*options}, NamedByFile(name)
     return Opt({key: value for key, value in options.items() if key in known})
 
 
-def flags_of(agent: str, options: dict[str, Any]) -> set[str]:
-    """Return the flags of ParlAI, of an agent, and of the task of its training, by their names in the options.
+def flags_of(agent: str, options: dict[str, Any]) -> list[argparse.Action]:
+    """Return the flags of ParlAI, of an agent, and of the task of its training.
 
     Args:
         agent: the name of the agent.
@@ -176,7 +212,7 @@ def flags_of(agent: str, options: dict[str, Any]) -> set[str]:
     if options.get("task"):
         with contextlib.suppress(ImportError, AttributeError):  # no such task: reported where the task is needed
             parser.add_task_args(options["task"], Opt(options))
-    return {"model", *(action.dest for action in parser._actions)}
+    return list(parser._actions)
 
 
 def is_trusted_task(names: str) -> bool:

@@ -23,8 +23,6 @@ def listening(host: str, port: int) -> socket.socket:
     Raises:
         InputError: the address is taken, or none of this machine's.
     """
-    if not 0 <= port <= 65535:  # getaddrinfo would use it modulo 65536
-        raise InputError(f"--port {port} is none; give one from 1 to 65535, or 0 for any that is free.")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)

@@ -4,7 +4,6 @@ ParlAI's agents and the trainer of Ranker.train take this same step.
 """
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,16 +36,8 @@ def weight_groups(
 
     Returns:
         Groups of parameters, with their options.
-
-    Raises:
-        InputError: a rate or the decay is not a number, or below 0.
     """
     rate, decay = codes_learningrate or learningrate, weight_decay or 0.0
-    if not all(math.isfinite(one) and one >= 0 for one in (rate, learningrate, decay)):
-        raise InputError(
-            f"--learningrate {learningrate}, --codes-learningrate {rate} and --weight-decay {decay} "
-            f"must be finite numbers, and not below 0."
-        )
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     attentions = [p for name, p in named if name in ATTENTION_WEIGHTS]
     matrices = [p for name, p in named if p.ndim > 1 and name not in ATTENTION_WEIGHTS]

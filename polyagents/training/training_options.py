@@ -5,7 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from polyagents.arguments import boolean, count, not_negative, positive, positive_int, probability
+from polyagents.arguments import (
+    batch_size,
+    boolean,
+    count,
+    not_negative,
+    positive,
+    positive_int,
+    probability,
+    seed_number,
+)
 from polyagents.errors import InputError
 from polyagents.models.architecture import find, reads_together
 from polyagents.options import Options, fields_of, option
@@ -106,7 +115,7 @@ class LoopOptions(Options):
 
     title: ClassVar[str] = "Training"
 
-    batchsize: int | None = option(None, "examples of a batch. Default: 64; 16 for uni and cross", positive_int)
+    batchsize: int | None = option(None, "examples of a batch. Default: 64; 16 for uni and cross", batch_size)
     num_epochs: float | None = option(
         None, f"passes over the examples. Default: {EPOCHS:.0f} where max_train_steps is not given", positive
     )
@@ -134,7 +143,7 @@ class LoopOptions(Options):
         "batch-all-cands, labels and candidates of the whole batch. Default: batch; inline for uni and cross",
         choices=SOURCES,
     )
-    seed: int = option(0, "seed of new weights, dropout, the order of the examples and random negatives", count)
+    seed: int = option(0, "seed of new weights, dropout, the order of the examples and random negatives", seed_number)
     validation_every_n_epochs: float = option(0.5, "epochs between evaluations of valid", positive)
     validation_every_n_steps: int | None = option(
         None, "updates between evaluations of valid, in place of epochs", positive_int

@@ -58,5 +58,8 @@ def site_of_host(host: str) -> Site:
 
 
 def site_of(url: str) -> Site:
-    """Return the wiki of an article, by its address."""
-    return site_of_host(urlsplit(url).hostname or "")
+    """Return the wiki of an article, by its address; the English one if that is none."""
+    try:
+        return site_of_host(urlsplit(url).hostname or "")
+    except ValueError:  # brackets that hold no address
+        return site_of_host("")

@@ -1,9 +1,13 @@
 """Bad input gets one clear sentence and exit code 2, and nothing that was stored is lost or half written."""
 
+import errno
+import io
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -83,11 +87,6 @@ MISTAKES = [
     (("train_model", "-m", "no.such:Agent", "-mf", "M", *SAMPLE_TASK), "--model no.such:Agent: there is no such agent"),
     (("train_model", "-m", "polyagents:Nope", "-mf", "M", *SAMPLE_TASK), "polyagents:Nope: there is no such agent"),
     (("train_model", "-m", "bi", "-mf", "M", "-t", "polyagents.tasks.sample:Nope"), "has no such teacher"),
-    (
-        ("train_model", "-m", "bi", "-mf", "M", "-lr", "nan", "--backbone", "scratch:tiny", *SAMPLE_TASK),
-        "finite numbers",
-    ),
-    (("train_model", "-m", "bi", "-mf", "M", "-lr", "-1", "--backbone", "scratch:tiny", *SAMPLE_TASK), "not below 0"),
 ]
 
 
@@ -96,6 +95,103 @@ def test_common_mistakes_are_one_sentence(arguments, said, ends_with_2, tmp_path
     monkeypatch.chdir(tmp_path)
     assert said in ends_with_2(*arguments)[-1]
     assert not (tmp_path / "M").exists()
+
+
+TRAIN = "train_model -m bi -mf new --backbone scratch:tiny -t polyagents.tasks.sample"
+HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and a text; a part of the sentence
+    ("rank -mf BI --index-url ''", "argument --index-url: its value is empty"),
+    ("rank -mf BI --candidates-file ' '", "its value is empty"),
+    ("human_eval import ''", "its value is empty"),
+    ("human_eval import pipe", "pipe cannot be read (it is a pipe or a device"),
+    ("human_eval import /dev/zero", "/dev/zero cannot be read (it is a pipe or a device"),
+    ("human_eval import link", "link cannot be read (No such file"),
+    ("human_eval report --out new --database sqlite:///e.db?timeout=x", "is of 'sqlite', without a file or with"),
+    ("human_eval report --out new --database sqlite:///e.db?mode=memory&x=y", "without a file or with parameters"),
+    ("human_eval report --out new --database sqlite:///e.db?detect_types=99999999999999999999", "with parameters"),
+    ("human_eval report --out new --database sqlite:///:memory:", "without a file"),
+    ("human_eval pairs --seed -1", "'-1' is not a whole number of 0 or more"),
+    ("human_eval serve --port 65536", "65536 is too large: at most 65535"),
+    (
+        "serve -mf BI --candidates-file text --token-file /dev/zero",
+        "/dev/zero cannot be read (it is a pipe or a device",
+    ),
+    ("serve -mf BI --candidates-file text --token-file pipe", "pipe cannot be read (it is a pipe or a device"),
+    ("build_vocabulary pipe --out new --vocabulary-size 300", "pipe cannot be read (it is a pipe or a device"),
+    ("build_vocabulary /dev/zero --out new --vocabulary-size 300", "/dev/zero cannot be read"),
+    ("build_wiki_search --source text --outdir new --workers 1000000000", "is too large: at most 1024"),
+    ("check_data text --text-truncate nan", "is not a length in tokens"),
+    ("demo --percent 101", "101 is too large: at most 100"),
+    ("train_model -m bi -mf new -t polyagents.tasks.sample -o pipe", "pipe cannot be read (it is a pipe"),
+    (
+        "TRAIN -bs 0",
+        "'0' is not a whole number of 1 or more",
+    ),
+    (
+        "TRAIN -vmt hits@3",
+        "hits@3: no evaluation reports that (did you",
+    ),
+    (
+        "TRAIN --special-tok-lst 'a\nb'",
+        "a token cannot be empty",
+    ),
+    (
+        "TRAIN --multitask-weights 1,2,3",
+        "has 3 numbers for 1 tasks",
+    ),
+    ("train_model -m bi -mf new --backbone scratch:tiny -t interactive", "that task has no messages to read"),
+    (
+        "display_data -t polyagents.tasks.sample --mutators flaten",
+        "--mutators flaten: there is no such mutator (did you",
+    ),
+    (
+        "eval_model -mf BI -t polyagents.tasks.sample --num-examples -5",
+        "'-5' is not a whole number of 1 or more, or -1",
+    ),
+    ("zoo show 'a\x1b[2J\n\tpolyagents: fine'", "The zoo holds no "),
+    ("'\x1b]0;pwned\x07'", "There is no command \\u001b]0;pwned\\u0007"),
+    ("zoo list '--\x9b2J'", "\\u009b2J"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), HOSTILE, ids=[line for line, _ in HOSTILE])
+def test_a_hostile_line_is_one_sentence(line, said, ends_with_2, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nowhere/x")
+    (tmp_path / "text").write_text("hello\nbye\n")
+    monkeypatch.chdir(tmp_path)
+    lines = sentences(
+        "\n".join(ends_with_2(*shlex.split(line.replace("BI", str(ROUND_ONE / "bi")).replace("TRAIN", TRAIN))))
+    )
+    assert len(lines) == 1 and lines[0].startswith("polyagents") and said in lines[0], lines
+    assert lines[0].isprintable()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(
+            OSError(number, os.strerror(number), "x")
+            for number in (errno.ENOSPC, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
+        ),
+        *(OSError("plain"), TimeoutError(), ConnectionRefusedError(errno.ECONNREFUSED, "refused"), MemoryError()),
+        *(io.UnsupportedOperation("seek"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), RecursionError("deep")),
+        UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried 9."),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nmore"),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_what_no_command_can_foresee_is_one_sentence(fault, ends_with_2, monkeypatch):
+    monkeypatch.setattr("polyagents.commands.zoo.run", mock.Mock(side_effect=fault))
+    (line,) = ends_with_2("zoo", "list")
+    assert line.startswith("polyagents: ") and line.endswith(".")
+
+
+def test_an_error_of_our_own_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("polyagents.commands.zoo.run", mock.Mock(side_effect=RuntimeError("a bug")))
+    monkeypatch.setattr("sys.argv", ["polyagents", "zoo", "list"])
+    with pytest.raises(RuntimeError, match="a bug"):
+        main()
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,9 @@ def test_lengths_in_tokens(said, tmp_path, monkeypatch):
     from backbones import save
 
     backbone = save("bert", tmp_path / "backbone")
-    out = said(rows(600), None, "--backbone", backbone, "--text-truncate", "1")
-    assert "Lengths are in tokens:" in out and "100% of the contexts are longer than 1 tokens" in out
+    longer = [row | {"context": f"{row['context']} of the many that there are"} for row in rows(600)]
+    out = said(longer, longer[:20], "--backbone", backbone, "--text-truncate", "3")
+    assert "Lengths are in tokens:" in out and "100% of the contexts are longer than 3 tokens" in out
 
 
 def test_a_single_file_is_divided(tmp_path, capsys):

@@ -261,7 +261,7 @@ def refused(ends_with_2):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--outfile", ""), "--outfile is empty"),
+        (("--outfile", ""), "--outfile: its value is empty"),
         (("-mf", "{folder}/nothing"), "There is no trained model at {folder}/nothing"),
         (("--outfile", "{folder}"), "--outfile {folder} cannot be written"),
         (("--outfile", "{folder}/no/F"), "--outfile {folder}/no/F cannot be written"),

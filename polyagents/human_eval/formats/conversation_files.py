@@ -7,6 +7,7 @@ from typing import Any
 
 from polyagents.errors import InputError
 from polyagents.files import json_files
+from polyagents.files.lines import opened
 from polyagents.human_eval.conversations import make_conversation
 from polyagents.human_eval.formats import acute_eval_format, parlai_format
 from polyagents.human_eval.formats.parlai_format import TEXT_FIELDS, Malformed
@@ -41,13 +42,15 @@ def read_file(path: str, model: str | None = None) -> FileContents:
             agent, which two models may share.
 
     Raises:
-        InputError: it cannot be opened.
+        InputError: it cannot be opened, or is too large.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        with opened(path) as file:
+            content = file.read(json_files.LARGEST + 1)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); give files of conversations.") from error
+    if len(content) > json_files.LARGEST:
+        raise InputError(f"{path} is larger than {json_files.LARGEST:,} bytes; divide it.")
     found, places = FileContents(), parlai_format.places_of(path)
     for where, parse in parts_of(content):
         try:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import positive_int
+from polyagents.arguments import positive_int, seed_number
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.formats.parlai_format import write_conversations
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         "--turns", type=positive_int, default=6, help="of each speaker; the task's opening is the first one's first"
     )
     parser.add_argument("--out", help="the file to write, in ParlAI's conversations format: .jsonl")
-    parser.add_argument("--seed", type=int, default=0, help="draws the openings")
+    parser.add_argument("--seed", type=seed_number, default=0, help="draws the openings")
     return parser
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser
+from polyagents.console import one_line
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, open_store
 from polyagents.human_eval.web.links import ANNOTATE_PATH
@@ -26,4 +27,4 @@ def run(opt: Mapping[str, Any]) -> None:
     if not opt["names"]:
         raise InputError("human_eval invite needs the names of annotators.")
     for annotator in open_store(opt["database"]).invite(opt["names"]):
-        print(f"{annotator.name}\t{ANNOTATE_PATH}{annotator.token}")
+        print(f"{one_line(annotator.name)}\t{ANNOTATE_PATH}{annotator.token}")

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from polyagents.console import say
+from polyagents.arguments import port_number
+from polyagents.console import one_line, say
 from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.serving.http_server import address, server_of
 
@@ -35,7 +36,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
         help="by default only this machine gets in; 0.0.0.0 lets everybody in who has a link. The links are "
         "secret, but plain HTTP can be read on its way: outside a trusted network put a proxy with HTTPS before it",
     )
-    parser.add_argument("--port", type=int, default=8009, help="0 takes any that is free")
+    parser.add_argument("--port", type=port_number, default=8009, help="0 takes any that is free")
 
 
 def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: Iterable[HasLink], what: str) -> None:
@@ -52,7 +53,7 @@ def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: I
     start = reachable(address(opened))
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
     for person in people:
-        print(f"{person.name}\t{start}{ANNOTATE_PATH}{person.token}", flush=True)
+        print(f"{one_line(person.name)}\t{start}{ANNOTATE_PATH}{person.token}", flush=True)
     say(f"{what} (Ctrl-C ends it)")
     try:
         server_of(app).run(sockets=[opened])

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import CommandParser, positive_int, seed_number
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import models_in
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         "--matchups", default="all", help=f"which models meet: A:B,A:C, or all; people's side is called {HUMAN}"
     )
     parser.add_argument("--per-matchup", type=positive_int, default=50, help="how many pairs of each two models")
-    parser.add_argument("--seed", type=int, default=0, help="draws the pairs and their order")
+    parser.add_argument("--seed", type=seed_number, default=0, help="draws the pairs and their order")
     parser.add_argument(
         "--checks",
         help="ACUTE-Eval pairings whose onboarding pairs (with a known answer) every annotator gets first",

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import positive_int
+from polyagents.arguments import positive_int, seed_number
 from polyagents.errors import InputError
 from polyagents.human_eval.statistics.display import count
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         help="what people rate: replies (good or bad, as they like), the whole (1 to 5, needed), or both",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="draws personas, which model is first, and what models draw"
+        "--seed", type=seed_number, default=0, help="draws personas, which model is first, and what models draw"
     )
     return parser
 

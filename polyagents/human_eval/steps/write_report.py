@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser
+from polyagents.arguments import CommandParser, seed_number
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 
 
@@ -16,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_database_flag(parser)
     parser.add_argument("--out", default="human-eval-report", help="folder of the report; created if it is missing")
-    parser.add_argument("--seed", type=int, default=0, help="draws what the ranking's intervals are made of")
+    parser.add_argument("--seed", type=seed_number, default=0, help="draws what the ranking's intervals are made of")
     return parser
 
 

@@ -107,9 +107,11 @@ def parsed(url: str) -> URL:
         raise InputError(f"--database {url!r} is not a URL; {POSSIBLE}.") from error
     if found.drivername in ("postgresql", "postgres"):
         return found.set(drivername="postgresql+psycopg")  # SQLAlchemy's own default has had no new version for years
-    if found.drivername == "sqlite" and found.database:
+    # SQLite's parameters would open another file than the one that is checked, or one that is gone afterwards.
+    if found.drivername == "sqlite" and found.database not in ("", None, ":memory:") and not found.query:
         return found
-    raise InputError(f"--database is of {found.drivername!r}; {POSSIBLE}.")
+    where = ", without a file or with parameters" if found.drivername == "sqlite" else ""
+    raise InputError(f"--database is of {found.drivername!r}{where}; {POSSIBLE}.")
 
 
 def is_sqlite(url: URL) -> bool:
