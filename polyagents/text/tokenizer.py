@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import transformers
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import utf8
 from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
 
@@ -51,6 +51,30 @@ def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
         raise InputError(
             f"The tokenizer was built from ParlAI's dictionary, but does not have {parlai.tokens!r} tokens of it."
         )
+
+
+class UnencodableText(InputError):
+    """A text that a tokenizer fails on."""
+
+
+def encoded_lines(compiled: Tokenizer, lines: Sequence[str]) -> list[Encoding]:
+    """Encode lines without special tokens.
+
+    Raises:
+        UnencodableText: the tokenizer panics, as at an expression that backtracks; naming the first such line.
+    """
+    try:
+        return compiled.encode_batch_fast(lines, add_special_tokens=False)
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        if len(lines) > 1:
+            for line in lines:
+                encoded_lines(compiled, [line])
+        raise UnencodableText(
+            f"The model's tokenizer fails on {lines[0][:40]!a} ({first_line(error)}); change the text, or use a "
+            f"model with another tokenizer."
+        ) from error
 
 
 class RankingTokenizer:
@@ -147,7 +171,7 @@ class RankingTokenizer:
         if not distinct:
             return {}
         texts = [utf8(line).decode() for line in distinct]
-        encoded = (found.ids for found in self.compiled.encode_batch_fast(texts, add_special_tokens=False))
+        encoded = (found.ids for found in encoded_lines(self.compiled, texts))
         if self.parlai is not None:
             size, unknown = len(self), self.id_of(self.unknown)
             encoded = (

@@ -90,7 +90,7 @@ def test_an_index_is_served(model, replies, tmp_path):
     with TestClient(create_app(Served.load(file, index_dir=str(tmp_path / "index"))), HERE) as client:
         answer = client.post("/rank", json={"context": "hi !", "top_k": 2}).json()
     assert answer["matches"] == found(ranker.rank("hi !", index, top_k=2))
-    assert answer["candidates"] == {"name": str(tmp_path / "index"), "size": 6}
+    assert answer["candidates"] == {"name": "index", "size": 6}
 
 
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
@@ -155,9 +155,9 @@ def answers(model, questions, **limits):
     async def ask():
         batcher = Batcher(model, **limits)
         tickets = [batcher.ask(question) for question in questions]
-        worker = asyncio.create_task(batcher.run())
+        batcher.start()
         result = await asyncio.gather(*(ticket.result for ticket in tickets), return_exceptions=True)
-        worker.cancel()
+        batcher.stop()
         return result
 
     return asyncio.run(ask())
@@ -247,9 +247,9 @@ def test_what_nobody_waits_for_is_not_ranked():
         batcher = Batcher(Stand(rank))
         gone, there = batcher.ask(RankingJob("gone", None, 1)), batcher.ask(RankingJob("there", None, 1))
         gone.result.cancel()
-        worker = asyncio.create_task(batcher.run())
+        batcher.start()
         await there.result
-        worker.cancel()
+        batcher.stop()
 
     asyncio.run(ask())
     assert ranked == ["there"]
