@@ -16,6 +16,7 @@ from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
 TOKEN = "POLYAGENTS_TOKEN"
+TOKENS = 100_000  # characters of a file of tokens
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,14 +38,21 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=8008, help="0 takes any that is free")
     parser.add_argument(
         "--token-file",
-        help=f"file with what every request must bring, in one line; or give it in the environment as {TOKEN}",
+        help=f"file with what every request must bring, or one such token a line for each client; or give it in the "
+        f"environment as {TOKEN}",
     )
     parser.add_argument("--token", help="the same on the command line, where whoever lists processes can read it")
     parser.add_argument(
         "--requests-per-minute",
         type=positive_int,
         default=600,
-        help="limit of one client; further requests get status 429",
+        help="limit of one client: an address, or a token if there are several; further requests get status 429",
+    )
+    parser.add_argument(
+        "--texts-per-minute",
+        type=positive_int,
+        default=60_000,
+        help="limit of what the model reads for one client: documents to rerank, texts to encode, candidates",
     )
     return parser
 
@@ -76,10 +84,10 @@ def run(opt: Mapping[str, Any]) -> None:
         served = Served.load(
             opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
         )
-        app = create_app(served, token, opt["requests_per_minute"])
+        app = create_app(served, token, per_minute=opt["requests_per_minute"], texts_per_minute=opt["texts_per_minute"])
         opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
         # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
-        shown = quote(token, safe="") if token and sys.stderr.isatty() else "TOKEN"
+        shown = quote(token.split("\n")[0].strip(), safe="") if token and sys.stderr.isatty() else "TOKEN"
         query = f"?token={shown}" if token else ""
         say(
             f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
@@ -92,7 +100,10 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def token_of(opt: Mapping[str, Any]) -> str | None:
-    """Return the token of all requests, from a file, the command line or the environment; None if there is none.
+    """Return the token of all requests, or several, one a line, from a file, the command line or the environment.
+
+    Returns:
+        The tokens; None if there are none.
 
     Raises:
         InputError: it is given twice, or the file cannot be read.
@@ -104,10 +115,15 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
         return given if given is not None else os.environ.get(TOKEN)
     try:
         with open(path, encoding="utf-8") as file:
-            return file.readline().strip()
+            tokens = file.read(TOKENS + 1).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
+        raise InputError(
+            f"--token-file {path} cannot be read ({reason}); give a file with one token a line."
+        ) from error
+    if len(tokens) > TOKENS:
+        raise InputError(f"--token-file {path} has more than {TOKENS:,} characters; give tokens, one a line.")
+    return tokens
 
 
 def write_replies_of_task(model_file: str) -> None:

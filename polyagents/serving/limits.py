@@ -20,8 +20,11 @@ TOGETHER = 32  # that are ranked at once
 PIECE_CHUNKS = 2  # of the encoder, some tenths of a second; then it is another client's turn
 STUCK_SECONDS = 300.0  # of one piece, after which a probe says that the server answers nobody
 CONNECTIONS = 1_000
-SILENT_CONNECTIONS = 500  # that have sent no request yet; the oldest is closed where one more comes
+IDLE_CONNECTIONS = (
+    500  # whose client is to send a request, or to read an answer; the oldest is closed if one more comes
+)
 HEADER_SECONDS = 10.0  # in which the headers of a request must have arrived
+UNREAD_SECONDS = 10.0  # in which some of an answer must have been read
 CLIENTS = 10_000  # that are kept in mind before idle ones are forgotten
 
 

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 from tokenizers import Regex
 from tokenizers.normalizers import Replace, Sequence
 
-from polyagents import Match, Ranker
-from polyagents.serving.batching import Batcher, EncodingJob, QueueFull, RankingJob
+from polyagents import Match
+from polyagents.serving.batching import Batcher, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served

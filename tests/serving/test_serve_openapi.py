@@ -23,7 +23,7 @@ def rank(contexts, candidates, top_k):
 @pytest.fixture(scope="module")
 def description():
     """/openapi.json of a running server that has no limit of its own to requests."""
-    with running(create_app(Stand(rank), per_minute=10**9)) as url:
+    with running(create_app(Stand(rank), per_minute=10**9, texts_per_minute=10**9)) as url:
         yield schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 
