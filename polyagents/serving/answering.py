@@ -90,16 +90,10 @@ class Answering:
             The documents in order of relevance.
 
         Raises:
-            Unanswerable: it wants another part of the documents to be read than the model reads.
+            Unanswerable: it asks for what the server does not do, such as to read less of the documents.
         """
-        texts, wanted = request.texts(), request.max_tokens_per_doc
-        longest = max(len(text.encode()) for text in texts)  # a token has a byte at least
-        read = min(self.served.document_tokens or longest, longest)
-        if wanted is not None and wanted < read:
-            raise Unanswerable(
-                f"max_tokens_per_doc is {wanted}, and this model may read {read:,} tokens of these documents, whatever "
-                f"a request says; omit it, or shorten the documents."
-            )
+        request.check(self.served.document_tokens)
+        texts = request.texts()
         job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
         result: RankingResult = await wanted_still(self.ask(job, len(texts), http).result, http)
         return RerankResponse(

@@ -24,6 +24,7 @@ IDLE_CONNECTIONS = (
     500  # whose client is to send a request, or to read an answer; the oldest is closed if one more comes
 )
 HEADER_SECONDS = 10.0  # in which the headers of a request must have arrived
+PIPELINED = 16  # requests in a row that came before the answer to the one before them; one more is not answered
 UNREAD_SECONDS = 10.0  # in which some of an answer must have been read
 CLIENTS = 10_000  # that are kept in mind before idle ones are forgotten
 

@@ -7,7 +7,7 @@ from h11 import DONE
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from polyagents.serving.limits import HEADER_SECONDS, IDLE_CONNECTIONS, UNREAD_SECONDS
+from polyagents.serving.limits import HEADER_SECONDS, IDLE_CONNECTIONS, PIPELINED, UNREAD_SECONDS
 
 IDLE: "dict[PatientProtocol, asyncio.TimerHandle]" = {}  # of all connections of this process, oldest first
 
@@ -36,16 +36,18 @@ class PatientProtocol(H11Protocol):
     is closed at once, so a client that opens thousands of them closes its own, and everybody else is served.
 
     One request is answered at a time: the next is looked at once the answer to the last has been read, so the memory
-    that a connection takes is that of one answer.
+    that a connection takes is that of one answer. After PIPELINED that came too early in a row, the connection is
+    closed: no usual client sends even one, and as many more would keep the server busy.
 
     Attributes:
         answered: the request that was answered last.
         unread: bytes of answers that wait for the client, when its time limit began; 0 where it is to send.
+        pipelined: how many requests in a row came before the answer to the one before them.
     """
 
     flow: OneAtATime
     answered: Any = None
-    unread = 0
+    unread = pipelined = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """asyncio: somebody has opened a connection."""
@@ -86,6 +88,10 @@ class PatientProtocol(H11Protocol):
 
     def next_request(self) -> None:
         """Wait for the next request, or handle it if it has already arrived."""
+        self.pipelined = self.pipelined + 1 if self.flow.holds else 0
+        if self.pipelined > PIPELINED:
+            self.close()
+            return
         self.begin_idling()
         self.flow.holds = False
         super().on_response_complete()

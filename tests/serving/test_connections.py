@@ -108,6 +108,7 @@ def test_a_request_that_never_comes_is_given_up(monkeypatch):
 def test_answers_that_nobody_reads_are_given_up(kind, monkeypatch, connections):
     monkeypatch.setattr(patient_protocol, "UNREAD_SECONDS", 0.1)
     monkeypatch.setattr(patient_protocol, "HEADER_SECONDS", 30.0)
+    monkeypatch.setattr(patient_protocol, "PIPELINED", 1_000)
     app, paths = APPS[kind]()
     with running(app, buffer=2_048) as url, contextlib.ExitStack() as stack:
         opened = [stack.enter_context(unread(url, get(url, path) * 400)) for path in paths]
@@ -118,6 +119,7 @@ def test_answers_that_nobody_reads_are_given_up(kind, monkeypatch, connections):
 @pytest.mark.parametrize("kind", APPS)
 def test_answers_that_nobody_reads_take_no_more_than_their_share_of_connections(kind, monkeypatch, connections):
     monkeypatch.setattr(patient_protocol, "IDLE_CONNECTIONS", 5)
+    monkeypatch.setattr(patient_protocol, "PIPELINED", 1_000)
     app, paths = APPS[kind]()
     with running(app, buffer=2_048) as url, contextlib.ExitStack() as stack:
         opened = [stack.enter_context(unread(url, get(url, path) * 400)) for path in paths * (12 // len(paths))]
@@ -137,6 +139,25 @@ def test_a_client_that_reads_slowly_gets_its_answers(monkeypatch):
             time.sleep(0.002)
         assert read > 200_000 and time.monotonic() - begin > 0.1
     assert not IDLE
+
+
+@pytest.mark.parametrize(("many", "answered"), [(1, 1), (17, 17), (18, 17), (400, 17)])
+def test_sixteen_requests_may_come_before_the_answers(many, answered):
+    with running(create_app(Stand(echo))) as url, unread(url, get(url, "/healthz") * many) as opened:
+        opened.settimeout(10)
+
+        def read(answers):
+            said = b""
+            while said.count(b'{"status":"ok"}') < answers:
+                said += opened.recv(65_536)
+            return said.count(b'{"status":"ok"}') == answers
+
+        assert read(answered)
+        if many > answered:
+            assert is_closed(opened)
+        else:
+            opened.sendall(get(url, "/healthz") * 3)  # an answer was waited for
+            assert read(3)
 
 
 def test_requests_are_answered_one_at_a_time_and_nothing_is_read_while_some_wait():
