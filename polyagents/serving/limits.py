@@ -46,7 +46,7 @@ class Rate:
             now, cost = self.clock(), amount * self.pause
             used = max(self.used_until.get(client, now), now)
             wait = used - now - max(60 - cost, 0)
-            if wait > self.pause / 2:  # the half: sums of floats
+            if wait > 1e-6:  # sums of floats
                 return wait
             if len(self.used_until) >= CLIENTS:
                 self.used_until = {name: until for name, until in self.used_until.items() if until > now}
