@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         "--texts-per-minute",
         type=positive_int,
         default=60_000,
-        help="limit of what the model reads for one client: documents to rerank, texts to encode, candidates",
+        help="limit of the texts that the model reads for one client: documents to rerank, texts to encode, candidates",
     )
     return parser
 

@@ -69,7 +69,12 @@ class TwoTowerModel(RankingModel):
         return self.module.encode_candidates(self.tokens(ids))
 
     def cached_in_pieces(self, candidates: Sequence[Candidate], tokens: int) -> Steps[None]:
-        """Encode the candidates that are not cached yet, in pieces of so many tokens; `scores` then finds them."""
+        """Encode the candidates that are not cached yet, piece by piece; `scores` then finds them.
+
+        Args:
+            candidates: C of them.
+            tokens: how many a piece may have.
+        """
         ids = list(dict.fromkeys(candidate.ids for candidate in candidates))
         for piece in pieces(list(map(len, ids)), tokens):
             self.cache.vectors([ids[place] for place in piece], self.device)

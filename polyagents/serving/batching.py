@@ -213,7 +213,7 @@ class Batcher:
 
     Attributes:
         turns: client -> what it has in the queue, in the order of their turns.
-        begun: client -> what the model has begun for it, and goes on with at its next turn.
+        begun: client -> what the model has begun for it, and continues at its next turn.
     """
 
     def __init__(
@@ -255,6 +255,10 @@ class Batcher:
     def ask(self, job: Job, client: str = "") -> Ticket:
         """Queue a job; in a full queue, it takes the place of the newest job of the client with the most.
 
+        Args:
+            job: the job.
+            client: who asks.
+
         Raises:
             QueueFull: no client has more in it.
         """
@@ -288,7 +292,7 @@ class Batcher:
     def _ended(self, worker: "asyncio.Task[None]") -> None:
         error = None if worker.cancelled() else worker.exception()
         if worker is self.worker:
-            logging.getLogger("uvicorn.error").error("The model's queue has ended; it goes on", exc_info=error)
+            logging.getLogger("uvicorn.error").error("The model's queue has ended; it is started again", exc_info=error)
             self.start()
 
     async def run(self, thread: WorkerThread) -> None:
@@ -373,6 +377,10 @@ class Batcher:
 
 def next_piece(work: Steps[Sequence[Any]], jobs: int) -> Sequence[Any] | None:
     """Compute the next piece; return the results of all jobs after the last, None before.
+
+    Args:
+        work: the computation.
+        jobs: how many results it is to give.
 
     Raises:
         RuntimeError: there is not one result for each job.

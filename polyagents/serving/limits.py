@@ -41,6 +41,10 @@ class Rate:
         """Return the seconds until a client may use an amount; 0 if it may now, which counts it.
 
         More than a minute's worth may be used by a client that has used nothing for as long.
+
+        Args:
+            client: its address or token.
+            amount: how much it wants to use.
         """
         with self.lock:
             now, cost = self.clock(), amount * self.pause

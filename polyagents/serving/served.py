@@ -10,9 +10,10 @@ import numpy as np
 
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.texts import read_candidates
+from polyagents.index.top_k import top_k as best
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
-from polyagents.ranker import Candidates, Encoded, Match, Ranker, best
+from polyagents.ranker import Candidates, Encoded, Match, Ranker
 from polyagents.ranking.candidate_set import columns_of, shared_set
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.pieces import Steps, pieces
@@ -174,7 +175,8 @@ class Served:
             )
         ids: list[Sequence[int]]
         ids = [*(model.context_ids(texts) if are_contexts else (given.ids for given in model.candidates(texts)))]
-        places, vectors = [], []
+        places: list[int] = []  # of the vectors, in the order in which they are computed
+        vectors = []
         for piece in pieces(list(map(len, ids)), self.piece_tokens):
             some = [ids[place] for place in piece]
             encoded = model.query(some).context.vectors[:, 0] if are_contexts else model.encode_ids(some)  # [n, D]
