@@ -294,6 +294,7 @@ class Replica:
         self.port, self.log, self.token = free_port(), os.path.join(opt.work, f"{name}.log"), token
         self.command = [sys.executable, "-m", "polyagents", "serve", "-mf", opt.model_file]
         self.command += ["--index-url", opt.index_url, "--port", str(self.port), "--requests-per-minute", UNLIMITED]
+        self.command += ["--texts-per-minute", UNLIMITED]
         self.environment = {
             **os.environ,
             "POLYAGENTS_TOKEN": token,

@@ -24,7 +24,7 @@ from polyagents.serving.limits import TOGETHER
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
-UNLIMITED = 1_000_000_000  # requests per minute: the measurement is one client
+UNLIMITED = 1_000_000_000  # requests and texts per minute: the measurement is one client
 TURNS = 4
 
 
@@ -41,7 +41,8 @@ def serve(model_file: str, candidates_file: str, together: int, ready: Connectio
     with listening("127.0.0.1", 0) as opened:
         opened.listen()
         ready.send(address(opened))
-        server_of(create_app(served, per_minute=UNLIMITED, together=together)).run(sockets=[opened])
+        app = create_app(served, per_minute=UNLIMITED, together=together, texts_per_minute=UNLIMITED)
+        server_of(app).run(sockets=[opened])
 
 
 async def client(url: str, bodies: list[bytes], times: list[float], sizes: list[int]) -> None:

@@ -70,7 +70,7 @@ def test_replicas_serve_all_addresses_with_a_token_from_the_environment(services
         for name, text in replica["environment"].items():
             monkeypatch.setenv(name, text)
         assert serve.token_of(opt) == "a-secret"
-        assert opt["requests_per_minute"] > 1_000  # the proxy is one client
+        assert opt["requests_per_minute"] > 1_000 and opt["texts_per_minute"] > 100_000  # the proxy is one client
         assert replica["volumes"] == ["/models:/model:ro"] and opt["model_file"] == "/model/M"
 
 

@@ -16,7 +16,8 @@ from polyagents.serving.http_server import address, listening, server_of
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
-TOKEN, LONGEST_TOKEN = "POLYAGENTS_TOKEN", 4_096
+TOKEN = "POLYAGENTS_TOKEN"
+TOKENS = 100_000  # bytes of a file of tokens
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,14 +39,21 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=port_number, default=8008, help="0 takes any that is free")
     parser.add_argument(
         "--token-file",
-        help=f"file with what every request must bring, in one line; or give it in the environment as {TOKEN}",
+        help=f"file with what every request must bring, or one such token a line for each client; or give it in the "
+        f"environment as {TOKEN}",
     )
     parser.add_argument("--token", help="the same on the command line, where whoever lists processes can read it")
     parser.add_argument(
         "--requests-per-minute",
         type=positive_int,
         default=600,
-        help="limit of one client; further requests get status 429",
+        help="limit of one client: an address, or a token if there are several; further requests get status 429",
+    )
+    parser.add_argument(
+        "--texts-per-minute",
+        type=positive_int,
+        default=60_000,
+        help="limit of the texts that the model reads for one client: documents to rerank, texts to encode, candidates",
     )
     return parser
 
@@ -77,10 +85,10 @@ def run(opt: Mapping[str, Any]) -> None:
         served = Served.load(
             opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
         )
-        app = create_app(served, token, opt["requests_per_minute"])
+        app = create_app(served, token, per_minute=opt["requests_per_minute"], texts_per_minute=opt["texts_per_minute"])
         opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
         # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
-        shown = quote(token, safe="") if token and sys.stderr.isatty() else "TOKEN"
+        shown = quote(token.split("\n")[0].strip(), safe="") if token and sys.stderr.isatty() else "TOKEN"
         query = f"?token={shown}" if token else ""
         say(
             f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
@@ -93,7 +101,10 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def token_of(opt: Mapping[str, Any]) -> str | None:
-    """Return the token of all requests, from a file, the command line or the environment; None if there is none.
+    """Return the token of all requests, or several, one a line, from a file, the command line or the environment.
+
+    Returns:
+        The tokens; None if there are none.
 
     Raises:
         InputError: it is given twice, or the file cannot be read.
@@ -105,14 +116,16 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
         return given if given is not None else os.environ.get(TOKEN)
     try:
         with opened(path) as file:
-            line = file.readline(LONGEST_TOKEN + 1)
-        token = line.decode("utf-8").strip()
-        if len(line) > LONGEST_TOKEN or not token.isprintable():
+            content = file.read(TOKENS + 1)
+        tokens = content.decode("utf-8-sig").strip()
+        if len(content) > TOKENS or not all(line.isprintable() for line in tokens.splitlines()):
             raise ValueError
-        return token
+        return tokens
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or f"its first line is not text, or over {LONGEST_TOKEN:,} bytes"
-        raise InputError(f"--token-file {path} cannot be read ({reason}); give a file with one line.") from error
+        reason = getattr(error, "strerror", None) or f"it is not text, or over {TOKENS:,} bytes"
+        raise InputError(
+            f"--token-file {path} cannot be read ({reason}); give a file with one token a line."
+        ) from error
 
 
 def write_replies_of_task(model_file: str) -> None:

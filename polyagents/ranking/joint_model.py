@@ -10,12 +10,11 @@ from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.tokens import JointTokens, pad_joint
 from polyagents.ranking.candidate_set import CandidateSet
+from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.tokenizer import RankingTokenizer
 
-ROWS_AT_ONCE = (
-    4_096  # rows that are padded together: 30 MB of a cross-encoder's ids; the encoder splits them into chunks
-)
+TOKENS_AT_ONCE = 2_000_000  # that are padded together, some 30 MB; the encoder splits them into chunks
 
 Row = tuple[Sequence[int], list[Sequence[int]]]
 """Token ids of a context and of candidates."""
@@ -51,13 +50,31 @@ class JointModel(RankingModel):
         Returns:
             [B, C] fp32, 0 for padding.
         """
+        return finished(self.scores_in_pieces(contexts, candidates, TOKENS_AT_ONCE))
+
+    @torch.no_grad()
+    def scores_in_pieces(
+        self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
+    ) -> Steps[Tensor]:
+        """Score as `scores` does, piece by piece.
+
+        Args:
+            contexts: token ids of B contexts.
+            candidates: those that each of them ranks.
+            tokens: how many a piece may have.
+
+        Returns:
+            [B, C] fp32, 0 for padding.
+        """
         wanted = candidates.real.expand(len(contexts), -1)  # a shared list without labels has one row
         rows = self.rows(contexts, candidates, wanted)
-        parts = []
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            tokens = self.joint_tokens(rows[start : start + ROWS_AT_ONCE])
-            parts.append(listed(self.module.joint_scores(tokens), tokens))
-        return in_table(torch.cat(parts), wanted)
+        scores: dict[int, Tensor] = {}  # of each row
+        for piece in pieces([len(context) + sum(map(len, some)) for context, some in rows], tokens):
+            some = self.joint_tokens([rows[row] for row in piece])
+            sizes = [len(rows[row][1]) for row in piece]
+            scores |= zip(piece, listed(self.module.joint_scores(some), some).split(sizes), strict=True)
+            yield
+        return in_table(torch.cat([scores[row] for row in range(len(rows))]), wanted)
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:
         """Pad rows to a batch on the CPU, from where the encoder takes it chunk by chunk."""

@@ -14,7 +14,8 @@ from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
 from polyagents.models.two_towers import TwoTowers
-from polyagents.ranking.candidate_set import CandidateSet
+from polyagents.ranking.candidate_set import Candidate, CandidateSet
+from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.vector_cache import VectorCache
 from polyagents.text.tokenizer import RankingTokenizer
@@ -66,6 +67,18 @@ class TwoTowerModel(RankingModel):
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Encode token ids of C candidates: [C, D] on the model's device."""
         return self.module.encode_candidates(self.tokens(ids))
+
+    def cached_in_pieces(self, candidates: Sequence[Candidate], tokens: int) -> Steps[None]:
+        """Encode the candidates that are not cached yet, piece by piece; `scores` then finds them.
+
+        Args:
+            candidates: C of them.
+            tokens: how many a piece may have.
+        """
+        ids = list(dict.fromkeys(candidate.ids for candidate in candidates))
+        for piece in pieces(list(map(len, ids)), tokens):
+            self.cache.vectors([ids[place] for place in piece], self.device)
+            yield
 
     def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
         """Encode candidate texts.

@@ -12,7 +12,6 @@ from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 
 from polyagents.console import say
-from polyagents.errors import InputError
 from polyagents.index.engines.engine import EngineError
 from polyagents.serving.batching import (
     Batcher,
@@ -25,11 +24,14 @@ from polyagents.serving.batching import (
     Ticket,
 )
 from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankRequest, RerankResponse, result_of
-from polyagents.serving.limits import TURNS
+from polyagents.serving.guard import count
+from polyagents.serving.limits import TURNS, Rate
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
+from polyagents.serving.problems import Unanswerable
 from polyagents.serving.sentences import shortened
 from polyagents.serving.served import Served
+from polyagents.text.tokenizer import UnencodableText
 
 CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that chats can be ranked together
 
@@ -37,22 +39,26 @@ CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that cha
 class Answering:
     """Answers requests by way of the queue."""
 
-    def __init__(self, served: Served, batcher: Batcher):
-        self.batcher, self.model = batcher, served.model
+    def __init__(self, served: Served, batcher: Batcher, texts_per_minute: int):
+        self.batcher, self.served = batcher, served
         self.source = CandidateSource(name=served.source, size=served.size)
+        self.rate = Rate(texts_per_minute)
 
-    def ask(self, job: Job) -> Ticket:
+    def ask(self, job: Job, texts: int, http: HttpRequest) -> Ticket:
         """Queue a job.
 
+        Args:
+            job: what the request asks of the model.
+            texts: how many texts the model will read for it.
+            http: the HTTP request, whose state has the client.
+
         Raises:
-            HTTPException: 503, where the queue is full.
+            Refused: 429, the client has used up its texts.
+            QueueFull: too many requests wait.
         """
-        try:
-            return self.batcher.ask(job)
-        except QueueFull as error:
-            raise HTTPException(
-                503, "Too many requests wait for the model; ask again in a second.", {"Retry-After": "1"}
-            ) from error
+        client = getattr(http.state, "client", "")
+        count(self.rate, client, texts, "texts")
+        return self.batcher.ask(job, client)
 
     async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
         """Answer POST /rank.
@@ -67,7 +73,8 @@ class Answering:
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
         job = RankingJob(one_text(request.context), candidates, request.top_k)
-        result = await wanted_still(self.ask(job).result, http)
+        texts = self.served.reads if candidates is None else len(candidates)
+        result = await wanted_still(self.ask(job, texts, http).result, http)
         source = self.source if candidates is None else CandidateSource(name="request", size=len(candidates))
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
@@ -81,10 +88,14 @@ class Answering:
 
         Returns:
             The documents in order of relevance.
+
+        Raises:
+            Unanswerable: it asks for what the server does not do, such as to read less of the documents.
         """
+        request.check(self.served.document_tokens)
         texts = request.texts()
         job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
-        result: RankingResult = await wanted_still(self.ask(job).result, http)
+        result: RankingResult = await wanted_still(self.ask(job, len(texts), http).result, http)
         return RerankResponse(
             id=str(uuid.uuid4()),
             results=[result_of(match, request) for match in result.matches],
@@ -102,23 +113,29 @@ class Answering:
             One vector per text.
 
         Raises:
-            InputError: the model's vectors have another width than the request wants, or there are none.
+            Unanswerable: the model's vectors have another width than the request wants, or there are none.
         """
         job = EncodingJob(request.texts(), are_contexts=request.input_type == "query")
-        encoding: Encoding = await wanted_still(self.ask(job).result, http)
+        encoding: Encoding = await wanted_still(self.ask(job, len(job.texts), http).result, http)
         width = encoding.vectors.shape[1]
         if request.dimensions not in (None, width):
             wanted = shortened(request.dimensions)
-            raise InputError(f"dimensions is {wanted}, and this model's vectors have {width}; omit it.")
-        return EmbeddingsResponse.of(encoding, self.model, request.encoding_format)
+            raise Unanswerable(f"dimensions is {wanted}, and this model's vectors have {width}; omit it.")
+        return EmbeddingsResponse.of(encoding, self.served.model, request.encoding_format)
 
-    def chat(self, request: ChatRequest) -> "PendingReply":
-        """Queue what POST /chat asks for."""
+    def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
+        """Queue what POST /chat asks for.
+
+        Args:
+            request: the checked body.
+            http: the HTTP request.
+        """
         context = "\n".join([*request.persona, *request.history])
         said = set(context.split("\n"))
         wanted = request.top_k + min(len(said), TURNS)
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
-        return PendingReply(self.ask(RankingJob(context, None, wanted)), said, request.top_k, self.source)
+        ticket = self.ask(RankingJob(context, None, wanted), self.served.reads, http)
+        return PendingReply(ticket, said, request.top_k, self.source)
 
 
 class NothingLeft(EngineError):
@@ -149,8 +166,10 @@ class PendingReply:
         """Yield what happens to the message, as server-sent events, when it happens."""
         yield event("queued", {"ahead": self.ticket.ahead})
         try:
-            together = await self.ticket.started
-            yield event("ranking", {"together": together, "candidates": self.source.model_dump()})
+            started, result = self.ticket.started, self.ticket.result
+            await asyncio.wait([started, result], return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                yield event("ranking", {"together": started.result(), "candidates": self.source.model_dump()})
             yield event("reply", (await self.response()).model_dump())
         except Exception as error:
             logging.getLogger("uvicorn.error").error("The model failed", exc_info=error)
@@ -209,15 +228,18 @@ def milliseconds(begin: float) -> float:
 
 
 def failure(error: Exception) -> tuple[int, str]:
-    """Return status and sentence for an error of the model, or of the engine of its candidates.
+    """Return status and sentence for an error of the model, of its queue, or of the engine of its candidates.
 
-    An engine's own sentence names its address, which is not for whoever may ask; it goes to the server's log.
+    Other errors' own sentences may name files and addresses, which are not for whoever may ask; the server's log has
+    them.
     """
+    if isinstance(error, QueueFull):
+        return 503, "Too many requests wait for the model; ask again in a second."
     if isinstance(error, NothingLeft):
         return 503, str(error)
     if isinstance(error, EngineError):
         say(str(error))
         return 503, "The engine of the candidates does not answer; ask again in a moment. The server's log says more."
-    if isinstance(error, InputError):
+    if isinstance(error, Unanswerable | UnencodableText):
         return 422, str(error)
     return 500, f"The model failed with {type(error).__name__}; the server's log says more."

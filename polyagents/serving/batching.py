@@ -1,14 +1,15 @@
 """Requests of many users, answered together by the one thread that owns the model.
 
 No request waits for others to come: the requests that arrived while the model was busy are answered together as soon as
-it is free.
+it is free. Clients take turns, and a turn is a piece of a long request, so nobody waits for all that another one asks.
 """
 
 import asyncio
 import itertools
+import logging
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,14 +17,16 @@ import numpy as np
 
 from polyagents.index.engines.engine import EngineError
 from polyagents.ranker import Match
-from polyagents.serving.limits import TOGETHER, WAITING
+from polyagents.ranking.pieces import Steps
+from polyagents.serving.limits import STUCK_SECONDS, TOGETHER, WAITING
+from polyagents.serving.worker_thread import WorkerThread
 
 ContextMatches = tuple[list[Match], bool]
 """The matches of one context, and whether they are complete (Ranker.search)."""
 
 
 class QueueFull(Exception):
-    """The queue is full: as many requests wait for the model as are allowed."""
+    """The queue is full, and no client has more in it than the one whose request finds no room."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,11 @@ class Encoding:
 
 
 class Model(Protocol):
-    """What a batcher requires of a model; `Served` implements it."""
+    """What a batcher requires of a model, whose calls come in pieces; `Served` implements it."""
 
-    def rank(self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int) -> list[ContextMatches]:
+    def rank(
+        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
+    ) -> Steps[list[ContextMatches]]:
         """Rank candidates, or the server's own where they are None, for every context.
 
         Args:
@@ -64,7 +69,7 @@ class Model(Protocol):
         """
         ...
 
-    def encode(self, texts: Sequence[str], are_contexts: bool) -> Encoding:
+    def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
         """Encode contexts, or candidates.
 
         Args:
@@ -88,7 +93,7 @@ class Job(Protocol):
         """Return a key that is equal for jobs that one call of the model can do together."""
         ...
 
-    def do(self, model: Model, jobs: Sequence[Any]) -> Sequence[Any]:
+    def do(self, model: Model, jobs: Sequence[Any]) -> Steps[Sequence[Any]]:
         """Do jobs of one kind, this one among them, in one call of the model.
 
         Args:
@@ -122,7 +127,7 @@ class RankingJob:
         """Return a key that is equal for jobs with the same candidates and top_k, and contexts of similar length."""
         return self.candidates, self.top_k, model.length_class(self.context)
 
-    def do(self, model: Model, jobs: Sequence["RankingJob"]) -> Sequence[RankingResult]:
+    def do(self, model: Model, jobs: Sequence["RankingJob"]) -> Steps[Sequence[RankingResult]]:
         """Rank the candidates for the contexts of all jobs.
 
         Args:
@@ -132,7 +137,7 @@ class RankingJob:
         Returns:
             a result for each job, in order.
         """
-        ranked = model.rank([job.context for job in jobs], self.candidates, self.top_k)
+        ranked = yield from model.rank([job.context for job in jobs], self.candidates, self.top_k)
         return [RankingResult(matches, complete, len(jobs)) for matches, complete in ranked]
 
 
@@ -147,7 +152,7 @@ class EncodingJob:
         """Return a key that is equal for single texts of similar length; several texts have a key of their own."""
         return self.are_contexts, model.length_class(self.texts[0]) if len(self.texts) == 1 else self.texts
 
-    def do(self, model: Model, jobs: Sequence["EncodingJob"]) -> Sequence[Encoding]:
+    def do(self, model: Model, jobs: Sequence["EncodingJob"]) -> Steps[Sequence[Encoding]]:
         """Encode the texts of all jobs.
 
         Args:
@@ -157,30 +162,59 @@ class EncodingJob:
         Returns:
             a result for each job, in order.
         """
-        encoding = model.encode([text for job in jobs for text in job.texts], self.are_contexts)
+        encoding = yield from model.encode([text for job in jobs for text in job.texts], self.are_contexts)
         stops = itertools.accumulate(len(job.texts) for job in jobs)
         return [encoding.part(stop - len(job.texts), stop) for job, stop in zip(jobs, stops, strict=True)]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Ticket:
     """A job in the queue.
 
     Attributes:
         job: the job.
-        ahead: how many jobs were waiting when it came.
+        client: who asks.
+        kind: what it has in common with jobs that are done together with it.
+        ahead: how many jobs come before it if no further ones are asked for.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
         result: the job's result, or the model's error.
     """
 
     job: Job
+    client: str
+    kind: Hashable
     ahead: int
     started: "asyncio.Future[int]" = field(default_factory=asyncio.Future)
     result: "asyncio.Future[Any]" = field(default_factory=asyncio.Future)
 
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error, unless there is an answer or the client has gone."""
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+@dataclass(eq=False)
+class Group:
+    """Tickets that are done together.
+
+    Attributes:
+        tickets: the first is of the client whose turns it takes.
+        work: the computation, once it has begun.
+        seconds: how long its pieces took so far.
+    """
+
+    tickets: list[Ticket]
+    work: Steps[Sequence[Any]] | None = None
+    seconds: float = 0.0
+
 
 class Batcher:
-    """The queue in front of the model."""
+    """The queue in front of the model.
+
+    Attributes:
+        turns: client -> what it has in the queue, in the order of their turns.
+        begun: client -> what the model has begun for it, and continues at its next turn.
+    """
 
     def __init__(
         self,
@@ -199,70 +233,163 @@ class Batcher:
                 took.
         """
         self.model, self.together, self.most, self.answered = model, together, waiting, answered
-        self.waiting: list[Ticket] = []
+        self.turns: dict[str, deque[Ticket]] = {}
+        self.begun: dict[str, Group] = {}
+        self.served: list[str] = []  # whose turn it was last
         self.came = asyncio.Event()
+        self.worker: asyncio.Task[None] | None = None
+        self.thread: WorkerThread | None = None
+        self.busy_since: float | None = None
 
-    def ask(self, job: Job) -> Ticket:
-        """Queue a job.
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for the model, or for its next piece."""
+        return sum(map(len, self.turns.values())) + sum(len(group.tickets) for group in self.begun.values())
+
+    @property
+    def answers(self) -> bool:
+        """Whether anybody can be answered: there is a worker, and its present call is not stuck."""
+        stuck = self.busy_since is not None and time.monotonic() - self.busy_since > STUCK_SECONDS
+        return self.worker is not None and not self.worker.done() and not stuck
+
+    def ask(self, job: Job, client: str = "") -> Ticket:
+        """Queue a job; in a full queue, it takes the place of the newest job of the client with the most.
+
+        Args:
+            job: the job.
+            client: who asks.
 
         Raises:
-            QueueFull: too many wait already.
+            QueueFull: no client has more in it.
         """
-        if len(self.waiting) >= self.most:
-            raise QueueFull
-        ticket = Ticket(job, len(self.waiting))
-        self.waiting.append(ticket)
+        own = len(self.turns.get(client, ()))
+        if self.waiting >= self.most:
+            most = max(self.turns.values(), key=len, default=deque())
+            if len(most) <= own + 1:
+                raise QueueFull
+            most.pop().fail(QueueFull())
+        others = (len(queue) for other, queue in self.turns.items() if other != client)
+        ahead = own + len(self.begun) + sum(min(size, own + 1) for size in others)
+        ticket = Ticket(job, client, job.kind(self.model), ahead)
+        self.turns.setdefault(client, deque()).append(ticket)
         self.came.set()
         return ticket
 
-    async def run(self) -> None:
-        """Do jobs until cancelled."""
-        thread = ThreadPoolExecutor(1, "model")
-        try:
-            while True:
-                await self.came.wait()
-                group = self.take()
-                if not self.waiting:
-                    self.came.clear()
-                await self._answer(group, thread)
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
+    def start(self) -> None:
+        """Start the worker; if it ends although nobody has stopped it, it is started again."""
+        self.thread = self.thread or WorkerThread("model")
+        self.worker = asyncio.create_task(self.run(self.thread))
+        self.worker.add_done_callback(self._ended)
 
-    def take(self) -> list[Ticket]:
-        """Take the oldest job out of the queue, and with it those that one call of the model can do together."""
-        first = self.waiting[0].job.kind(self.model)
-        group: list[Ticket] = []
-        rest: list[Ticket] = []
-        for ticket in self.waiting:
-            joins = len(group) < self.together and ticket.job.kind(self.model) == first
-            (group if joins else rest).append(ticket)
-        self.waiting = rest
+    def stop(self) -> None:
+        """Do no further job."""
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.cancel()
+        if self.thread is not None:
+            self.thread.end()
+
+    def _ended(self, worker: "asyncio.Task[None]") -> None:
+        error = None if worker.cancelled() else worker.exception()
+        if worker is self.worker:
+            logging.getLogger("uvicorn.error").error("The model's queue has ended; it is started again", exc_info=error)
+            self.start()
+
+    async def run(self, thread: WorkerThread) -> None:
+        """Do jobs until cancelled."""
+        while True:
+            await self.came.wait()
+            group = self.take()
+            if group is None:
+                self.came.clear()
+                continue
+            try:
+                await self._advance(group, thread)
+            except BaseException as error:  # such as a cancellation: nobody would answer these any more
+                for ticket in group.tickets:
+                    ticket.fail(RuntimeError(f"The queue has ended with {type(error).__name__}."))
+                raise
+
+    def take(self) -> Group | None:
+        """Return what the next turn is for: of the client that has waited longest for one, what was begun for it.
+
+        Otherwise that is its oldest job, with those, of whoever, that one call of the model can do together; of these
+        each client's oldest come first. None if nothing waits.
+        """
+        for client in self.served:  # whoever has come in the meantime is before them
+            self.turns[client] = self.turns.pop(client, deque())
+        for client, queue in list(self.turns.items()):
+            self.turns[client] = deque(ticket for ticket in queue if not ticket.result.done())  # the client has gone
+            if not self.turns[client] and client not in self.begun:
+                del self.turns[client]
+        self.served = []
+        if not self.turns:
+            return None
+        client = next(iter(self.turns))
+        group = self.begun.pop(client, None)
+        if group is None:
+            first = self.turns[client][0]
+            rounds = itertools.chain.from_iterable(itertools.zip_longest(*self.turns.values()))
+            alike = (ticket for ticket in rounds if ticket is not None and ticket.kind == first.kind)
+            group = Group(list(itertools.islice(alike, self.together)))
+            for ticket in group.tickets:
+                self.turns[ticket.client].remove(ticket)
+            self.served = list(dict.fromkeys(ticket.client for ticket in group.tickets))
+        else:
+            self.served = [client]
         return group
 
-    async def _answer(self, group: list[Ticket], thread: ThreadPoolExecutor) -> None:
-        group = [ticket for ticket in group if not ticket.result.cancelled()]  # the clients of the others have gone
-        if not group:
+    async def _advance(self, group: Group, thread: WorkerThread) -> None:
+        """Compute a piece of a group's work, and answer its requests if it was the last."""
+        tickets = group.tickets
+        if all(ticket.result.done() for ticket in tickets):  # the clients have gone
             return
-        for ticket in group:
-            if not ticket.started.done():
-                ticket.started.set_result(len(group))
-        jobs = [ticket.job for ticket in group]
-        begin = time.perf_counter()
+        begin = self.busy_since = time.monotonic()
         try:
-            results = await asyncio.get_running_loop().run_in_executor(thread, jobs[0].do, self.model, jobs)
-        except EngineError as error:  # retrying one by one would wait for the same engine each time
-            for ticket in group:
-                if not ticket.result.done():
-                    ticket.result.set_exception(error)
-            return
+            if group.work is None:
+                group.work = tickets[0].job.do(self.model, [ticket.job for ticket in tickets])
+                for ticket in tickets:
+                    if not ticket.started.done():
+                        ticket.started.set_result(len(tickets))
+            results = await thread.do(next_piece, group.work, len(tickets))
         except Exception as error:
-            if len(group) > 1:  # retried one by one, so that only jobs for which the model fails get the error
-                for ticket in group:
-                    await self._answer([ticket], thread)
-            elif not group[0].result.done():
-                group[0].result.set_exception(error)
+            # An engine's is for all, since each would wait for it as long again; others are retried one by one, so
+            # that only jobs for which the model fails get the error.
+            if len(tickets) == 1 or isinstance(error, EngineError):
+                for ticket in tickets:
+                    ticket.fail(error)
+            else:
+                for ticket in reversed(tickets):
+                    ticket.kind = object()
+                    self.turns.setdefault(ticket.client, deque()).appendleft(ticket)
             return
-        self.answered(len(group), time.perf_counter() - begin)
-        for ticket, result in zip(group, results, strict=True):
+        finally:
+            self.busy_since = None
+        group.seconds += time.monotonic() - begin
+        if results is None:
+            self.begun[tickets[0].client] = group
+            return
+        for ticket, result in zip(tickets, results, strict=True):
             if not ticket.result.done():
                 ticket.result.set_result(result)
+        self.answered(len(tickets), group.seconds)
+
+
+def next_piece(work: Steps[Sequence[Any]], jobs: int) -> Sequence[Any] | None:
+    """Compute the next piece; return the results of all jobs after the last, None before.
+
+    Args:
+        work: the computation.
+        jobs: how many results it is to give.
+
+    Raises:
+        RuntimeError: there is not one result for each job.
+    """
+    try:
+        next(work)
+    except StopIteration as end:
+        results: Sequence[Any] = end.value
+        if len(results) != jobs:
+            raise RuntimeError(f"The model gave {len(results)} results for {jobs} jobs.") from None
+        return results
+    return None

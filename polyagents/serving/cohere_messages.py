@@ -1,7 +1,7 @@
 """A rerank request and its response in the shape of Cohere's API, as its clients use it."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
@@ -9,6 +9,7 @@ from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
 from polyagents.serving.messages import A_CONTEXT, Context, Request, Text, whole
+from polyagents.serving.problems import Unanswerable
 
 
 def with_text(document: dict[str, str]) -> dict[str, str]:
@@ -32,6 +33,14 @@ Document = (
     ]
 )
 Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+
+
+class NoSpans(BaseModel):
+    """Cohere's way to say that no parts of the documents are wanted."""
+
+    mode: Literal["disabled"]
+
+
 UNREAD = "the model reads the same number of tokens of every document, --label-truncate, whatever this says"
 
 
@@ -65,12 +74,47 @@ class RerankRequest(Request):
     return_documents: Annotated[
         bool | None, Field(description="true or false: whether the results bring the documents along")
     ] = False
-    max_tokens_per_doc: Annotated[Count | None, Field(description=f"a whole number from 1 on; {UNREAD}")] = None
+    max_tokens_per_doc: Annotated[
+        Count | None, Field(description=f"a whole number from 1 on, less than a document has is refused; {UNREAD}")
+    ] = None
     max_chunks_per_doc: Annotated[Count | None, Field(description=f"a whole number from 1 on; {UNREAD}")] = None
+    rank_fields: Annotated[
+        list[Text] | None,
+        Field(description="a list of texts; of a document that is an object `text` is read, and no other may be named"),
+    ] = None
+    relevant_spans: Annotated[
+        NoSpans | None, Field(description='an object with "mode": "disabled": parts of documents are not returned')
+    ] = None
+    priority: Annotated[
+        Annotated[int, Field(ge=0), BeforeValidator(whole)] | None,
+        Field(description="a whole number from 0 on, which nobody reads: clients take turns"),
+    ] = None
 
     def texts(self) -> tuple[str, ...]:
         """Return the documents as the model reads them."""
         return tuple(document if isinstance(document, str) else document["text"] for document in self.documents)
+
+    def check(self, read: int | None) -> None:
+        """Refuse what would give another answer if it were ignored.
+
+        Args:
+            read: how many tokens the model reads of a document; None for all.
+
+        Raises:
+            Unanswerable: it names fields other than `text`, or wants less of a document to be read.
+        """
+        if not {"text"}.issuperset(self.rank_fields or ()) and not all(isinstance(one, str) for one in self.documents):
+            raise Unanswerable(
+                "rank_fields names another field than text, and of a document that is an object only `text` is read; "
+                "put into it what is to be ranked, and omit rank_fields."
+            )
+        longest = max(len(text.encode()) for text in self.texts())  # a token has a byte at least
+        read = min(read or longest, longest)
+        if self.max_tokens_per_doc is not None and self.max_tokens_per_doc < read:
+            raise Unanswerable(
+                f"max_tokens_per_doc is {self.max_tokens_per_doc:,}, and the model may read {read:,} tokens of one of "
+                f"these documents, whatever a request says; omit it, or shorten the documents."
+            )
 
 
 class RerankResult(BaseModel):

@@ -21,7 +21,7 @@ PROBLEMS = {
     413: "The body is too large",
     415: "The body is not said to be JSON",
     422: "A field is not what it must be",
-    429: "Too many requests of this client; Retry-After says when to come again",
+    429: "Too many requests or texts of this client; Retry-After says when to come again",
     500: "The model failed",
     503: "Too many requests wait for the model, or the engine of its candidates does not answer",
 }
@@ -62,7 +62,7 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
     @app.post("/chat", responses=problems(Problem) | STREAMED, response_model=ChatResponse)
     async def chat(request: ChatRequest, http: HttpRequest) -> Any:
         """Reply to a conversation."""
-        asked = answering.chat(request)
+        asked = answering.chat(request, http)
         if "text/event-stream" in http.headers.get("accept", ""):
             return StreamingResponse(asked.events(), media_type="text/event-stream")
         return await asked.response(http)

@@ -48,7 +48,8 @@ class Guard:
 
     Args:
         app: the protected application.
-        token: what every request must send; None accepts every request that is addressed to this machine itself.
+        token: what every request must send, or several, one a line; None accepts every request that is addressed to
+            this machine itself.
         per_minute: how many requests a client may send in a minute.
         open_to_all: paths of pages without secrets, for a proxy's probes, which send no token.
     """
@@ -57,7 +58,8 @@ class Guard:
         self.app, self.rate, self.refusals = app, Rate(per_minute), Rate(per_minute)
         self.open_to_all = open_to_all
         self.key = secrets.token_bytes(32)
-        self.secret = None if token is None else self.digest(token.encode("utf-8"))
+        lines = [line.strip() for line in (token or "").split("\n")]
+        self.secrets = [self.digest(line.encode("utf-8")) for line in lines if line]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, pass it on, and add HEADERS to the response."""
@@ -68,14 +70,14 @@ class Guard:
 
         answer = with_headers(send, more)
         try:
-            by_link = self.check(scope)
+            cookie = self.check(scope)
             if scope["method"] == "POST":
                 check_sender(scope)
         except Refused as refusal:
             await refusal.response(scope["path"])(scope, receive, answer)
             return
-        if by_link and self.secret:
-            more["Set-Cookie"] = f"{COOKIE}={self.secret.decode()}; Path=/; HttpOnly; SameSite=Strict"
+        if cookie:
+            more["Set-Cookie"] = f"{COOKIE}={cookie.decode()}; Path=/; HttpOnly; SameSite=Strict"
         ended = problem(scope["path"], "The server is ending; ask again when it is back.", 503)
         await answer_or(ended, self.once_whole, scope, receive, answer)
 
@@ -95,26 +97,28 @@ class Guard:
                 return
         await self.app(scope, receive, send)
 
-    def check(self, scope: Scope) -> bool:
-        """Refuse a request for the wrong host, one too many, or one without the token.
+    def check(self, scope: Scope) -> bytes | None:
+        """Refuse a request for the wrong host, one too many, or one without the token; note its client in its state.
+
+        A client is its token if there are several, otherwise its address.
 
         Returns:
-            Whether the request carries the token in its address, as the printed link does.
+            The cookie to set where the request carries a token in its address, as the printed link does.
 
         Raises:
             Refused: 403, 429 or 401.
         """
         if scope["path"] in self.open_to_all and scope["method"] == "GET":
-            return False
-        if self.secret is None and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
+            return None
+        if not self.secrets and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
             # Otherwise a site whose name points to this machine could read the answers (DNS rebinding).
             raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")
         client = address(scope)
-        if self.secret is None:
-            count(self.rate, client)
-            return False
         given, by_link = self.credentials(scope)
-        if not any(hmac.compare_digest(self.secret, one) for one in given):
+        tokens = [
+            place for place, secret in enumerate(self.secrets) if any(hmac.compare_digest(secret, one) for one in given)
+        ]
+        if self.secrets and not tokens:
             count(self.refusals, client)  # counted separately: people with the token may share this address
             raise Refused(
                 401,
@@ -122,8 +126,11 @@ class Guard:
                 "a browser.",
                 {"WWW-Authenticate": "Bearer"},
             )
+        if len(self.secrets) > 1:
+            client = f"token {tokens[0]}"
+        scope.setdefault("state", {})["client"] = client
         count(self.rate, client)
-        return by_link
+        return self.secrets[tokens[0]] if tokens and by_link else None
 
     def digest(self, token: bytes) -> bytes:
         """Hash a token with this process's key: the digest has a fixed length, and can be a cookie.
@@ -171,20 +178,23 @@ async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receiv
             await ended(scope, receive, send)
 
 
-def count(rate: Rate, client: str, instead: str = ", or start the server with more --requests-per-minute") -> None:
-    """Count a request of a client.
+def count(rate: Rate, client: str, amount: int = 1, what: str = "requests", instead: str | None = None) -> None:
+    """Count what a client uses.
 
     Args:
         rate: the limits of all clients.
         client: the address or token of the client.
-        instead: what the client can do other than wait, as the end of the sentence.
+        amount: how much it uses.
+        what: what is counted.
+        instead: what can be done other than wait, as the end of the sentence; None names the flag of `serve`.
 
     Raises:
-        Refused: 429, it is one request too many.
+        Refused: 429, it is more than the client may use now.
     """
-    if wait := rate.wait(client):
+    if wait := rate.wait(client, amount):
         seconds = math.ceil(wait)
-        raise Refused(429, f"Too many requests; ask again in {seconds} s{instead}.", {"Retry-After": str(seconds)})
+        instead = f", or start the server with more --{what}-per-minute" if instead is None else instead
+        raise Refused(429, f"Too many {what}; ask again in {seconds} s{instead}.", {"Retry-After": str(seconds)})
 
 
 def address(scope: Scope) -> str:

@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+from polyagents.serving.worker_thread import WorkerThread
 
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 OTHERS = (RERANK_V1, RERANK_V2, EMBEDDINGS)
@@ -106,7 +107,7 @@ class Readiness:
 
     def __init__(self, check: Callable[[], None]):
         self.check, self.checked = check, -STALE
-        self.lock = asyncio.Lock()
+        self.lock, self.thread = asyncio.Lock(), WorkerThread("check")
         self.is_ready = True
 
     async def asked(self) -> bool:
@@ -114,7 +115,7 @@ class Readiness:
         async with self.lock:
             if time.monotonic() - self.checked >= STALE:
                 try:
-                    await asyncio.to_thread(self.check)  # other pages are answered in the meantime
+                    await self.thread.do(self.check)  # other pages are answered in the meantime
                     self.is_ready = True
                 except Exception as error:
                     if self.is_ready:
@@ -124,22 +125,26 @@ class Readiness:
             return self.is_ready
 
 
-def add_probes(app: FastAPI, figures: Figures, check: Callable[[], None]) -> None:
+def add_probes(app: FastAPI, figures: Figures, check: Callable[[], None], answers: Callable[[], bool]) -> None:
     """Add /healthz, /readyz and /metrics.
 
     Args:
         app: the application to extend.
         figures: what /metrics shows.
-        check: raises an error if requests cannot be answered, which /readyz reports.
+        check: raises an error if the candidates cannot be searched, which /readyz reports.
+        answers: returns whether the model answers, which both probes report.
     """
+    stuck = JSONResponse({"error": "The model does not answer; the server must be started again."}, 503)
     readiness = Readiness(check)
 
     @app.get(HEALTH, include_in_schema=False)
     async def health() -> Response:
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok"}) if answers() else stuck
 
     @app.get(READY, include_in_schema=False)
     async def ready() -> Response:
+        if not answers():
+            return stuck
         if await readiness.asked():
             return JSONResponse({"status": "ready"})
         return JSONResponse({"error": "The candidates cannot be searched; the server's log says why."}, 503)

@@ -5,7 +5,12 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from polyagents.errors import InputError
 from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+
+
+class Unanswerable(InputError):
+    """A request that cannot be answered, with the sentence that its client gets; other errors may name files."""
 
 
 def problem(path: str, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,6 +1,5 @@
 """The application: a chat page, the endpoints, and a page that describes them."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,17 +13,17 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
-from polyagents.errors import InputError
 from polyagents.serving.answering import Answering, failure
-from polyagents.serving.batching import Batcher
+from polyagents.serving.batching import Batcher, QueueFull
 from polyagents.serving.endpoints import EXAMPLES, add_compatible_endpoints, add_endpoints
-from polyagents.serving.guard import Guard
-from polyagents.serving.limits import REQUESTS_PER_MINUTE, TOGETHER, WAITING
+from polyagents.serving.guard import Guard, Refused
+from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
 from polyagents.serving.observing import HEALTH, READY, Counted, Figures, add_probes
 from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
-from polyagents.serving.problems import problem, shaped
+from polyagents.serving.problems import Unanswerable, problem, shaped
 from polyagents.serving.sentences import sentence_of
 from polyagents.serving.served import Served
+from polyagents.text.tokenizer import UnencodableText
 
 HERE = Path(__file__).parent
 PAGES = Environment(
@@ -38,26 +37,29 @@ def create_app(
     per_minute: int = REQUESTS_PER_MINUTE,
     together: int = TOGETHER,
     waiting: int = WAITING,
+    texts_per_minute: int = TEXTS_PER_MINUTE,
 ) -> ASGIApp:
     """Make an ASGI application that serves one model.
 
     Args:
         served: the model and its candidates.
-        token: what every request must bring; None lets in all that is addressed to this machine itself.
+        token: what every request must bring, or several, one a line; None lets in all that is addressed to this machine
+            itself.
         per_minute: how many requests one client may send in a minute.
         together: how many requests are ranked at once, at most.
         waiting: how many requests may wait for the model.
+        texts_per_minute: how many texts the model reads for one client in a minute.
     """
-    figures = Figures(lambda: len(batcher.waiting))
+    figures = Figures(lambda: batcher.waiting)
     batcher = Batcher(served, together, waiting, figures.answered)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        worker = asyncio.create_task(batcher.run())
-        yield
-        worker.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await worker
+        batcher.start()
+        try:
+            yield
+        finally:
+            batcher.stop()
 
     app = FastAPI(
         title=f"polyagents: {served.model}",
@@ -69,10 +71,11 @@ def create_app(
     )
     add_error_handlers(app)
     add_pages(app, served)
-    answering = Answering(served, batcher)
+    answering = Answering(served, batcher, texts_per_minute)
+    app.state.answering = answering
     add_endpoints(app, answering)
     add_compatible_endpoints(app, answering)
-    add_probes(app, figures, served.check)
+    add_probes(app, figures, served.check, lambda: batcher.answers)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
     return Counted(Guard(app, token, per_minute, open_to_all=(HEALTH, READY)), figures)
 
@@ -115,8 +118,15 @@ def add_error_handlers(app: FastAPI) -> None:
         sentence = sentences.get(error.status_code, error.detail)
         return problem(request.url.path, sentence, error.status_code, error.headers)
 
-    @app.exception_handler(InputError)
+    @app.exception_handler(Refused)
+    async def too_much(request: HttpRequest, error: Refused) -> Response:
+        return error.response(request.url.path)
+
+    @app.exception_handler(QueueFull)
+    @app.exception_handler(Unanswerable)
+    @app.exception_handler(UnencodableText)
     @app.exception_handler(Exception)  # raised again after the answer, and logged by uvicorn
     async def failed(request: HttpRequest, error: Exception) -> Response:
         status, sentence = failure(error)
-        return problem(request.url.path, sentence, status)
+        busy = {"Retry-After": "1"} if isinstance(error, QueueFull) else None
+        return problem(request.url.path, sentence, status, busy)

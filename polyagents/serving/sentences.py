@@ -24,7 +24,7 @@ def sentence_of(error: RequestValidationError) -> str:
         return f"There is no field {ascii(name)[:40]}; /docs says which there are."
     if name not in FIELDS:
         return f"The body must be a JSON object; given: {shortened(first['input'])}. /docs has examples."
-    what = "it is missing" if kind == "missing" else f"given: {shortened(first['input'])}"
+    what = "it is missing" if kind == "missing" and len(place) == 1 else f"given: {shortened(first['input'])}"
     return f"{name} must be {FIELDS[str(name)].description}; {what}."
 
 

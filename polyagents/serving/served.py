@@ -2,20 +2,27 @@
 
 import functools
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from polyagents.errors import InputError
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.texts import read_candidates
+from polyagents.index.top_k import top_k as best
 from polyagents.models.bi import BiEncoder
-from polyagents.ranker import Encoded, Ranker
+from polyagents.models.encoder import CHUNK_TOKENS
+from polyagents.ranker import Encoded, Match, Ranker
+from polyagents.ranking.candidate_set import columns_of, shared_set
+from polyagents.ranking.joint_model import JointModel
+from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.serving.batching import ContextMatches, Encoding
+from polyagents.serving.limits import PIECE_CHUNKS
 from polyagents.serving.paths import RERANK_V2
+from polyagents.serving.problems import Unanswerable
 from polyagents.zoo.resolve import zoo_file
 
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
@@ -28,8 +35,8 @@ class Served:
     Attributes:
         ranker: the model.
         candidates: the candidates, encoded as far as possible in advance.
-        model: the model file, as the user named it.
-        source: the candidates file, the index folder, or the name in an engine (whose address stays private).
+        model: the name of the model, which clients see: the model file's without its folder.
+        source: the name of the candidates file or index folder, likewise, or the name in an engine.
     """
 
     ranker: Ranker
@@ -64,11 +71,11 @@ class Served:
         ranker = Ranker.load(model_file, backend=backend)
         if index_url:
             candidates = ranker.open_engine(index_url)
-            return cls(ranker, candidates, model_file, candidates.engine.name)
+            return cls(ranker, candidates, name_of(model_file), candidates.engine.name)
         if index_dir:
-            return cls(ranker, ranker.open_index(index_dir), model_file, index_dir)
+            return cls(ranker, ranker.open_index(index_dir), name_of(model_file), name_of(index_dir))
         file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
-        return cls(ranker, ranker.prepare(read_candidates(file)), model_file, file)
+        return cls(ranker, ranker.prepare(read_candidates(file)), name_of(model_file), name_of(file))
 
     @functools.cached_property
     def size(self) -> int:
@@ -79,6 +86,21 @@ class Served:
     def kind(self) -> str:
         """Return the usual name of the architecture: bi-, poly-, uni- or cross-encoder."""
         return self.ranker.model.label
+
+    @property
+    def reads(self) -> int:
+        """Return how many texts the model encodes to rank the server's own candidates for one context."""
+        return 1 if isinstance(self.candidates, Encoded) else self.size
+
+    @property
+    def document_tokens(self) -> int | None:
+        """Return how many tokens the model reads of a candidate, at most; None for all."""
+        return self.ranker.model.settings.label_truncate
+
+    @property
+    def piece_tokens(self) -> int:
+        """Return how many tokens the model reads before it is another client's turn."""
+        return PIECE_CHUNKS * CHUNK_TOKENS.get(self.ranker.model.device.type, CHUNK_TOKENS["cuda"])
 
     def check(self) -> None:
         """Check that the engine of the candidates, if there is one, answers.
@@ -100,8 +122,10 @@ class Served:
             return 0
         return max(round(2 * math.log2(max(len(text), 1) / SHORT)), 0)
 
-    def rank(self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int) -> list[ContextMatches]:
-        """Rank a request's candidates, or the server's own if there are none, by `Ranker.rank`.
+    def rank(
+        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
+    ) -> Steps[list[ContextMatches]]:
+        """Rank a request's candidates, or the server's own if there are none, as `Ranker.rank` does.
 
         Args:
             contexts: the contexts to rank for.
@@ -111,12 +135,21 @@ class Served:
         Returns:
             The matches of each context, and whether they are complete.
         """
-        ranked = self.candidates if candidates is None else candidates
+        ranked, model = self.candidates if candidates is None else candidates, self.ranker.model
         if isinstance(ranked, Encoded):
+            yield
             return list(zip(*self.ranker.search(contexts, ranked, top_k), strict=True))
+        given = model.candidates(ranked)
+        if isinstance(model, JointModel):
+            shared = shared_set(given, None)
+            scores = yield from model.scores_in_pieces(model.context_ids(contexts), shared, self.piece_tokens)
+            rows = scores.cpu().numpy()[:, columns_of(given, shared)]
+            return [([Match(int(i), ranked[i], float(row[i])) for i in best(row, top_k)], True) for row in rows]
+        assert isinstance(model, TwoTowerModel)
+        yield from model.cached_in_pieces(given, self.piece_tokens)
         return [(matches, True) for matches in self.ranker.rank(contexts, ranked, top_k)]
 
-    def encode(self, texts: Sequence[str], are_contexts: bool) -> Encoding:
+    def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
         """Encode candidates, with the vectors that an index has of them, or a bi-encoder's contexts.
 
         Args:
@@ -127,23 +160,32 @@ class Served:
             One vector per text.
 
         Raises:
-            InputError: the model has no such vectors.
+            Unanswerable: the model has no such vectors.
         """
         model = self.ranker.model
         if not isinstance(model, TwoTowerModel):
-            raise InputError(
+            raise Unanswerable(
                 f"A {model.label} reads a context and a candidate together and has vectors of neither; serve a bi- or "
                 f"poly-encoder, or rank with POST {RERANK_V2}."
             )
         if are_contexts and not isinstance(model.module, BiEncoder):
-            raise InputError(
+            raise Unanswerable(
                 f"A {model.label} has no single vector of a context; ask for those of candidates (input_type "
                 f"document), serve a bi-encoder, or rank with POST {RERANK_V2}."
             )
-        if are_contexts:
-            ids: Sequence[Sequence[int]] = model.context_ids(texts)
-            vectors = model.query(ids).context.vectors[:, 0]  # [B, 1, D] -> [B, D]
-        else:
-            ids = [candidate.ids for candidate in model.candidates(texts)]
-            vectors = model.encode_ids(ids)
-        return Encoding(vectors.cpu().numpy(), list(map(len, ids)))
+        ids: list[Sequence[int]]
+        ids = [*(model.context_ids(texts) if are_contexts else (given.ids for given in model.candidates(texts)))]
+        places: list[int] = []  # of the vectors, in the order in which they are computed
+        vectors = []
+        for piece in pieces(list(map(len, ids)), self.piece_tokens):
+            some = [ids[place] for place in piece]
+            encoded = model.query(some).context.vectors[:, 0] if are_contexts else model.encode_ids(some)  # [n, D]
+            places += piece
+            vectors.append(encoded.cpu().numpy())
+            yield
+        return Encoding(np.concatenate(vectors)[np.argsort(places)], list(map(len, ids)))
+
+
+def name_of(path: str) -> str:
+    """Return what clients may see of a path: its last part; a name in the zoo is not a path."""
+    return path if path.startswith("zoo:") else os.path.basename(os.path.abspath(path))

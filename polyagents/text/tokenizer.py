@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import transformers
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
 from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import utf8
@@ -69,6 +69,29 @@ def no_panics() -> Iterator[None]:
 def try_out(compiled: Tokenizer) -> None:
     """Encode a few texts, which a tokenizer that somebody has damaged may fail at; it raises what it raises then."""
     compiled.encode_batch_fast(PROBES)
+
+
+class UnencodableText(InputError):
+    """A text that a tokenizer fails on."""
+
+
+def encoded_lines(compiled: Tokenizer, lines: Sequence[str]) -> list[Encoding]:
+    """Encode lines without special tokens.
+
+    Raises:
+        UnencodableText: the tokenizer panics, as at an expression that backtracks; naming the first such line.
+    """
+    try:
+        with no_panics():
+            return compiled.encode_batch_fast(lines, add_special_tokens=False)
+    except ValueError as error:
+        if len(lines) > 1:
+            for line in lines:
+                encoded_lines(compiled, [line])
+        raise UnencodableText(
+            f"The model's tokenizer fails on {lines[0][:40]!a} ({first_line(error)}); change the text, or use a "
+            f"model with another tokenizer."
+        ) from error
 
 
 class RankingTokenizer:
@@ -172,7 +195,7 @@ class RankingTokenizer:
         if not distinct:
             return {}
         texts = [utf8(line).decode() for line in distinct]
-        encoded = (found.ids for found in self.compiled.encode_batch_fast(texts, add_special_tokens=False))
+        encoded = (found.ids for found in encoded_lines(self.compiled, texts))
         if self.parlai is not None:
             size, unknown = len(self), self.id_of(self.unknown)
             encoded = (

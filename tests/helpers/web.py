@@ -9,9 +9,11 @@ from polyagents.serving.http_server import address, listening, server_of
 
 
 @contextlib.contextmanager
-def running(app):
-    """The address of an application that is served on loopback."""
+def running(app, buffer=None):
+    """The address of an application that is served on loopback; so many bytes wait in the kernel for a client."""
     with listening("127.0.0.1", 0) as opened:
+        if buffer:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
         opened.listen()  # from here on requests are kept until the server takes them: nobody has to wait for it
         server = server_of(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
@@ -35,6 +37,20 @@ def raw(url, request):
                 break
             answer += part
     return int(answer.split()[1]), answer.decode("utf-8", "replace")
+
+
+def unread(url, request):
+    """A connection whose client sends this and reads nothing, with little room for what comes."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # else small windows are served in slow drips
+    connection.settimeout(30)
+    connection.connect((host, int(port)))
+    connection.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        connection.send(request)
+    return connection
 
 
 def path_tricks(app_module, store_module):

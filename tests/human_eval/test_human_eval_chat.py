@@ -193,12 +193,15 @@ def test_a_message_without_reply_gets_one_when_the_page_is_opened(shop):
     assert "| hello" in again.get(link).text and len(texts(chats)) == 2
 
 
-def test_a_model_that_fails_loses_nothing(shop):
+@pytest.mark.parametrize(
+    "kind", [RuntimeError, BaseException, SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError]
+)
+def test_a_model_that_fails_loses_nothing(shop, kind):
     chats, _, (link, _) = shop
 
     class Broken(Echo):
         def reply(self, persona, messages, seed):
-            raise RuntimeError("secret-poly has no memory left")
+            raise kind("secret-poly has no memory left")
 
     client = client_of(chats, Broken)
     form = form_of(client.get(link).text, "say") | {"text": "hello"}

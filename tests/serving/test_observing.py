@@ -1,17 +1,20 @@
 """Probes and figures: what a proxy and Prometheus see of a server."""
 
 import threading
+from pathlib import Path
 
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from stand import HERE, Stand, echo
+from stand import HERE, REPLIES, Stand, echo
 from starlette.testclient import TestClient
 
+from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.serving import observing
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.serving.ranking_app import create_app
+from polyagents.serving.served import Served
 
 
 def figures(client, **headers):
@@ -126,3 +129,61 @@ def test_what_is_under_way_is_answered_before_a_server_ends():
     assert statuses == [200]
     with pytest.raises(httpx2.ConnectError):
         httpx2.post(url, json={"context": "hi"}, timeout=60)
+
+
+# ---- what clients may not see ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["candidates", "index", "an index that is damaged"])
+def hidden(request, model, tmp_path):
+    """A server whose files are in a folder that no client may see the name of, and that folder's name."""
+    ranker = Ranker.load(file := str(model("bi")))
+    replies = tmp_path / "replies.txt"
+    replies.write_text("\n".join(REPLIES))
+    if request.param == "candidates":
+        return Served.load(file, str(replies)), tmp_path.name
+    ranker.index(replies, tmp_path / "index")
+    served = Served.load(file, index_dir=str(tmp_path / "index"))
+    if "damaged" in request.param:
+
+        def damaged(*_):
+            raise InputError(f"{tmp_path} was changed or damaged after it was written.")
+
+        served.ranker.search = damaged
+    return served, tmp_path.name
+
+
+def test_no_client_sees_a_path_of_the_server(hidden, monkeypatch):
+    served, name = hidden
+    assert name not in served.model and name not in served.source
+    gets = [
+        "/",
+        "/docs",
+        "/openapi.json",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/nothing",
+        "/rank",
+        "/static/",
+        "/static/x",
+    ]
+    posts = [
+        ("/rank", {"context": "hi"}),
+        ("/rank", {"context": "hi", "candidates": ["a", "b"]}),
+        ("/rank", {}),
+        ("/chat", {"history": ["hi"]}),
+        ("/v1/rerank", {"query": "hi", "documents": ["a"], "return_documents": True}),
+        ("/v2/rerank", {"query": "hi", "documents": ["a"], "max_tokens_per_doc": 0}),
+        ("/v1/embeddings", {"input": "hi", "input_type": "document"}),
+        ("/v1/embeddings", {"input": "hi", "input_type": "query", "dimensions": 1}),
+    ]
+    with TestClient(create_app(served), HERE, raise_server_exceptions=False) as client:
+        answers = [client.get(path) for path in gets] + [client.post(path, json=body) for path, body in posts]
+        answers.append(client.post("/chat", json={"history": ["hi"]}, headers={"Accept": "text/event-stream"}))
+    folders = [name, str(Path(__file__).parents[2]), str(Path.home()), "/tmp", "site-packages"]
+    for answer in answers:
+        said = answer.text + str(answer.headers)
+        assert not [folder for folder in folders if folder in said], answer.request.url
+    assert {answer.status_code for answer in answers} >= {200, 404, 405, 422}
+    assert (answers[10].status_code == 500) == ("damaged" in str(served.ranker.search))

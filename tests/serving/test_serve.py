@@ -1,7 +1,6 @@
 """`polyagents serve`: what it answers, what it refuses, and that nothing stops it."""
 
 import asyncio
-import contextlib
 import json
 import signal
 import socket
@@ -22,7 +21,7 @@ from polyagents.commands.serve import token_of, write_replies_of_task
 from polyagents.errors import InputError
 from polyagents.human_eval.web.shared_pages import with_headers
 from polyagents.index.engines.engine import EngineError
-from polyagents.serving import answering, limits, patient_protocol, ranking_app
+from polyagents.serving import answering, limits, ranking_app
 from polyagents.serving.batching import Batcher, EncodingJob, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.limits import Rate
@@ -90,7 +89,7 @@ def test_an_index_is_served(model, replies, tmp_path):
     with TestClient(create_app(Served.load(file, index_dir=str(tmp_path / "index"))), HERE) as client:
         answer = client.post("/rank", json={"context": "hi !", "top_k": 2}).json()
     assert answer["matches"] == found(ranker.rank("hi !", index, top_k=2))
-    assert answer["candidates"] == {"name": str(tmp_path / "index"), "size": 6}
+    assert answer["candidates"] == {"name": "index", "size": 6}
 
 
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
@@ -155,9 +154,9 @@ def answers(model, questions, **limits):
     async def ask():
         batcher = Batcher(model, **limits)
         tickets = [batcher.ask(question) for question in questions]
-        worker = asyncio.create_task(batcher.run())
+        batcher.start()
         result = await asyncio.gather(*(ticket.result for ticket in tickets), return_exceptions=True)
-        worker.cancel()
+        batcher.stop()
         return result
 
     return asyncio.run(ask())
@@ -247,9 +246,9 @@ def test_what_nobody_waits_for_is_not_ranked():
         batcher = Batcher(Stand(rank))
         gone, there = batcher.ask(RankingJob("gone", None, 1)), batcher.ask(RankingJob("there", None, 1))
         gone.result.cancel()
-        worker = asyncio.create_task(batcher.run())
+        batcher.start()
         await there.result
-        worker.cancel()
+        batcher.stop()
 
     asyncio.run(ask())
     assert ranked == ["there"]
@@ -570,39 +569,6 @@ def test_a_cookie_is_of_one_server_only():
 # ---- who keeps others waiting ----------------------------------------------------------------------------------------
 
 
-def test_connections_that_say_nothing_keep_nobody_waiting(monkeypatch):
-    monkeypatch.setattr(patient_protocol, "SILENT_CONNECTIONS", 20)
-    with running(create_app(Stand(echo))) as url, contextlib.ExitStack() as stack:
-        port = int(url.rsplit(":", 1)[1])
-        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(60)]
-        for number, opened in enumerate(silent):
-            if number % 2:
-                with contextlib.suppress(OSError):  # it may be closed already
-                    opened.sendall(b"GET / HT")  # nor do those who begin
-        assert httpx2.post(f"{url}/rank", json={"context": "a"}, timeout=5).status_code == 200
-        assert [is_closed(opened) for opened in silent[:40]] == [True] * 40
-
-
-def test_a_request_that_never_comes_is_given_up(monkeypatch):
-    monkeypatch.setattr(patient_protocol, "HEADER_SECONDS", 0.2)
-    with running(create_app(Stand(echo))) as url:
-        port = int(url.rsplit(":", 1)[1])
-        for begun in (b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"GET /docs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nG"):
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as opened:
-                opened.sendall(begun)
-                while opened.recv(65_536):  # an answer, where a whole request was sent; then the end
-                    pass
-
-
-def is_closed(opened):
-    """Whether the other side has closed a connection."""
-    opened.settimeout(10)
-    try:
-        return opened.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
 def test_what_a_client_has_given_up_is_not_waited_for():
     """And what nobody waits for is not ranked (above)."""
 
@@ -655,20 +621,22 @@ def test_a_server_that_ends_says_so(around):
         ({}, None, None),
         ({"token": "a"}, "b", "a"),
         ({}, "b", "b"),
-        ({"token_file": "given"}, "b", "from the file"),
+        ({"token_file": "given"}, "b", "from the file\nfor two"),
     ],
 )
 def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkeypatch):
     monkeypatch.delenv("POLYAGENTS_TOKEN", raising=False)
     if environment:
         monkeypatch.setenv("POLYAGENTS_TOKEN", environment)
-    (tmp_path / "given").write_text("from the file\n")
+    (tmp_path / "given").write_text("from the file\nfor two\n")
     given = {"token": None, "token_file": None} | opt
     if given["token_file"]:
         given["token_file"] = str(tmp_path / "given")
     assert token_of(given) == expected
     with pytest.raises(InputError, match="cannot be read"):
         token_of({"token": None, "token_file": str(tmp_path / "none")})
+    with pytest.raises(InputError, match="has more than 100,000 characters"):
+        token_of({"token": None, "token_file": "/dev/zero"})
     with pytest.raises(InputError, match="not both"):
         token_of({"token": "a", "token_file": str(tmp_path / "given")})
 

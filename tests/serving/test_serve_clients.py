@@ -5,7 +5,9 @@ test_serve_libraries.py has the libraries that cannot be installed beside ours.
 
 import asyncio
 import contextlib
+import inspect
 import math
+import typing
 
 import cohere
 import numpy as np
@@ -16,7 +18,8 @@ from starlette.testclient import TestClient
 from web import running
 
 from polyagents import Match
-from polyagents.serving.cohere_messages import relevance
+from polyagents.serving.cohere_messages import RerankRequest, relevance
+from polyagents.serving.openai_messages import EmbeddingsRequest
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
@@ -172,7 +175,10 @@ def test_many_clients_at_once_get_what_each_would_get_alone(bi):
         ({"query": ["a"] * 201}, "1 to 200 turns"),
         ({"query": "a" * 20_001}, "given: a text of 20,001 characters"),
         ({"top_n": 0}, "top_n must be a whole number from 1 on"),
-        ({"rank_fields": ["title"]}, "There is no field 'rank_fields'"),
+        ({"rank_fields": ["title"], "documents": ["a", {"text": "b"}]}, "rank_fields names another field than text"),
+        ({"rank_fields": ["text", "title"], "documents": [{"text": "b", "title": "c"}]}, "and omit rank_fields"),
+        ({"rank_fields": "title"}, "rank_fields must be a list of texts"),
+        ({"max_chunks_per_doc": 0}, "max_chunks_per_doc must be a whole number from 1 on"),
     ],
 )
 def test_what_is_wrong_is_in_the_message_that_cohere_shows(poly, fields, said):
@@ -181,6 +187,79 @@ def test_what_is_wrong_is_in_the_message_that_cohere_shows(poly, fields, said):
         cohere_client(url, 1).rerank(**{"query": "hi !", "documents": ["a"]} | fields)
     assert set(caught.value.body) == {"message"} and said in caught.value.body["message"]
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"max_tokens_per_doc": 0}, "max_tokens_per_doc must be a whole number from 1 on"),
+        ({"max_tokens_per_doc": 7, "documents": ["a", "b" * 100]}, "tokens of one of these documents, whatever a"),
+        ({"max_tokens_per_doc": 3, "documents": ["a", "i ski"]}, "max_tokens_per_doc is 3, and the model may read 5 "),
+        ({"relevant_spans": cohere.RerankRelevantSpans(mode="enabled")}, "parts of documents are not returned; given"),
+        ({"priority": -1}, "priority must be a whole number from 0 on"),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_in_the_second_version_too(poly, fields, said):
+    _, url = poly
+    with pytest.raises(cohere.UnprocessableEntityError) as caught:
+        cohere_client(url).rerank(**{"model": "any", "query": "hi !", "documents": ["a"]} | fields)
+    assert said in caught.value.body["message"]
+
+
+def test_less_than_a_model_reads_may_be_wanted_of_short_documents(poly):
+    ranker, url = poly
+    documents = ["i ski", "hi", "so you like"]
+    answer = cohere_client(url).rerank(model="any", query="hi !", documents=documents, max_tokens_per_doc=11)
+    assert found(answer) == expected(ranker.rank("hi !", documents))
+
+
+VALUES = {  # by the type of a client's argument: what is sent
+    str: ["any"],
+    int: [4_096, 10**9],
+    bool: [True, False],
+    typing.Sequence[str]: [["text"], ["a", "b"]],
+    typing.get_type_hints(cohere.Client.rerank)["documents"]: [[{"text": "a", "title": "b"}], ["a", {"text": "b"}]],
+    cohere.RerankRelevantSpans: [cohere.RerankRelevantSpans(mode="disabled", threshold=0.5, max_spans=3)],
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_all_that_coheres_client_can_send_is_understood(poly, version):
+    """By the types of its own arguments; of each that may be left out, None as well, which is null in JSON."""
+    _, url = poly
+    client = cohere_client(url, version)
+    types = typing.get_type_hints(type(client).rerank)
+    names = set(inspect.signature(client.rerank).parameters) - {"request_options"}
+    given = {"model": "any", "query": "hi !", "documents": ["a", "b"]}
+    assert names > given.keys() and names <= RerankRequest.model_fields.keys()
+    right = found(client.rerank(**given))
+    for name in sorted(names):
+        kinds = typing.get_args(types[name]) if type(None) in typing.get_args(types[name]) else (types[name],)
+        for kind in kinds:
+            for value in [None] if kind is type(None) else VALUES[kind]:
+                answer = client.rerank(**given | {name: value})
+                assert answer.results and (name in ("query", "documents") or found(answer) == right), name
+
+
+def test_all_that_openais_client_can_send_is_understood():
+    sent = set(inspect.signature(openai.resources.Embeddings.create).parameters)
+    sent -= {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+    assert sent <= EmbeddingsRequest.model_fields.keys()
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/v1/embeddings"])
+def test_whatever_may_be_left_out_may_be_null(path):
+    kind, given = (EmbeddingsRequest, {"input": "a", "input_type": "query"})
+    if "rerank" in path:
+        kind, given = RerankRequest, {"query": "a", "documents": ["b"]}
+    with TestClient(create_app(Stand(rank_first)), "http://127.0.0.1") as client:
+        nulls = {name: None for name, field in kind.model_fields.items() if not field.is_required()}
+        assert client.post(path, json=given | nulls).status_code == 200
+
+
+def rank_first(contexts, candidates, top_k):
+    """A model that finds the first candidate best."""
+    return [([Match(0, candidates[0], 1.0)], True) for _ in contexts]
 
 
 @pytest.mark.parametrize("score", [-1e30, -300.0, -2.0, -1e-3, 0.5, 36.0, 37.0, 300.0, 1e30])

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -23,6 +22,7 @@ from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.serving.guard import Refused
 from polyagents.serving.limits import WAITING
+from polyagents.serving.worker_thread import WorkerThread, contained
 
 LONGEST = 2_000  # characters of a message
 BUSY = "Too many people wait for replies. Your message is kept: open this page again in a while."
@@ -57,7 +57,7 @@ class ChatPages:
 
     def __init__(self, chats: ChatStore, models: ChatModels, organiser: str):
         self.chats, self.models, self.organiser = chats, models, organiser
-        self.thread = ThreadPoolExecutor(1, "models")
+        self.thread = WorkerThread("models")
         self.under_way: dict[int, asyncio.Future[ChatState]] = {}
 
     async def show(self, request: Request) -> Response:
@@ -94,7 +94,7 @@ class ChatPages:
         if reply is None:
             if len(self.under_way) >= WAITING:
                 raise Refused(503, BUSY, {"Retry-After": "5"})
-            reply = asyncio.get_running_loop().run_in_executor(self.thread, self.answered, chat)
+            reply = self.thread.do(self.answered, chat)
             self.under_way[chat.number] = reply
             reply.add_done_callback(lambda done: self.replied(chat.number, done))
         return await asyncio.shield(reply)
@@ -120,7 +120,7 @@ class ChatPages:
         if not latest.waits:
             return latest
         try:
-            text = self.models.reply(latest)
+            text = contained(self.models.reply, latest)
         except Exception as error:
             logging.getLogger("uvicorn.error").error("%s failed", latest.model, exc_info=error)
             raise Refused(

@@ -80,7 +80,7 @@ def known_token(store: EvaluationStore, request: Request) -> str:
         count_stranger(request)
         raise HTTPException(404, str(error)) from error
     request.state.link = ANNOTATE_PATH + token
-    guard.count(request.app.state.of_people, token, "")
+    guard.count(request.app.state.of_people, token, instead="")
     return token
 
 
@@ -100,7 +100,7 @@ def check_organiser(request: Request, organiser: str) -> None:
         raise HTTPException(
             404, "This is not the organiser's link; the command that serves these pages prints it when it starts."
         )
-    guard.count(request.app.state.of_people, organiser, "")
+    guard.count(request.app.state.of_people, organiser, instead="")
 
 
 def count_stranger(request: Request) -> None:
@@ -109,7 +109,7 @@ def count_stranger(request: Request) -> None:
     Raises:
         Refused: 429, one too many of this address.
     """
-    guard.count(request.app.state.of_strangers, guard.address(request.scope), "")
+    guard.count(request.app.state.of_strangers, guard.address(request.scope), instead="")
 
 
 def failed(request: Request, error: Exception) -> Response:

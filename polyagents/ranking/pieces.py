@@ -1,0 +1,41 @@
+"""Long computations in pieces, between which whoever runs them may do something else."""
+
+from collections.abc import Generator, Sequence
+from typing import TypeVar
+
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+"""A computation: it yields after each piece but the last, and returns its result."""
+
+
+def finished(steps: Steps[Result]) -> Result:
+    """Compute all pieces, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def pieces(lengths: Sequence[int], tokens: int) -> list[Sequence[int]]:
+    """Split texts into pieces, of similar length so that little of a piece is padding; few texts stay in their order.
+
+    Args:
+        lengths: the tokens of each text.
+        tokens: how many a piece may have; it has one text at least.
+
+    Returns:
+        The indices of each piece.
+    """
+    if sum(lengths) <= tokens:
+        return [range(len(lengths))] if lengths else []
+    found: list[list[int]] = []
+    left = 0
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        left -= lengths[place]
+        if left < 0 or not found:
+            found.append([])
+            left = tokens - lengths[place]
+        found[-1].append(place)
+    return list(found)

@@ -1,0 +1,54 @@
+"""A thread that does one thing after the other, whatever happens in it."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class WorkerThread:
+    """One thread of its own for an event loop, which waits for what it does."""
+
+    def __init__(self, name: str):
+        self.pool = ThreadPoolExecutor(1, name)
+
+    def do(
+        self, call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> "asyncio.Future[Result]":
+        """Call something in the thread, after the calls that it was given before.
+
+        Args:
+            call: what to call.
+            *args: its arguments.
+            **kwargs: its named arguments.
+
+        Returns:
+            What it will have returned.
+        """
+        return asyncio.get_running_loop().run_in_executor(self.pool, lambda: contained(call, *args, **kwargs))
+
+    def end(self) -> None:
+        """Do nothing further."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def contained(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    """Call something, and make an ordinary error of every other one.
+
+    asyncio never delivers a StopIteration of a thread, takes its CancelledError for that of whoever waits, and ends the
+    event loop at SystemExit and KeyboardInterrupt; a panic in Rust passes `except Exception`.
+
+    Args:
+        call: what to call.
+        *args: its arguments.
+        **kwargs: its named arguments.
+    """
+    try:
+        return call(*args, **kwargs)
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
