@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import inspect
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -70,8 +71,8 @@ def load_backbone(
     """
     # Measured on two CPU cores: a training step with plain matrix products is 1.27 times as fast as with torch's fused
     # attention, whose backward is slow there, and encoding without gradient 0.93 times (docs/architecture.md). Both
-    # compute the same.
-    attention = "eager" if training and not torch.cuda.is_available() else "sdpa"
+    # compute the same. None is fused attention for the families that have it, and plain products for the others.
+    attention = "eager" if training and not torch.cuda.is_available() else None
     with silent_transformers():
         try:
             model = loaded(
@@ -90,19 +91,24 @@ def load_backbone(
             f"--backbone {options.backbone} is an encoder-decoder ({backbone.config.model_type}); these agents take an "
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
-    if getattr(backbone, "pooler", None) is not None:
-        backbone.pooler = None  # a head on [CLS] that the paper does not use
+    if not reads_texts(type(backbone)) or not hasattr(backbone.config, "hidden_size"):
+        raise InputError(
+            f"--backbone {options.backbone} is not an encoder of texts ({backbone.config.model_type}); give one such as "
+            f"BERT, or a decoder such as GPT-2."
+        )
+    drop_pooler(backbone)
     grow_embeddings(model, vocabulary)
     if options.dropout is not None:
         set_dropout(backbone, options.dropout)
-    choose_trained_layers(backbone, options.trained_layers)
+    if training:
+        choose_trained_layers(backbone, options.trained_layers)
     return cast("transformers.PreTrainedModel", model)
 
 
 def loaded(
     options: EncoderOptions,
     vocabulary: Vocabulary,
-    attention: str,
+    attention: str | None,
     config: "transformers.PretrainedConfig | None",
     weights: Mapping[str, Tensor] | None,
     kind: Any,
@@ -113,7 +119,7 @@ def loaded(
     Args:
         options: name, trained layers, dropout.
         vocabulary: that of the tokenizer.
-        attention: the name of transformers' implementation of attention.
+        attention: the name of transformers' implementation of attention; None is the model's own choice.
         config: the shape, or None.
         weights: the backbone's, or None.
         kind: one of transformers' automatic models.
@@ -130,7 +136,7 @@ def loaded(
     if config is not None and weights is not None:
         with no_init_weights() if kind is transformers.AutoModel else nullcontext():  # a head is not among the weights
             model = kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
-        model.base_model.pooler = None  # the pooler is not among them either
+        drop_pooler(model.base_model)  # the pooler is not among them either
         model.base_model.load_state_dict(weights, assign=True)
         model.tie_weights()
         return model
@@ -244,6 +250,19 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
     )
 
 
+def reads_texts(model_class: Any) -> bool:
+    """Tell whether a class of transformers reads token ids, and nothing else."""
+    modalities = getattr(model_class, "input_modalities", "text")
+    takes_ids = "input_ids" in inspect.signature(model_class.forward).parameters
+    return modalities in ("text", ["text"], ("text",)) and model_class.main_input_name == "input_ids" and takes_ids
+
+
+def drop_pooler(backbone: Any) -> None:
+    """Drop the head on [CLS], which the paper does not use; what takes its place has no weights."""
+    if getattr(backbone, "pooler", None) is not None:
+        backbone.pooler = nn.Identity()  # SqueezeBERT's class calls whatever is there
+
+
 def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabulary) -> None:
     """Add a row for each added token, a copy of the separator's: the nearest to a line end that the weights know.
 
@@ -276,9 +295,8 @@ def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) ->
 
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
-    """Freeze the weights that `--train-layers` excludes (paper Table 3).
-
-    A backbone registers its parameters in the order in which data flows: embeddings, layers, and for some a last norm.
+    """Freeze the weights that `--train-layers` excludes (paper Table 3): all that is used before the first layer that
+    learns, in the order in which the modules run.
 
     Args:
         backbone: changed in place.
@@ -289,22 +307,64 @@ def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) 
     """
     if which == "all":
         return
-    layers = next(
-        (
-            module
-            for module in backbone.modules()
-            if isinstance(module, nn.ModuleList) and len(module) == backbone.config.num_hidden_layers
-        ),
-        None,
-    )
-    if layers is None:
+    count = getattr(backbone.config, "num_hidden_layers", None)
+    lists: list[str] = []  # XLM has one for each part of a layer
+    for name, module in backbone.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count and not name.startswith(tuple(lists)):
+            lists.append(f"{name}.")
+    started = running_order(backbone)
+    first_trained = {"all_but_embeddings": 0, "top4": max((count or 0) - 4, 0), "top": (count or 0) - 1}[which]
+    begins = [started[own] for own in (f"{name}{first_trained}" for name in lists) if own in started]
+    if not begins:
         raise InputError(
             f"--train-layers {which}: {backbone.config.model_type} has no list of its layers (ALBERT shares one); use "
             f"--train-layers all."
         )
-    first_trained = {"all_but_embeddings": 0, "top4": max(len(layers) - 4, 0), "top": len(layers) - 1}[which]
-    first_parameter = next(layers[first_trained].parameters())
-    for parameter in backbone.parameters():
-        if parameter is first_parameter:
-            break
-        parameter.requires_grad_(False)
+    for name, parameter in backbone.named_parameters():
+        owner = name.rpartition(".")[0]
+        while owner not in started:  # read by the module around it, which has begun
+            owner = owner.rpartition(".")[0]
+        parameter.requires_grad_(started[owner] >= min(begins))
+
+
+@torch.no_grad()
+def running_order(backbone: "transformers.PreTrainedModel") -> dict[str, int]:
+    """Number the modules of a backbone, by name, in the order in which they begin; those that are not called have none.
+
+    Raises:
+        InputError: the backbone cannot read a short text.
+    """
+    started: dict[str, int] = {"": -1}
+
+    def note(name: str) -> Any:
+        return lambda *_: started.setdefault(name, len(started)) and None
+
+    hooks = [module.register_forward_pre_hook(note(name)) for name, module in backbone.named_modules() if name]
+    training = backbone.training
+    backbone.eval()
+    ids = torch.ones((1, 4), dtype=torch.long, device=backbone.device)
+    try:
+        backbone(input_ids=ids, attention_mask=torch.ones_like(ids))
+    except Exception as error:  # each family has its own reasons
+        raise unusable(backbone.config.model_type, error) from error
+    finally:
+        backbone.train(training)
+        for hook in hooks:
+            hook.remove()
+    return started
+
+
+def unusable(kind: str, error: Exception) -> InputError:
+    """Build the error for a backbone that cannot read texts as our agents give them.
+
+    Args:
+        kind: its type in transformers.
+        error: what it said.
+
+    Returns:
+        The error.
+    """
+    return InputError(
+        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)}); use one such "
+        f"as BERT, RoBERTa or ModernBERT."
+    )
