@@ -91,10 +91,10 @@ def load_backbone(
             f"--backbone {options.backbone} is an encoder-decoder ({backbone.config.model_type}); these agents take an "
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
-    if not reads_texts(type(backbone)) or not hasattr(backbone.config, "hidden_size"):
+    if not reads_texts(type(backbone)) or not has_embeddings(backbone):
         raise InputError(
-            f"--backbone {options.backbone} is not an encoder of texts ({backbone.config.model_type}); give one such as "
-            f"BERT, or a decoder such as GPT-2."
+            f"--backbone {options.backbone} ({backbone.config.model_type}) does not read token ids only; give an "
+            f"encoder such as BERT, or a decoder such as GPT-2."
         )
     drop_pooler(backbone)
     grow_embeddings(model, vocabulary)
@@ -251,10 +251,20 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
 
 
 def reads_texts(model_class: Any) -> bool:
-    """Tell whether a class of transformers reads token ids, and nothing else."""
+    """Tell whether a class of transformers reads token ids, and neither pictures nor sounds."""
     modalities = getattr(model_class, "input_modalities", "text")
     takes_ids = "input_ids" in inspect.signature(model_class.forward).parameters
-    return modalities in ("text", ["text"], ("text",)) and model_class.main_input_name == "input_ids" and takes_ids
+    parts = " ".join(getattr(model_class.config_class, "sub_configs", ()))
+    others = any(kind in parts for kind in ("audio", "image", "protein", "speech", "video", "vision", "vocoder"))
+    return takes_ids and modalities in ("text", ["text"], ("text",)) and not others
+
+
+def has_embeddings(backbone: Any) -> bool:
+    """Tell whether there is a row of weights for each token id, and a width; CANINE has hashes of letters."""
+    try:
+        return isinstance(backbone.get_input_embeddings().weight, Tensor) and backbone.config.hidden_size > 0
+    except (AttributeError, NotImplementedError, TypeError):
+        return False
 
 
 def drop_pooler(backbone: Any) -> None:
@@ -295,8 +305,7 @@ def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) ->
 
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
-    """Freeze the weights that `--train-layers` excludes (paper Table 3): all that is used before the first layer that
-    learns, in the order in which the modules run.
+    """Freeze the weights that `--train-layers` excludes (paper Table 3): those used before the first layer that learns.
 
     Args:
         backbone: changed in place.
@@ -314,8 +323,9 @@ def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) 
             lists.append(f"{name}.")
     started = running_order(backbone)
     first_trained = {"all_but_embeddings": 0, "top4": max((count or 0) - 4, 0), "top": (count or 0) - 1}[which]
-    begins = [started[own] for own in (f"{name}{first_trained}" for name in lists) if own in started]
-    if not begins:
+    layer = tuple(f"{name}{first_trained}." for name in lists)
+    begins = [begin for name, begin in started.items() if f"{name}.".startswith(layer)]  # the layer, or its parts
+    if not layer or not begins:
         raise InputError(
             f"--train-layers {which}: {backbone.config.model_type} has no list of its layers (ALBERT shares one); use "
             f"--train-layers all."
@@ -365,6 +375,6 @@ def unusable(kind: str, error: Exception) -> InputError:
         The error.
     """
     return InputError(
-        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)}); use one such "
+        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)[:200]}); use one such "
         f"as BERT, RoBERTa or ModernBERT."
     )

@@ -198,8 +198,8 @@ class PretrainAgent(PlanningAgent):
         distributed.same_weights(self.model)
         if self.module.encoder.sees_padding:  # its chunks are planned by their tokens alone
             raise InputError(
-                f"--backbone {self.encoder_options.backbone} sees the padding after a text, so it cannot be pre-trained "
-                f"here; give one such as BERT, RoBERTa or ModernBERT."
+                f"--backbone {self.encoder_options.backbone} sees the padding after a text, so it cannot be "
+                f"pre-trained here; give one such as BERT, RoBERTa or ModernBERT."
             )
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if self.opt["invsqrt_lr_decay_gamma"] <= 0:

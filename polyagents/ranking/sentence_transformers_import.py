@@ -23,7 +23,13 @@ def is_folder(path: str) -> bool:
 
 
 def reduction_of(folder: str) -> str:
-    """Return our --reduction-type for the pooling of a folder.
+    """Return our --reduction-type for the pooling of a folder."""
+    mode = pooling_of(folder)
+    return "first" if mode is None else REDUCTIONS[mode]
+
+
+def pooling_of(folder: str) -> str | None:
+    """Return the library's name for the pooling of a folder, one of REDUCTIONS; None where it has no such module.
 
     Raises:
         InputError: the folder has modules that we do not have, or is damaged.
@@ -44,18 +50,18 @@ def reduction_of(folder: str) -> str:
             f"--backbone {folder} has modules of sentence-transformers that polyagents does not have "
             f"({', '.join(unknown)}); to start from its encoder without them, give --reduction-type."
         )
-    return pooled(folder, kinds["Pooling"]) if "Pooling" in kinds else "first"
+    return pooled(folder, kinds["Pooling"]) if "Pooling" in kinds else None
 
 
 def pooled(folder: str, path: str) -> str:
-    """Return our --reduction-type for a module Pooling, whose settings are the older ones, or those of version 6.
+    """Return the mode of a module Pooling, whose settings are the older ones, or those of version 6.
 
     Args:
         folder: that of the model.
         path: that of the module within it.
 
     Returns:
-        The reduction.
+        The mode.
 
     Raises:
         InputError: it pools in a way that we do not have, or in several.
@@ -71,7 +77,7 @@ def pooled(folder: str, path: str) -> str:
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
             f"first or mean to start from its encoder all the same."
         )
-    return REDUCTIONS[modes[0]]
+    return modes[0]
 
 
 def prompts_of(folder: str) -> dict[str, str]:

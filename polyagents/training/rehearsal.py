@@ -39,7 +39,7 @@ def rehearse(model: RankingModel) -> None:
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # each family has its own reasons
-        raise refused(model, f"{type(error).__name__}: {first_line(error)}") from error
+        raise refused(model, f"{type(error).__name__}: {first_line(error)[:200]}") from error
     finally:
         module.train(training)
         module.zero_grad()
@@ -112,6 +112,6 @@ def refused(model: RankingModel, why: str) -> InputError:
     options, kind = model.settings.encoder, model.context_encoder.backbone.config.model_type
     instead = "" if model.precision == "fp32" else f"--precision fp32 in place of {model.precision}, or "
     return InputError(
-        f"--backbone {options.backbone} ({kind}) cannot be trained as a {model.label} ({why}); give {instead}a backbone "
-        f"such as BERT, RoBERTa or ModernBERT."
+        f"--backbone {options.backbone} ({kind}) cannot be trained as a {model.label} ({why}); give {instead}a "
+        f"backbone such as BERT, RoBERTa or ModernBERT."
     )
