@@ -35,7 +35,7 @@ ARCHITECTURES = ("bi", "poly", "cross", "uni")
 SECONDS, MEMORY, WEIGHTS = 60, 2 << 30, 8_000_000  # a process's time of the processor; weights of a tiny model, at most
 PATIENCE = 10  # times as long may a process take on a busy machine
 WORKS = "works"
-PAD, START, END, POSITIONS = 1, 0, 2, 160
+PAD, START, END, POSITIONS = 1, 2, 3, 160
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"}
 COLOURS = ("red", "blue", "green", "black", "white", "pink", "grey", "brown")
 EXAMPLES = [{"context": f"question {colour} ?", "label": f"answer {colour} ."} for colour in COLOURS]
@@ -201,13 +201,24 @@ def tiny_model(family: str, words: int) -> Any:
 
 
 def tokenizer() -> "transformers.PreTrainedTokenizerFast":
-    """Build a tokenizer of bytes, with RoBERTa's special tokens."""
+    """Build a tokenizer of bytes with RoBERTa's special tokens; 0, which CPM-Ant never attends to, is none of them."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    names = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters])
+    names = dict.fromkeys(["<unk>", "<pad>", "<s>", "</s>", "<mask>", *letters])
     of_bytes = Tokenizer(models.BPE({name: number for number, name in enumerate(names)}, []))
     of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     of_bytes.decoder = decoders.ByteLevel()
     return transformers.PreTrainedTokenizerFast(tokenizer_object=of_bytes, **SPECIAL)
+
+
+def write(family: str, folder: str) -> None:
+    """Write a tiny model of a family and its tokenizer as a folder that `--backbone` takes.
+
+    Raises:
+        ValueError: no tiny model can be made.
+    """
+    words = tokenizer()
+    tiny_model(family, len(words)).save_pretrained(folder)
+    words.save_pretrained(folder)
 
 
 # ---- one family ------------------------------------------------------------------------------------------------------
@@ -307,15 +318,12 @@ def tried(family: str) -> dict[str, str]:
         The outcome for each architecture; or why the family was not tried, as "not tried".
     """
     transformers_logging.set_verbosity_error()
-    words = tokenizer()
-    try:
-        model = tiny_model(family, len(words))
-    except Exception as error:
-        return {"not tried": first_line(error)}
     results = {}
     with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        words.save_pretrained(folder)
+        try:
+            write(family, folder)
+        except ValueError as error:
+            return {"not tried": first_line(error)}
         for architecture in ARCHITECTURES:
             try:
                 results[architecture] = outcome(folder, architecture)

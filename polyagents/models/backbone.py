@@ -352,7 +352,7 @@ def running_order(backbone: "transformers.PreTrainedModel") -> dict[str, int]:
     hooks = [module.register_forward_pre_hook(note(name)) for name, module in backbone.named_modules() if name]
     training = backbone.training
     backbone.eval()
-    ids = torch.ones((1, 4), dtype=torch.long, device=backbone.device)
+    ids = torch.ones((1, 16), dtype=torch.long, device=backbone.device)
     try:
         backbone(input_ids=ids, attention_mask=torch.ones_like(ids))
     except Exception as error:  # each family has its own reasons
@@ -375,6 +375,6 @@ def unusable(kind: str, error: Exception) -> InputError:
         The error.
     """
     return InputError(
-        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)[:200]}); use one such "
-        f"as BERT, RoBERTa or ModernBERT."
+        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)[:200]}); use one "
+        f"such as BERT, RoBERTa or ModernBERT."
     )

@@ -366,9 +366,11 @@ def sees_padding(encoder: Encoder) -> bool:
     device, (text, longer) = encoder.device, (words(encoder, 6), words(encoder, 30))
 
     def read(*texts: list[int]) -> Tensor:
-        """The states of the last text."""
-        tokens = pad(texts, pad_id(encoder)).to(device)
-        states: Tensor = encoder.backbone(**encoder.inputs(tokens, None, None, torch.float32)).last_hidden_state
+        """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
+        tokens = pad(texts, 0)
+        ids = torch.where(tokens.mask, tokens.ids, torch.tensor(words(encoder, tokens.ids.size(1))))
+        inputs = encoder.inputs(Tokens(ids, tokens.mask).to(device), None, None, torch.float32)
+        states: Tensor = encoder.backbone(**inputs).last_hidden_state
         return states[-1, : len(texts[-1])].float()
 
     kind = encoder.backbone.config.model_type
@@ -399,8 +401,8 @@ def pad_id(encoder: Encoder) -> int:
 
 
 def words(encoder: Encoder, count: int) -> list[int]:
-    """Return so many token ids, of which none is padding."""
-    return ([i for i in range(8) if i != pad_id(encoder)] * count)[:count]
+    """Return so many token ids, of which none is padding; 0 is for some, whatever their configuration says."""
+    return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
 
 def difference(first: Tensor, second: Tensor) -> float:
