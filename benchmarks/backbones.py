@@ -13,7 +13,7 @@ import os
 import resource
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,12 +100,12 @@ def model_class(family: str) -> Any:
     return found[0] if isinstance(found, list | tuple) else found
 
 
-def text_families() -> list[str]:
-    """Return the families that read token ids and nothing else, by the names of transformers."""
+def text_families(known: Iterable[str] = MODEL_MAPPING_NAMES) -> list[str]:
+    """Return the families, by the names of transformers, that read token ids and nothing else."""
     families = []
-    for family in MODEL_MAPPING_NAMES:
+    for family in known:
         try:
-            if reads_texts(model_class(family)):
+            if reads_texts(model_class(family), transformers.CONFIG_MAPPING[family]):
                 families.append(family)
         except (ImportError, ValueError):  # it needs a library for sounds or pictures, or has no such class
             continue

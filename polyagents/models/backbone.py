@@ -91,7 +91,7 @@ def load_backbone(
             f"--backbone {options.backbone} is an encoder-decoder ({backbone.config.model_type}); these agents take an "
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
-    if not reads_texts(type(backbone)) or not has_embeddings(backbone):
+    if not reads_texts(type(backbone), type(backbone.config)) or not has_embeddings(backbone):
         raise InputError(
             f"--backbone {options.backbone} ({backbone.config.model_type}) does not read token ids only; give an "
             f"encoder such as BERT, or a decoder such as GPT-2."
@@ -250,11 +250,11 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
     )
 
 
-def reads_texts(model_class: Any) -> bool:
-    """Tell whether a class of transformers reads token ids, and neither pictures nor sounds."""
+def reads_texts(model_class: Any, config_class: Any) -> bool:
+    """Tell whether classes of a model and its configuration are of a family that reads token ids and nothing else."""
     modalities = getattr(model_class, "input_modalities", "text")
     takes_ids = "input_ids" in inspect.signature(model_class.forward).parameters
-    parts = " ".join(getattr(model_class.config_class, "sub_configs", ()))
+    parts = " ".join(getattr(config_class, "sub_configs", ()))
     others = any(kind in parts for kind in ("audio", "image", "protein", "speech", "video", "vision", "vocoder"))
     return takes_ids and modalities in ("text", ["text"], ("text",)) and not others
 
