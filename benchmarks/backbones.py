@@ -1,4 +1,4 @@
-"""Which families of backbones work, in every architecture: `python -m polyagents.benchmarks.backbones`.
+"""The families of backbones that work, in every architecture: `python -m polyagents.benchmarks.backbones`.
 
 Every text family that transformers' AutoModel knows gets a tiny model with random weights. It is trained for three
 steps, ranked with, saved and loaded, each family in a process of its own. What is refused must be refused before the

@@ -251,7 +251,12 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
 
 
 def reads_texts(model_class: Any, config_class: Any) -> bool:
-    """Tell whether classes of a model and its configuration are of a family that reads token ids and nothing else."""
+    """Tell whether classes of a model and its configuration are of a family that reads token ids and nothing else.
+
+    Args:
+        model_class: that of the model.
+        config_class: that of its configuration.
+    """
     modalities = getattr(model_class, "input_modalities", "text")
     takes_ids = "input_ids" in inspect.signature(model_class.forward).parameters
     parts = " ".join(getattr(config_class, "sub_configs", ()))

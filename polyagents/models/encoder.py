@@ -401,12 +401,25 @@ def pad_id(encoder: Encoder) -> int:
 
 
 def words(encoder: Encoder, count: int) -> list[int]:
-    """Return so many token ids, of which none is padding; 0 is for some, whatever their configuration says."""
+    """Return token ids of a text.
+
+    Args:
+        encoder: tells which id is padding; 0 is for some backbones, whatever their configuration says.
+        count: how many.
+    """
     return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
 
 def difference(first: Tensor, second: Tensor) -> float:
-    """Return how far states are apart, divided by the largest; 0 where some are not finite, which tells nothing."""
+    """Return how far states are apart, divided by the largest.
+
+    Args:
+        first: any shape.
+        second: the same shape.
+
+    Returns:
+        The difference; 0 where some of the first are not finite, which tells nothing.
+    """
     off = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
     return off if torch.isfinite(first).all() else 0.0
 
