@@ -37,6 +37,7 @@ PATIENCE = 10  # times as long may a process take on a busy machine
 WORKS = "works"
 PAD, START, END, POSITIONS = 1, 2, 3, 160
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"}
+SPECIAL |= {"mask_token": "<mask>"}
 COLOURS = ("red", "blue", "green", "black", "white", "pink", "grey", "brown")
 EXAMPLES = [{"context": f"question {colour} ?", "label": f"answer {colour} ."} for colour in COLOURS]
 LONG = "a text that is longer than the others , and than some backbones have positions for . " * 8
@@ -443,7 +444,7 @@ def wrapped(mark: str, text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Try all families, or those that are named, and write the page about all."""
+    """Try all families, or those that are named; write the page about all where none failed."""
     parser = CommandParser("python -m polyagents.benchmarks.backbones", "Try every family of backbones.")
     parser.add_argument("families", nargs="*", help="only these; no page is written then")
     parser.add_argument("--results", default="backbones.jsonl", help="file of results, which is continued")
@@ -451,11 +452,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     opt = parser.parse_args(arguments)
     torch.set_num_threads(1)
     results = sweep(opt.families or text_families(), opt.results)
-    if not opt.families:
-        with open(opt.page, "w", encoding="utf-8") as out:
-            out.write(page(results))
     failed = sorted(family for family, result in results.items() if "FAILED" in str(result))
     print(f"{len(results)} families; failed: {', '.join(failed) or 'none'}")
+    if not opt.families and not failed:
+        with open(opt.page, "w", encoding="utf-8") as out:
+            out.write(page(results))
 
 
 if __name__ == "__main__":

@@ -97,6 +97,8 @@ def load_backbone(
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
     drop_pooler(backbone)
+    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it for ever
+        backbone.set_attention_type("original_full")
     grow_embeddings(model, vocabulary)
     if options.dropout is not None:
         set_dropout(backbone, options.dropout)
@@ -302,10 +304,8 @@ def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) ->
         probability: 0 to 1.
     """
     for module in backbone.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = probability
-        for name in ("dropout_prob", "attention_dropout"):  # attention modules keep the number themselves
-            if isinstance(getattr(module, name, None), float):
+        for name, value in vars(module).items():  # modules of attention keep the number themselves, XLM's all do
+            if isinstance(value, float) and (name == "p" or ("drop" in name and "layerdrop" not in name)):
                 setattr(module, name, probability)
 
 

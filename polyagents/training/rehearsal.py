@@ -61,7 +61,7 @@ def rank(model: RankingModel) -> None:
     """Score a short text alone and beside the longest.
 
     Raises:
-        InputError: the scores differ.
+        InputError: the scores differ, or are not finite.
     """
     model.module.eval()
     tokens = min(model.settings.text_truncate or RANKED_TOKENS, RANKED_TOKENS)
@@ -69,6 +69,8 @@ def rank(model: RankingModel) -> None:
     alone = model.scores(contexts[:1], inline_set([candidates[:1]], None))[0, 0]
     model.weights_changed()  # the vectors of candidates were kept
     beside = model.scores(contexts, inline_set([candidates, candidates], None))[0, 0]
+    if not torch.isfinite(beside):
+        raise refused(model, "a score is not a finite number")
     if model.precision == "fp32" and (alone - beside).abs() > TOLERANCE * alone.abs().clamp(min=TOLERANCE):
         raise refused(model, f"a score is {float(alone):g} alone, and {float(beside):g} beside a longer text")
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from backbones import save
 from commands import KINDS, SAMPLE, run
+from transformers import AutoModel, AutoTokenizer
 
 from polyagents import InputError, Ranker
 from polyagents.benchmarks import backbones as sweep
@@ -69,6 +70,15 @@ def test_what_cannot_go_well(place, name, replaced, said, kind, folder, monkeypa
     with pytest.raises(InputError, match=said) as refused:
         train(folder, kind)
     assert "\n" not in str(refused.value)
+
+
+def test_weights_that_are_not_finite(folder, tmp_path):
+    model = AutoModel.from_pretrained(folder)
+    model.encoder.layer[0].output.dense.bias.data[0] = torch.inf
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="a score is not a finite number"):
+        train(str(tmp_path))
 
 
 @pytest.mark.parametrize("kind", KIND)
