@@ -61,6 +61,7 @@ NUMBERS = {
 OWN: dict[str, dict[str, Any]] = {
     "bamba": {"mamba_n_heads": 8, "attn_layer_indices": [1]},
     "codegen": {"rotary_dim": 4},
+    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "glm4v_moe_text": {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 0]}},
     "glm4v_text": {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]}},
