@@ -321,16 +321,15 @@ def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) 
     """
     if which == "all":
         return
-    count = getattr(backbone.config, "num_hidden_layers", None)
+    count: int = getattr(backbone.config, "num_hidden_layers", 0)
     lists: list[str] = []  # XLM has one for each part of a layer
     for name, module in backbone.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count and not name.startswith(tuple(lists)):
+        if isinstance(module, nn.ModuleList) and len(module) == count > 0 and not name.startswith(tuple(lists)):
             lists.append(f"{name}.")
-    started = running_order(backbone)
-    first_trained = {"all_but_embeddings": 0, "top4": max((count or 0) - 4, 0), "top": (count or 0) - 1}[which]
-    layer = tuple(f"{name}{first_trained}." for name in lists)
-    begins = [begin for name, begin in started.items() if f"{name}.".startswith(layer)]  # the layer, or its parts
-    if not layer or not begins:
+    first_trained = {"all_but_embeddings": 0, "top4": max(count - 4, 0), "top": count - 1}[which]
+    layer, started = tuple(f"{name}{first_trained}." for name in lists), running_order(backbone) if lists else {}
+    begins = [order for name, order in started.items() if f"{name}.".startswith(layer)]  # the layer, or its parts
+    if not begins:
         raise InputError(
             f"--train-layers {which}: {backbone.config.model_type} has no list of its layers (ALBERT shares one); use "
             f"--train-layers all."
@@ -357,7 +356,7 @@ def running_order(backbone: "transformers.PreTrainedModel") -> dict[str, int]:
     hooks = [module.register_forward_pre_hook(note(name)) for name, module in backbone.named_modules() if name]
     training = backbone.training
     backbone.eval()
-    ids = torch.ones((1, 16), dtype=torch.long, device=backbone.device)
+    ids = torch.ones((1, 8), dtype=torch.long, device=backbone.device)
     try:
         backbone(input_ids=ids, attention_mask=torch.ones_like(ids))
     except Exception as error:  # each family has its own reasons

@@ -363,7 +363,7 @@ def sees_padding(encoder: Encoder) -> bool:
     """
     if encoder.backbone.config.model_type in READ_ANY_MASK:
         return False
-    device, (text, longer) = encoder.device, (words(encoder, 6), words(encoder, 30))
+    device, text, longer = encoder.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
 
     def read(*texts: list[int]) -> Tensor:
         """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
