@@ -240,12 +240,11 @@ def outcome(folder: str, architecture: str) -> str:
         Late: something failed later.
     """
     steps = Steps()
-    given = {"backbone": folder, "text_truncate": 60, "label_truncate": 30, "batchsize": 4, "max_train_steps": 3}
+    given: dict[str, Any] = {"backbone": folder, "text_truncate": 60, "label_truncate": 30, "batchsize": 4}
+    given |= {"max_train_steps": 3, "progress": False, "no_cuda": True, "callbacks": [steps]}
     for flags in ({}, {"train_layers": "all"}):
         try:
-            ranker = Ranker.train(
-                EXAMPLES, None, architecture, EXAMPLES, [steps], progress=False, no_cuda=True, **given, **flags
-            )
+            ranker = Ranker.train(EXAMPLES, None, architecture, EXAMPLES, **given | flags)
             break
         except InputError as error:
             if steps.count:

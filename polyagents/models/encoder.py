@@ -335,7 +335,7 @@ def first_position(backbone: "transformers.PreTrainedModel") -> int:
     """Return the backbone's number for the position of the first token: some count on from the padding id."""
     for name, module in backbone.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            return int(module.padding_idx) + 1  # type: ignore[arg-type]
+            return int(module.padding_idx) + 1
     return 0
 
 

@@ -77,7 +77,7 @@ def pooled(folder: str, path: str) -> str:
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
             f"first or mean to start from its encoder all the same."
         )
-    return modes[0]
+    return str(modes[0])
 
 
 def prompts_of(folder: str) -> dict[str, str]:

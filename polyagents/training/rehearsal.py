@@ -50,7 +50,7 @@ def rehearse(model: RankingModel) -> None:
 def step(model: RankingModel) -> None:
     """Compute gradients in training mode."""
     model.module.train()
-    contexts, candidates = (reader(texts(STEP_TOKENS)) for reader in (model.context_ids, model.candidates))
+    contexts, candidates = model.context_ids(texts(STEP_TOKENS)), model.candidates(texts(STEP_TOKENS))
     scored = training_scores(model, contexts, inline_set([candidates, candidates], None), None)
     scored.scores.sum().backward()
     for side in scored.sides:
@@ -65,7 +65,7 @@ def rank(model: RankingModel) -> None:
     """
     model.module.eval()
     tokens = min(model.settings.text_truncate or RANKED_TOKENS, RANKED_TOKENS)
-    contexts, candidates = (reader(texts(tokens)) for reader in (model.context_ids, model.candidates))
+    contexts, candidates = model.context_ids(texts(tokens)), model.candidates(texts(tokens))
     alone = model.scores(contexts[:1], inline_set([candidates[:1]], None))[0, 0]
     model.weights_changed()  # the vectors of candidates were kept
     beside = model.scores(contexts, inline_set([candidates, candidates], None))[0, 0]
