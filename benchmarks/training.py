@@ -231,7 +231,7 @@ def prepare(backbone: str, folder: str) -> None:
     opt = our_options("bi", backbone=backbone)
     dictionary = TextDictionary(opt)
     loaded = load_backbone(EncoderOptions.read(opt), vocabulary_of(dictionary.ready), training=True)
-    positions = max_tokens(loaded.config)
+    positions = max_tokens(loaded)
     if positions is not None and positions < peers.TEXT_TRUNCATE:
         raise InputError(
             f"--backbone {backbone} has positions for {positions} tokens, and contexts here have up to "

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import inspect
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -68,8 +69,8 @@ def load_backbone(
     """
     # Measured on two CPU cores: a training step with plain matrix products is 1.27 times as fast as with torch's fused
     # attention, whose backward is slow there, and encoding without gradient 0.93 times (docs/architecture.md). Both
-    # compute the same.
-    attention = "eager" if training and not torch.cuda.is_available() else "sdpa"
+    # compute the same. None is fused attention for the families that have it, and plain products for the others.
+    attention = "eager" if training and not torch.cuda.is_available() else None
     with silent_transformers():
         try:
             model = loaded(
@@ -88,19 +89,26 @@ def load_backbone(
             f"--backbone {options.backbone} is an encoder-decoder ({backbone.config.model_type}); these agents take an "
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
-    if getattr(backbone, "pooler", None) is not None:
-        backbone.pooler = None  # a head on [CLS] that the paper does not use
+    if not reads_texts(type(backbone), type(backbone.config)) or not has_embeddings(backbone):
+        raise InputError(
+            f"--backbone {options.backbone} ({backbone.config.model_type}) does not read token ids only; give an "
+            f"encoder such as BERT, or a decoder such as GPT-2."
+        )
+    drop_pooler(backbone)
+    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it for ever
+        backbone.set_attention_type("original_full")
     grow_embeddings(model, vocabulary)
     if options.dropout is not None:
         set_dropout(backbone, options.dropout)
-    choose_trained_layers(backbone, options.trained_layers)
+    if training:
+        choose_trained_layers(backbone, options.trained_layers)
     return cast("transformers.PreTrainedModel", model)
 
 
 def loaded(
     options: EncoderOptions,
     vocabulary: Vocabulary,
-    attention: str,
+    attention: str | None,
     config: "transformers.PretrainedConfig | None",
     weights: Mapping[str, Tensor] | None,
     kind: Any,
@@ -111,7 +119,7 @@ def loaded(
     Args:
         options: name, trained layers, dropout.
         vocabulary: that of the tokenizer.
-        attention: the name of transformers' implementation of attention.
+        attention: the name of transformers' implementation of attention; None is the model's own choice.
         config: the shape, or None.
         weights: the backbone's, or None.
         kind: one of transformers' automatic models.
@@ -128,7 +136,7 @@ def loaded(
     if config is not None and weights is not None:
         with no_init_weights() if kind is transformers.AutoModel else nullcontext():  # a head is not among the weights
             model = kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
-        model.base_model.pooler = None  # the pooler is not among them either
+        drop_pooler(model.base_model)  # the pooler is not among them either
         model.base_model.load_state_dict(weights, assign=True)
         model.tie_weights()
         return model
@@ -204,6 +212,34 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
     )
 
 
+def reads_texts(model_class: Any, config_class: Any) -> bool:
+    """Tell whether classes of a model and its configuration are of a family that reads token ids and nothing else.
+
+    Args:
+        model_class: that of the model.
+        config_class: that of its configuration.
+    """
+    modalities = getattr(model_class, "input_modalities", "text")
+    takes_ids = "input_ids" in inspect.signature(model_class.forward).parameters
+    parts = " ".join(getattr(config_class, "sub_configs", ()))
+    others = any(kind in parts for kind in ("audio", "image", "protein", "speech", "video", "vision", "vocoder"))
+    return takes_ids and modalities in ("text", ["text"], ("text",)) and not others
+
+
+def has_embeddings(backbone: Any) -> bool:
+    """Tell whether there is a row of weights for each token id, and a width; CANINE has hashes of letters."""
+    try:
+        return isinstance(backbone.get_input_embeddings().weight, Tensor) and backbone.config.hidden_size > 0
+    except (AttributeError, NotImplementedError, TypeError):
+        return False
+
+
+def drop_pooler(backbone: Any) -> None:
+    """Drop the head on [CLS], which the paper does not use; what takes its place has no weights."""
+    if getattr(backbone, "pooler", None) is not None:
+        backbone.pooler = nn.Identity()  # SqueezeBERT's class calls whatever is there
+
+
 def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabulary) -> None:
     """Add a row for each added token, a copy of the separator's: the nearest to a line end that the weights know.
 
@@ -228,17 +264,13 @@ def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) ->
         probability: 0 to 1.
     """
     for module in backbone.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = probability
-        for name in ("dropout_prob", "attention_dropout"):  # attention modules keep the number themselves
-            if isinstance(getattr(module, name, None), float):
+        for name, value in vars(module).items():  # modules of attention keep the number themselves, XLM's all do
+            if isinstance(value, float) and (name == "p" or ("drop" in name and "layerdrop" not in name)):
                 setattr(module, name, probability)
 
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
-    """Freeze the weights that `--train-layers` excludes (paper Table 3).
-
-    A backbone registers its parameters in the order in which data flows: embeddings, layers, and for some a last norm.
+    """Freeze the weights that `--train-layers` excludes (paper Table 3): those used before the first layer that learns.
 
     Args:
         backbone: changed in place.
@@ -249,22 +281,64 @@ def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) 
     """
     if which == "all":
         return
-    layers = next(
-        (
-            module
-            for module in backbone.modules()
-            if isinstance(module, nn.ModuleList) and len(module) == backbone.config.num_hidden_layers
-        ),
-        None,
-    )
-    if layers is None:
+    count: int = getattr(backbone.config, "num_hidden_layers", 0)
+    lists: list[str] = []  # XLM has one for each part of a layer
+    for name, module in backbone.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count > 0 and not name.startswith(tuple(lists)):
+            lists.append(f"{name}.")
+    first_trained = {"all_but_embeddings": 0, "top4": max(count - 4, 0), "top": count - 1}[which]
+    layer, started = tuple(f"{name}{first_trained}." for name in lists), running_order(backbone) if lists else {}
+    begins = [order for name, order in started.items() if f"{name}.".startswith(layer)]  # the layer, or its parts
+    if not begins:
         raise InputError(
             f"--train-layers {which}: {backbone.config.model_type} has no list of its layers (ALBERT shares one); use "
             f"--train-layers all."
         )
-    first_trained = {"all_but_embeddings": 0, "top4": max(len(layers) - 4, 0), "top": len(layers) - 1}[which]
-    first_parameter = next(layers[first_trained].parameters())
-    for parameter in backbone.parameters():
-        if parameter is first_parameter:
-            break
-        parameter.requires_grad_(False)
+    for name, parameter in backbone.named_parameters():
+        owner = name.rpartition(".")[0]
+        while owner not in started:  # read by the module around it, which has begun
+            owner = owner.rpartition(".")[0]
+        parameter.requires_grad_(started[owner] >= min(begins))
+
+
+@torch.no_grad()
+def running_order(backbone: "transformers.PreTrainedModel") -> dict[str, int]:
+    """Number the modules of a backbone, by name, in the order in which they begin; those that are not called have none.
+
+    Raises:
+        InputError: the backbone cannot read a short text.
+    """
+    started: dict[str, int] = {"": -1}
+
+    def note(name: str) -> Any:
+        return lambda *_: started.setdefault(name, len(started)) and None
+
+    hooks = [module.register_forward_pre_hook(note(name)) for name, module in backbone.named_modules() if name]
+    training = backbone.training
+    backbone.eval()
+    ids = torch.ones((1, 8), dtype=torch.long, device=backbone.device)
+    try:
+        backbone(input_ids=ids, attention_mask=torch.ones_like(ids))
+    except Exception as error:  # each family has its own reasons
+        raise unusable(backbone.config.model_type, error) from error
+    finally:
+        backbone.train(training)
+        for hook in hooks:
+            hook.remove()
+    return started
+
+
+def unusable(kind: str, error: Exception) -> InputError:
+    """Build the error for a backbone that cannot read texts as our agents give them.
+
+    Args:
+        kind: its type in transformers.
+        error: what it said.
+
+    Returns:
+        The error.
+    """
+    return InputError(
+        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)[:200]}); use one "
+        f"such as BERT, RoBERTa or ModernBERT."
+    )

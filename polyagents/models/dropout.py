@@ -41,6 +41,8 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
     threshold = round(p * STEPS)
     if not training or threshold == 0:
         return x
+    if threshold == STEPS:
+        return x * 0
     dropped: Tensor = Dropout.apply(x, threshold)
     return dropped
 

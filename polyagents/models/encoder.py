@@ -12,7 +12,9 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polyagents.errors import InputError
 from polyagents.models.adapters import add_adapters
+from polyagents.models.backbone import unusable
 from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
@@ -26,6 +28,8 @@ TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 
 # Backbones whose tokens all see each other, and which add a mask [B, 1, 1, T] to their logits as it is.
 READ_ANY_MASK = frozenset({"bert", "distilbert", "electra", "roberta", "xlm-roberta", "camembert"})
+
+ROUNDING = 2e-5  # states that differ by less, divided by the largest, are equal
 
 Part = TypeVar("Part")
 
@@ -70,8 +74,8 @@ class Encoder(nn.Module):
         self.output_scaling = output_scaling
         self.precision = options.precision
         self.width: int = backbone.config.hidden_size
-        self.first_position = first_position(backbone.config)
-        self.max_tokens = max_tokens(backbone.config)
+        self.first_position = first_position(backbone)
+        self.max_tokens = max_tokens(backbone)
         self.has_segments = has_segments(backbone)
         self.compiled = False
         self.backend: Backend | None = None
@@ -107,7 +111,7 @@ class Encoder(nn.Module):
 
     def compile_backbone(self) -> None:
         """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
-        _ = self.causal  # measured by running the backbone, before it is compiled
+        _ = self.causal, self.sees_padding  # measured by running the backbone, before it is compiled
         self.backbone.compile(dynamic=True)
         self.compiled = True
 
@@ -126,6 +130,11 @@ class Encoder(nn.Module):
     def keeps_apart(self) -> bool:
         """Whether tokens that are masked from each other do not influence each other's outputs in this backbone."""
         return keeps_apart(self)
+
+    @functools.cached_property
+    def sees_padding(self) -> bool:
+        """Whether a text's outputs depend on the padding after it, so that only texts of equal length go together."""
+        return sees_padding(self)
 
     def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """Encode texts.
@@ -213,7 +222,7 @@ class Encoder(nn.Module):
         """Split a batch into chunks of texts of similar length, each cut to its longest text.
 
         Padding is wasted work: with lengths as uneven as those of dialogue, sorted chunks have a third less of it. The
-        results do not change.
+        results do not change, since a backbone that sees padding gets texts of equal length.
 
         Args:
             tokens: [B, T] on the CPU, where the chunks are cut.
@@ -230,6 +239,8 @@ class Encoder(nn.Module):
         start = 0
         while start < len(sizes):
             stop = start + max(budget // sizes[start], 1)
+            if self.sees_padding:
+                stop = min(stop, start + sizes.count(sizes[start]))
             rows = order[start:stop]
             yield to_device(rows, device), tokens.rows(rows).to(device)
             start = stop
@@ -314,16 +325,17 @@ def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) 
         return torch.cat([encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(tokens)])
 
 
-def max_tokens(config: "transformers.PretrainedConfig") -> int | None:
+def max_tokens(backbone: "transformers.PreTrainedModel") -> int | None:
     """Return how many tokens the backbone has positions for, None where their number is not limited."""
-    positions: int | None = getattr(config, "max_position_embeddings", None)
-    return None if positions is None else positions - first_position(config)
+    positions: int | None = getattr(backbone.config, "max_position_embeddings", None)
+    return None if positions is None else positions - first_position(backbone)
 
 
-def first_position(config: "transformers.PretrainedConfig") -> int:
+def first_position(backbone: "transformers.PreTrainedModel") -> int:
     """Return the backbone's number for the position of the first token: some count on from the padding id."""
-    if config.model_type in {"roberta", "xlm-roberta", "camembert", "mpnet"}:
-        return int(config.pad_token_id) + 1
+    for name, module in backbone.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return int(module.padding_idx) + 1
     return 0
 
 
@@ -340,6 +352,76 @@ def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
     with in_evaluation(backbone), torch.autocast(ids.device.type, enabled=False):
         first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
     return bool(torch.allclose(first, second, atol=1e-6))
+
+
+@torch.no_grad()
+def sees_padding(encoder: Encoder) -> bool:
+    """Measure whether padding changes a text's outputs: it does where neighbours or the whole row are mixed unmasked.
+
+    Raises:
+        InputError: the backbone cannot read a text, or its outputs differ from call to call.
+    """
+    if encoder.backbone.config.model_type in READ_ANY_MASK:
+        return False
+    device, text, longer = encoder.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
+
+    def read(*texts: list[int]) -> Tensor:
+        """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
+        tokens = pad(texts, 0)
+        ids = torch.where(tokens.mask, tokens.ids, torch.tensor(words(encoder, tokens.ids.size(1))))
+        inputs = encoder.inputs(Tokens(ids, tokens.mask).to(device), None, None, torch.float32)
+        states: Tensor = encoder.backbone(**inputs).last_hidden_state
+        return states[-1, : len(texts[-1])].float()
+
+    kind = encoder.backbone.config.model_type
+    try:
+        with in_evaluation(encoder), torch.autocast(device.type, enabled=False):
+            alone, again, beside = read(text), read(text, text), read(longer, text)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # each family has its own reasons
+        raise unusable(kind, error) from error
+    if alone.size(-1) != encoder.width:
+        raise InputError(
+            f"This backbone ({kind}) has outputs of width {alone.size(-1)} where its configuration says "
+            f"{encoder.width}; use one such as BERT, RoBERTa or ModernBERT."
+        )
+    noise = difference(alone, again)  # large where a GPU rounds to TF32
+    if noise > 0.01:
+        raise InputError(
+            f"The outputs of this backbone ({kind}) for a text depend on chance, or on the other texts of a batch; use "
+            f"one such as BERT, RoBERTa or ModernBERT."
+        )
+    return difference(alone, beside) > max(ROUNDING, 10 * noise)
+
+
+def pad_id(encoder: Encoder) -> int:
+    """Return the token id from which some backbones derive positions and masks of their own."""
+    return getattr(encoder.backbone.config, "pad_token_id", None) or 0
+
+
+def words(encoder: Encoder, count: int) -> list[int]:
+    """Return token ids of a text.
+
+    Args:
+        encoder: tells which id is padding; 0 is for some backbones, whatever their configuration says.
+        count: how many.
+    """
+    return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
+
+
+def difference(first: Tensor, second: Tensor) -> float:
+    """Return how far states are apart, divided by the largest.
+
+    Args:
+        first: any shape.
+        second: the same shape.
+
+    Returns:
+        The difference; 0 where some of the first are not finite, which tells nothing.
+    """
+    off = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
+    return off if torch.isfinite(first).all() else 0.0
 
 
 def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
@@ -363,23 +445,26 @@ def keeps_apart(encoder: Encoder) -> bool:
     A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens
     from their places in the row: T5, MPNet and DeBERTa do. This is computed in fp32, before the outputs are scaled.
     """
-    context, text = list(range(1, 8)), list(range(2, 6))
+    context, text = words(encoder, 7), words(encoder, 5)[1:]
     length = min(64, (encoder.max_tokens or 512) - len(context))
-    beside = [[1 + i % 5 for i in range(length)]] * 8  # as long as a row may be, and longer than a small window
+    beside = [words(encoder, length)] * 8  # as long as a row may be, and longer than a small window
     device = encoder.device
 
     def read(candidates: list[list[int]]) -> Tensor:
-        """The states of the last candidate."""
-        tokens = pad_joint([(context, candidates)], 0).to(device)
+        """The states of the last text."""
+        tokens = pad_joint([(context, candidates)], pad_id(encoder)).to(device)
         inputs = encoder.inputs(tokens, tokens.together(encoder.causal), tokens.positions, torch.float32)
         states: Tensor = encoder.backbone(**inputs).last_hidden_state
-        return states[0, -len(text) :].float()
+        return states[0, -len((context, *candidates)[-1]) :].float()
 
     try:
         with in_evaluation(encoder), torch.autocast(device.type, enabled=False):
-            alone, together = read([text]), read([*beside, text])
+            tokens = pad([context], pad_id(encoder)).to(device)
+            plain = encoder.backbone(**encoder.inputs(tokens, None, None, torch.float32)).last_hidden_state[0].float()
+            own, alone, together = read([]), read([text]), read([*beside, text])
     except torch.OutOfMemoryError:
         raise
-    except (TypeError, ValueError, RuntimeError, IndexError):  # the backbone does not support such a mask, or positions
+    except Exception:  # the backbone does not support such a mask, or positions; each in its own way
         return False
-    return bool((alone - together).abs().max() <= 2e-5 * alone.abs().max()) or not bool(torch.isfinite(alone).all())
+    # Its own positions are ours, and candidates are apart.
+    return max(difference(plain, own), difference(alone, together)) <= ROUNDING

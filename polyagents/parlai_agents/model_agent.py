@@ -73,6 +73,8 @@ class ModelAgent(BaseAgent):
         config, weights = initial_weights.backbone_of(self.opt, self.dict.config, self.parlai_model, file is not None)
         encoder = build_encoder(settings, self.dict.ready, training, config, weights)
         self.dict.note_backbone(encoder.backbone)
+        if file is None:
+            initial_weights.check_pooling(self.opt, encoder)
         if settings.ranking.output_scaling == AUTO:
             encoder.output_scaling = self.opt["output_scaling"] = self._task_texts().output_scaling(encoder)
         self.ranking = build_model(encoder, self.dict.ready, settings)

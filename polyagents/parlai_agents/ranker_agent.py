@@ -44,6 +44,7 @@ from polyagents.training.examples import Examples
 from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged
+from polyagents.training.rehearsal import rehearse
 from polyagents.training.scoring import training_scores
 from polyagents.zoo.resolve import zoo_file
 
@@ -97,6 +98,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     def _begin_training(self) -> None:
         distributed.same_weights(self.ranking.module)
+        rehearse(self.ranking)
         if self.opt["compile"]:
             for encoder in {module for module in self.ranking.module.modules() if isinstance(module, Encoder)}:
                 encoder.compile_backbone()

@@ -196,6 +196,7 @@ class PretrainAgent(PlanningAgent):
     def _begin(self, states: dict[str, Any], is_finetune: bool) -> None:
         self._check_validation()
         distributed.same_weights(self.model)
+        self._check_backbone()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if self.opt["invsqrt_lr_decay_gamma"] <= 0:
             self.opt["invsqrt_lr_decay_gamma"] = self.opt["warmup_updates"]  # ParlAI would do the same with a warning
@@ -208,6 +209,17 @@ class PretrainAgent(PlanningAgent):
         if self.opt["activation_checkpointing"]:
             self.module.encoder.checkpoint_activations()
         self.begin_run()
+
+    def _check_backbone(self) -> None:
+        """Refuse a backbone whose chunks could not be planned by their tokens alone, or whose head has no weights."""
+        why = "sees the padding after a text" if self.module.encoder.sees_padding else None
+        if not all(bool(torch.isfinite(weight).all()) for weight in self.module.parameters()):
+            why = "has weights that are not finite, such as a head for words that its files lack"
+        if why:
+            raise InputError(
+                f"--backbone {self.encoder_options.backbone} {why}, so it cannot be pre-trained here; give one such as "
+                f"BERT, RoBERTa or ModernBERT."
+            )
 
     # ---- training and evaluation -----------------------------------------------------------------------------------
 

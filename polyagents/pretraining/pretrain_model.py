@@ -68,9 +68,11 @@ class PretrainModel(nn.Module):
 class PassThrough(nn.Module):
     """A backbone that returns its input."""
 
-    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> BaseModelOutput:
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> Any:
         """Return the embeddings [1, n, D] unchanged, and ignore all other arguments."""
-        return BaseModelOutput(last_hidden_state=inputs_embeds)
+        output: Any = BaseModelOutput(last_hidden_state=inputs_embeds)
+        output.global_attentions = None  # Longformer's head passes it on
+        return output
 
 
 def head_of(lm: PreTrainedModel) -> PreTrainedModel:

@@ -15,6 +15,7 @@ from polyagents.arguments import AUTO
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.models.architecture import is_known
+from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH
 from polyagents.options import fields_of
 from polyagents.parlai_files import parlai_options
@@ -230,6 +231,28 @@ def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
             say(f"{folder} was trained with {prompt!r} before its texts; polyagents does not add that.")
         elif flag not in given:
             opt[flag] = prompt
+
+
+def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
+    """Refuse a sentence-transformers folder whose one token is not the one that `--reduction-type first` takes.
+
+    Args:
+        opt: all options, with what `decide_by_sentence_transformers` has decided.
+        encoder: with the weights of the folder.
+
+    Raises:
+        InputError: it takes the last token of an encoder that sees both sides, or the first of a decoder.
+    """
+    folder = opt["backbone"]
+    if not sentence_transformers_import.is_folder(folder) or "reduction_type" in opt.get("override", {}):
+        return
+    mode = sentence_transformers_import.pooling_of(folder)
+    if mode is not None and opt["reduction_type"] == "first" and encoder.causal != (mode == "lasttoken"):
+        takes = "last token of a decoder" if encoder.causal else "first token of an encoder"
+        raise InputError(
+            f"--backbone {folder} pools its outputs by {mode}, and polyagents takes the {takes}; give --reduction-type "
+            f"first or mean to start from its weights all the same."
+        )
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:

@@ -24,7 +24,13 @@ def is_folder(path: str) -> bool:
 
 
 def reduction_of(folder: str) -> str:
-    """Return our --reduction-type for the pooling of a folder.
+    """Return our --reduction-type for the pooling of a folder."""
+    mode = pooling_of(folder)
+    return "first" if mode is None else REDUCTIONS[mode]
+
+
+def pooling_of(folder: str) -> str | None:
+    """Return the library's name for the pooling of a folder, one of REDUCTIONS; None where it has no such module.
 
     Raises:
         InputError: the folder has modules that we do not have, or is damaged.
@@ -40,7 +46,7 @@ def reduction_of(folder: str) -> str:
             f"--backbone {folder} has modules of sentence-transformers that polyagents does not have "
             f"({', '.join(unknown)}); to start from its encoder without them, give --reduction-type."
         )
-    return pooled(folder) if "Pooling" in kinds else "first"
+    return pooled(folder) if "Pooling" in kinds else None
 
 
 def modules_of(folder: str) -> dict[str, str]:
@@ -61,7 +67,7 @@ def modules_of(folder: str) -> dict[str, str]:
     }
 
 
-def pooling_of(folder: str) -> Mapping[str, Any]:
+def pooling_settings(folder: str) -> Mapping[str, Any]:
     """Return the settings of a folder's module Pooling: the older ones, or those of version 6; none without a module.
 
     Raises:
@@ -82,19 +88,19 @@ def includes_prompt(folder: str) -> bool:
     Raises:
         InputError: the folder is damaged.
     """
-    included = pooling_of(folder).get("include_prompt", True)
+    included = pooling_settings(folder).get("include_prompt", True)
     if not isinstance(included, bool):
         raise damaged(folder, "include_prompt of its Pooling")
     return included
 
 
 def pooled(folder: str) -> str:
-    """Return our --reduction-type for a folder's module Pooling.
+    """Return the mode of a folder's module Pooling.
 
     Raises:
         InputError: it pools in a way that we do not have, or in several.
     """
-    settings = pooling_of(folder)
+    settings = pooling_settings(folder)
     flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
     modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
     modes = [modes] if isinstance(modes, str) else modes
@@ -103,7 +109,7 @@ def pooled(folder: str) -> str:
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
             f"first or mean to start from its encoder all the same."
         )
-    return REDUCTIONS[modes[0]]
+    return str(modes[0])
 
 
 def prompts_of(folder: str) -> dict[str, str]:

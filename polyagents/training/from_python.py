@@ -17,6 +17,7 @@ from polyagents.training import distributed
 from polyagents.training.callbacks import Callback
 from polyagents.training.distillation import Distillation
 from polyagents.training.progress_bar import ProgressBar
+from polyagents.training.rehearsal import rehearse
 from polyagents.training.starting_model import starting_model
 from polyagents.training.summary import Summary
 from polyagents.training.text_example import read_example
@@ -72,6 +73,7 @@ def train(
     resumed = files.resumed is not None
     built = starting_model(architecture, given, options, data, files.resumed or start, datapath, resumed)
     built.module.to(device)
+    rehearse(built)
     trainer = Trainer(built, data, held_out, options, files, listeners, teacher(options, device, datapath))
     if options.compile:
         for encoder in {module for module in built.module.modules() if isinstance(module, Encoder)}:

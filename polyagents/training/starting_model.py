@@ -66,6 +66,8 @@ def starting_model(
     config, weights = initial_weights.backbone_of(values, known, None, has_file=parts is not None)
     torch.manual_seed(options.seed)
     encoder = build_encoder(settings, tokenizer, True, config, weights)
+    if parts is None:
+        initial_weights.check_pooling(values, encoder)
     if settings.ranking.output_scaling == AUTO:
         encoder.output_scaling = kept["output_scaling"] = measured_scaling(encoder, tokenizer, settings, data)
     model = build_model(encoder, tokenizer, settings)

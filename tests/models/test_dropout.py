@@ -36,6 +36,14 @@ def test_the_gradient_is_dropped_alike():
     torch.testing.assert_close(x.grad, (y != 0) / (1 - 0.4), rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("p", [1 - 2**-17, 0.999999, 1.0])
+def test_nothing_is_left_at_a_rate_of_one(p):
+    x = torch.randn(50, 7, requires_grad=True)
+    y = dropout(x, p)
+    y.sum().backward()
+    assert not y.any() and not x.grad.any()
+
+
 def test_torchs_seed_decides():
     draws = []
     for seed in (1, 1, 2):

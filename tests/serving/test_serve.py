@@ -635,8 +635,10 @@ def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkey
     assert token_of(given) == expected
     with pytest.raises(InputError, match="cannot be read"):
         token_of({"token": None, "token_file": str(tmp_path / "none")})
-    with pytest.raises(InputError, match="has more than 100,000 characters"):
-        token_of({"token": None, "token_file": "/dev/zero"})
+    (tmp_path / "long").write_text("a" * 100_001)
+    for wrong, sentence in ((tmp_path / "long", "over 100,000 bytes"), ("/dev/zero", "a device")):
+        with pytest.raises(InputError, match=sentence):
+            token_of({"token": None, "token_file": str(wrong)})
     with pytest.raises(InputError, match="not both"):
         token_of({"token": "a", "token_file": str(tmp_path / "given")})
 
