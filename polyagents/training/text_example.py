@@ -55,7 +55,7 @@ def read_example(given: Any, name: str) -> TextExample:
     if not any(turn.strip() for turn in turns) or not all(label.strip() for label in labels) or not labels:
         raise InputError(f"{name} has an empty context or label; remove such examples.")
     own = None if candidates is None else texts_of(candidates, f"{name}: candidates")
-    return TextExample("\n".join(turns), labels, own or None)
+    return TextExample("\n".join(turns), labels, own if own and any(text.strip() for text in own) else None)
 
 
 def texts_of(value: Any, name: str) -> tuple[str, ...]:
