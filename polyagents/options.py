@@ -6,6 +6,7 @@ through such classes; everything else in the file is ignored.
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -79,3 +80,8 @@ def checked(field: "dataclasses.Field[Any]", value: Any) -> Any:
         return field.metadata["parse"](str(value))
     except argparse.ArgumentTypeError as error:
         raise InputError(f"{flag}: {error}.") from error
+
+
+def with_plain_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options that were given in Python, with strings in place of path objects."""
+    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}

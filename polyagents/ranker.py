@@ -29,7 +29,7 @@ from polyagents.index.texts import FileTexts, ListedTexts, Texts
 from polyagents.index.top_k import top_k as best
 from polyagents.models.query import Query, stack_queries
 from polyagents.models.reduction import ContextVectors, stacked
-from polyagents.options import fields_of
+from polyagents.options import fields_of, with_plain_paths
 from polyagents.ranking import hub
 from polyagents.ranking.candidate_set import columns_of, shared_set
 from polyagents.ranking.loading import architecture_of, has_adapters, load_model
@@ -162,7 +162,7 @@ class Ranker:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: no option of this model; possible are {', '.join(sorted(possible))}."
             )
-        model = load_model(file, device(no_cuda or backend != TORCH, gpu), overrides)
+        model = load_model(file, device(no_cuda or backend != TORCH, gpu), with_plain_paths(overrides))
         use_backend(model, file, backend)
         return cls(model, file)
 

@@ -30,6 +30,8 @@ class Evaluated:
         sizes: [E], how many candidates each example ranked.
         dialogues: [E], the dialogue of each example, numbered from 0.
         examples_hash: a hash of the examples' texts; equal for models that were given the same.
+        no_label: how many further examples had no label, and were skipped.
+        no_candidates: how many examples had no candidates of their own, and ranked the labels of their batch.
     """
 
     model_file: str
@@ -40,6 +42,8 @@ class Evaluated:
     sizes: NDArray[np.int64]
     dialogues: NDArray[np.int64]
     examples_hash: str
+    no_label: int = 0
+    no_candidates: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,8 @@ def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any
     return {
         **task,
         "examples": len(first.right_ranks),
+        "no_label": first.no_label,
+        "no_candidates": first.no_candidates,
         "dialogues": count_dialogues(first),
         "right_answers": mean_and_range([len(ranks) for ranks in first.right_ranks]),
         "candidates": mean_and_range(first.sizes.tolist()) | {"source": first.source},
@@ -183,7 +189,12 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
     """
     first = measured[0].evaluated
     dialogues = f" of {count_dialogues(first):,} dialogues" if unit(first) == "dialogue" else ""
-    lines = [f"{task}: {len(first.right_ranks):,} examples{dialogues}, {candidates_text(first)}", ""]
+    lines = [f"{task}: {len(first.right_ranks):,} examples{dialogues}, {candidates_text(first)}"]
+    if first.no_candidates and first.source != "batch":
+        lines.append(f"Without candidates, and ranked among the labels of their batch: {first.no_candidates:,}.")
+    if first.no_label:
+        lines.append(f"Without a label, and skipped: {first.no_label:,}.")
+    lines.append("")
     lines += in_columns(list(table(measured)))
     lines += ["", f"In brackets 95 % intervals, from a bootstrap over {unit(first)}s; right answers lose ties."]
     if len(measured) > 1:

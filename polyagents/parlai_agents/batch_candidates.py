@@ -28,15 +28,16 @@ def evaluation_candidates(opt: Opt, source: str, examples: Examples) -> Candidat
         if labels is None:
             raise InputError("Candidate source 'batch' ranks the batch's labels, and these examples have none.")
         return shared_set((), labels)
+    if labels is not None and source == "inline" and examples.without_own:
+        warn_once(f"{origin(opt)} has examples without candidates: they rank the labels of their batch.")
     if labels is not None and examples.given is None:
         # The default source of an evaluation; a training run must not end at its first validation.
-        warn_once(f"{origin(opt)} brings no candidates: the labels of each batch are ranked instead.")
         return shared_set((), labels)
     flag = "interactive-candidates" if opt.get("interactive_mode") else "eval-candidates"
     given = given_candidates(flag, source, examples, origin(opt))
     if source == "batch-all-cands":
         return shared_set([candidate for own in given for candidate in own], labels)
-    return inline_set(given, labels)
+    return inline_set(examples.lists, labels)
 
 
 def origin(opt: Opt) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from parlai.core.message import Message
 from parlai.core.torch_agent import Batch
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 from torch import Tensor
@@ -14,6 +15,18 @@ from polyagents.ranking.ranking_model import RankingModel
 
 Phase = dict[str, bool]
 OWN_CANDIDATES = ("inline", "batch-all-cands", "batch+inline")  # sources that read the candidates of an example
+
+NOTHING = Message({"batch_padding": True})
+
+
+def real_labels(obs: Any) -> tuple[str, ...]:
+    """Return the labels of an observation, in training or evaluation, without blank ones."""
+    return tuple(label for label in obs.get("labels", obs.get("eval_labels")) or () if label.strip())
+
+
+def has_label(obs: Any) -> bool:
+    """Return whether an observation has a label."""
+    return obs.get("labels_vec") is not None or obs.get("eval_labels_vec") is not None
 
 
 class ObservingAgent(TorchRankerAgent):
@@ -59,24 +72,44 @@ class ObservingAgent(TorchRankerAgent):
     def _set_label_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> None:
         """Do as TorchAgent, which fails on an empty list of labels, and takes an empty label for one."""
         for field in ("labels", "eval_labels"):
-            if field in obs and not any(obs[field] or ()):
-                return
+            if field in obs:
+                labels = real_labels(obs)
+                if not labels:
+                    return
+                obs.force_set(field, labels)
         super()._set_label_vec(obs, add_start, add_end, truncate)
 
     def _set_label_cands_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> Any:
         """TorchRankerAgent: set the candidates' ids, in one call of the tokenizer, and only if they are used."""
         source = self.candidates if "labels" in obs else self.eval_candidates
-        if source in OWN_CANDIDATES and obs.get("label_candidates"):
-            texts = list(obs["label_candidates"])
+        texts = list(obs.get("label_candidates") or ())
+        if source in OWN_CANDIDATES and any(text.strip() for text in texts):
             obs.force_set("label_candidates", texts)
             obs.force_set("label_candidates_vecs", [torch.tensor(c.ids) for c in self.ranking.candidates(texts)])
         return obs
 
+    def self_observe(self, self_message: Message) -> None:
+        """Do as TorchAgent, which fails in the middle of an episode if nothing was said and nothing should have been.
+
+        Args:
+            self_message: the reply.
+        """
+        if (
+            self_message.get("text") is None
+            and not self.observation["episode_done"]
+            and not real_labels(self.observation)
+        ):
+            self._TorchAgent__expecting_to_reply = False  # it expects a reply to any labels, empty ones too
+        else:
+            super().self_observe(self_message)
+
     def is_valid(self, obs: Any) -> bool:
-        """Do as TorchRankerAgent, but an example needs a context; in training it needs a label, too."""
-        learns = "labels" in obs or (self.phase["training"] and "eval_labels" not in obs)
-        has_label = obs.get("labels_vec") is not None
-        return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (has_label or not learns)
+        """Do as TorchRankerAgent, but an example needs a context, and a label; without one a chat is answered.
+
+        ParlAI's teachers count an answer where the label is empty.
+        """
+        is_chat = not self.phase["training"] and not {"labels", "eval_labels"} & obs.keys()
+        return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (is_chat or has_label(obs))
 
     def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
         """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not.
@@ -86,13 +119,32 @@ class ObservingAgent(TorchRankerAgent):
             sort: as in TorchAgent.
         """
         training = self._is_training_batch(obs_batch)
+        unlabelled = sum(obs.get("text_vec") is not None and not has_label(obs) for obs in obs_batch)
+        if unlabelled and not self.opt.get("interactive_mode") and not any(map(has_label, obs_batch)):
+            obs_batch = [obs if self._has_candidates(obs) else NOTHING for obs in obs_batch]
         batch: Batch = super().batchify(obs_batch, sort=sort)
-        batch.is_training = training
+        batch.is_training, batch.unlabelled = training, unlabelled
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
         batch.examples = examples_of([obs_batch[i] for i in valid])
         if batch.valid_indices is None:  # batch_act calls this even for an empty batch
             batch.valid_indices = torch.tensor([], dtype=torch.long)
         return batch
+
+    def batch_act(self, observations: Any) -> Any:
+        """Do as TorchAgent, which fails on a batch of `--num-workers` that has no example.
+
+        Args:
+            observations: those of a batch, or the batch itself.
+        """
+        if isinstance(observations, Batch) and not len(observations.valid_indices):
+            self._local_metrics.clear()
+            (self.train_step if observations.is_training else self.eval_step)(observations)
+            return []
+        return super().batch_act(observations)
+
+    def _has_candidates(self, obs: Any) -> bool:
+        """Return whether an example without a label, in a batch without any, can be answered."""
+        return self.eval_candidates == "fixed" or obs.get("label_candidates_vecs") is not None
 
     def _is_training_batch(self, obs_batch: Sequence[Any]) -> bool:
         """Return whether a batch is trained on.

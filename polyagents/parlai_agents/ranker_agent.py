@@ -12,9 +12,11 @@ from unittest import mock
 
 import torch
 from parlai.core import torch_ranker_agent
+from parlai.core.metrics import SumMetric
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.torch_agent import Batch, Output
+from parlai.utils.misc import warn_once
 
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import judge
@@ -34,6 +36,7 @@ from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing import ObservingAgent
 from polyagents.parlai_agents.replies import Metrics, Replies, evaluation_metrics
 from polyagents.parlai_agents.task_labels import write_task_candidates
+from polyagents.parlai_agents.task_messages import task_messages
 from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.ranking.loading import load_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -48,6 +51,8 @@ from polyagents.training.rehearsal import rehearse
 from polyagents.training.scoring import training_scores
 from polyagents.zoo.resolve import zoo_file
 
+EMPTY_BATCHES = 1000  # in a row, of all processes: a training set without labels would never end with `--num-workers`
+
 
 class RankerAgent(ModelAgent, ObservingAgent):
     """A ranker of any architecture, which a subclass names.
@@ -55,6 +60,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
         objective: what training minimises.
+        empty_batches: training batches since the last one with an example.
         last_values: those of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
         judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
@@ -63,6 +69,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     fixed_candidates_path: str
     fixed: FixedCandidates | EngineReplies | None
     judges: bool = False
+    empty_batches: int = 0
     last_values = LateValues({})  # replaced, never changed
 
     @classmethod
@@ -91,7 +98,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if shared is None:
             self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0)
             self.training_candidates = TrainingCandidates(
-                self.ranking, self.random, self.opt.get("cross_negatives"), origin(self.opt)
+                self.ranking, self.random, self.opt.get("cross_negatives"), origin(self.opt), self._task_has_candidates
             )
             if training:
                 self._begin_training()
@@ -170,7 +177,11 @@ class RankerAgent(ModelAgent, ObservingAgent):
         A process whose own batch is empty takes part all the same: the others wait for its share of the work.
         """
         examples: Examples = batch.examples
+        self._count_missing(batch, examples.without_own if self.candidates == "inline" else 0)
         counts = distributed.gathered(len(examples))
+        self.empty_batches = 0 if sum(counts) else self.empty_batches + 1
+        if self.empty_batches == EMPTY_BATCHES:
+            raise InputError(f"{self.empty_batches:,} batches of {origin(self.opt)} have no example with a label.")
         if not sum(counts):
             return None
         self.model.train()
@@ -184,6 +195,19 @@ class RankerAgent(ModelAgent, ObservingAgent):
         loss.backward(counts, self.scaler, accumulated)
         self.update_params()
         return Output()
+
+    def _task_has_candidates(self) -> bool:
+        """Return whether any training example of the task has candidates."""
+        opt = Opt(self.opt | {"datatype": "train:ordered", "num_workers": 0})
+        return any(message.get("label_candidates") for message in task_messages(opt))
+
+    def _count_missing(self, batch: Batch, without_own: int) -> None:
+        """Count examples without a label, and those that lack candidates of their own, in ParlAI's report."""
+        for name, count in (("no_label", batch.unlabelled), ("no_candidates", without_own)):
+            if count:
+                self.global_metrics.add(name, SumMetric(count))
+        if batch.unlabelled and not self.opt.get("interactive_mode"):
+            warn_once(f"{origin(self.opt)} has examples without a label: they are skipped.")
 
     def _training_losses(self, examples: Examples) -> BatchLoss:
         """Compute the losses of this process's examples."""
@@ -204,6 +228,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     def eval_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: rank, reply, and measure if there are labels."""
         examples: Examples = batch.examples
+        self._count_missing(batch, examples.without_own if self.eval_candidates == "inline" else 0)
         if not len(examples):
             return None
         self.model.eval()
@@ -223,6 +248,16 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if self.judges and candidates.labels is not None:
             output["judged"] = judge(scores.numpy(), candidates, examples.labels)
         return output
+
+    def receive_metrics(self, metrics_dict: dict[str, Any]) -> None:
+        """TorchAgent: let the learning rate follow a validation.
+
+        Raises:
+            InputError: no example of it has a label.
+        """
+        if "loss" not in metrics_dict:
+            raise InputError(f"The validation examples of {origin(self.opt)} have no label; give others, or -veps -1.")
+        super().receive_metrics(metrics_dict)
 
     def _record(self, metrics: Metrics) -> None:
         for name, values in metrics.items():

@@ -12,6 +12,7 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
+from polyagents.parlai_agents.observing import real_labels
 
 
 class TextPair(NamedTuple):
@@ -101,7 +102,7 @@ class TaskReader:
                 if self.at_end():
                     break
                 message = self.teacher.act()
-                label = next(iter(message.get("labels") or message.get("eval_labels") or ()), "")
+                label = next(iter(real_labels(message)), "")
                 self.turns += [message["text"]] if message.get("text") else []
                 if self.turns:
                     task = getattr(self.teacher, "task_idx", 0)  # MultiTaskTeacher's

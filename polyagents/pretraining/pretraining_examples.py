@@ -1,11 +1,13 @@
 """Examples for pre-training from pairs of texts: the second text of each, its class, and the token ids."""
 
+import bisect
 import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polyagents.parlai_agents.task_reader import TextPair
+from polyagents.text.normalize import normalized
 from polyagents.text.tokenizer import RankingTokenizer
 
 
@@ -52,7 +54,7 @@ def with_others(
     """Give half of the pairs the label of another one of `others` (class 0); the rest keep their own (1; paper 4.1).
 
     The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
-    four tasks learnt. A label that reads like the own one is no other; where there is none, the own stays.
+    four tasks learnt. A label that reads like the own one is not another; where there is none, the own stays.
 
     Args:
         pairs: the pairs.
@@ -64,11 +66,19 @@ def with_others(
     """
     labels = defaultdict(list)
     for other in others:
-        labels[other.task].append(other.label)
+        labels[other.task].append((normalized(other.label), other.label))
+    for of_task in labels.values():
+        of_task.sort()  # those that read alike are neighbours, which a draw leaves out
     given = []
     for pair in pairs:
-        label = draw.choice(labels[pair.task]) if draw.random() < 0.5 else pair.label
-        given.append((pair._replace(label=label), int(label == pair.label)))
+        of_task, reading = labels[pair.task], normalized(pair.label)
+        first = bisect.bisect_left(of_task, (reading, ""))
+        alike = bisect.bisect_right(of_task, reading, key=lambda one: one[0]) - first
+        is_own = draw.random() >= 0.5 or len(of_task) == alike
+        if not is_own:
+            place = draw.randrange(len(of_task) - alike)
+            pair = pair._replace(label=of_task[place + alike if place >= first else place][1])
+        given.append((pair, int(is_own)))
     return given
 
 

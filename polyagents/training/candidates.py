@@ -2,9 +2,10 @@
 
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, inline_set, shared_set, shared_set_with_own
 from polyagents.ranking.joint_model import JointModel
@@ -48,7 +49,14 @@ class TrainingCandidates:
         random: draws from the pool.
     """
 
-    def __init__(self, model: RankingModel, draw: random.Random, cross_negatives: int | None, origin: str):
+    def __init__(
+        self,
+        model: RankingModel,
+        draw: random.Random,
+        cross_negatives: int | None,
+        origin: str,
+        has_some: Callable[[], bool],
+    ):
         """Begin with an empty pool.
 
         Args:
@@ -56,8 +64,10 @@ class TrainingCandidates:
             draw: draws negatives.
             cross_negatives: how many negatives an example has in a joint model; None for all that came with it.
             origin: the examples' source, for messages.
+            has_some: looks whether any example has candidates; called if the first batch has none.
         """
         self.model, self.random, self.cross_negatives, self.origin = model, draw, cross_negatives, origin
+        self._has_some, self._is_mixed, self._said = has_some, False, False
         self.pool: list[str] = []
         self.seen = 0
 
@@ -82,22 +92,30 @@ class TrainingCandidates:
         if source == "fixed":
             assert fixed is not None
             return shared_set([*fixed, *chain(distributed.gathered(drawn))], labels)
-        own = [] if source == "batch" or not labels else self._given(source, examples)
+        own = [] if source == "batch" or not labels else self._own(source, examples)
         all_labels, given = chain(distributed.gathered(drawn)), chain(distributed.gathered(chain(own)))
         if source == "batch+inline":
             return shared_set_with_own(all_labels, own, given, labels)
         return shared_set([*given, *all_labels], labels)
 
-    def _given(self, source: str, examples: Examples) -> list[list[Candidate]]:
-        return given_candidates("candidates", source, examples, self.origin)
+    def _own(self, source: str, examples: Examples) -> list[list[Candidate]]:
+        """Return each example's own candidates; a batch without any is refused only if all examples are."""
+        if examples.given is None and not (self._is_mixed or self._has_some()):
+            return given_candidates("candidates", source, examples, self.origin)
+        self._is_mixed = True
+        return examples.given or [[] for _ in examples.labels]
 
     def _inline(self, labels: Sequence[Label], examples: Examples) -> CandidateSet:
         """Build a list for each example from the task's candidates.
 
-        In a joint model, with random labels up to its number.
+        An example without any has the labels of the batch; in a joint model random labels, up to its number.
         """
         if not isinstance(self.model, JointModel):
-            return inline_set(self._given("inline", examples), labels)
+            self._own("inline", examples)
+            if examples.without_own and not self._said:
+                self._said = True
+                say("Examples without candidates of their own learn from the labels of their batch.")
+            return inline_set(examples.lists, labels)
         wanted = self.cross_negatives
         own = examples.given or [[] for _ in labels]
         if wanted is not None or not all(own):  # otherwise the task's lists are used unchanged

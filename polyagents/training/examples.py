@@ -28,3 +28,18 @@ class Examples:
     def labelled(self) -> bool:
         """Whether any example has a label."""
         return any(label is not None for label in self.labels)
+
+    @property
+    def without_own(self) -> int:
+        """How many examples with a label came without candidates."""
+        given = self.given or [[]] * len(self)
+        return sum(label is not None and not own for label, own in zip(self.labels, given, strict=True))
+
+    @property
+    def lists(self) -> list[list[Candidate]]:
+        """The candidates that each example ranks: its own, or else the distinct labels of the batch."""
+        distinct: dict[tuple[int, ...], Candidate] = {}
+        for label in self.labels:
+            if label is not None:
+                distinct.setdefault(label.candidate.ids, label.candidate)
+        return [own or list(distinct.values()) for own in self.given or [[]] * len(self)]

@@ -10,6 +10,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.models.architecture import ARCHITECTURES, find
 from polyagents.models.encoder import Encoder
+from polyagents.options import with_plain_paths
 from polyagents.ranking import initial_weights
 from polyagents.ranking.loading import load_model
 from polyagents.ranking.ranking_model import RankingModel
@@ -60,6 +61,7 @@ def train(
     Raises:
         InputError: an option or an example is not possible, or the model file contains something else.
     """
+    given = with_plain_paths(given)
     start = given.get("init_model") and zoo_file(given["init_model"], datapath)
     architecture = architecture_named(model or (start and initial_weights.trained_as(start)) or "poly")
     check_names(architecture, given)
@@ -98,7 +100,8 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
     again = () if file is None else ((f"Ranker.load({file!r})", "the same ranker in another program"),)
     if progress:
         metric = trainer.options.validation_metric
-        for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again).lines():
+        ranked = trainer.evaluation.get("candidates"), int(trainer.evaluation.get("no_candidates", 0))
+        for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked).lines():
             say(line)
 
 

@@ -12,7 +12,7 @@ from polyagents.training.losses import ranking_loss
 def evaluation_values(
     scores: Tensor, candidates: CandidateSet, logit_scale: float, recall_at: Sequence[int]
 ) -> dict[str, Tensor]:
-    """Compute loss, rank, mrr and hits@k of the examples of an evaluation.
+    """Compute loss, rank, mrr and hits@k of the examples of an evaluation, and how many candidates each ranked.
 
     Args:
         scores: [B, C] on the CPU.
@@ -26,7 +26,8 @@ def evaluation_values(
     assert candidates.labels is not None
     loss = ranking_loss(scores * logit_scale, candidates.labels.clamp(min=0), candidates.mask)
     ranks = label_ranks(scores, candidates.right, candidates.real)
-    return {"loss": loss} | rank_values(ranks) | {f"hits@{k}": (ranks <= k).float() for k in recall_at}
+    hits = {f"hits@{k}": (ranks <= k).float() for k in recall_at}
+    return {"loss": loss, "candidates": candidates.real.sum(1)} | rank_values(ranks) | hits
 
 
 def training_values(scores: Tensor, labels: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -8,6 +8,8 @@ from tqdm.auto import tqdm
 
 from polyagents.console import say
 from polyagents.training.callbacks import Callback, Report
+from polyagents.training.summary import among_text
+from polyagents.training.validation import METRICS
 
 if TYPE_CHECKING:
     from polyagents.training.trainer import Trainer
@@ -71,8 +73,9 @@ class ProgressBar(Callback):
             trainer: the training.
             report: metrics by name.
         """
-        figures = ", ".join(f"{name} {value:.3f}" for name, value in report.items())
-        say(f"After {trainer.updates} updates: {figures}{' (best so far)' if trainer.is_best else ''}")
+        figures = ", ".join(f"{name} {report[name]:.3f}" for name in METRICS)
+        among = among_text(report["candidates"], report["no_candidates"])
+        say(f"After {trainer.updates} updates: {figures}{' (best so far)' if trainer.is_best else ''}, among {among}")
 
     def on_train_end(self, trainer: "Trainer") -> None:
         """Close the bar."""

@@ -7,8 +7,9 @@ import json
 
 import torch
 
+from polyagents.backbone_files import config_of
 from polyagents.errors import InputError, first_line
-from polyagents.models.backbone import config_of, config_values
+from polyagents.models.backbone import config_values
 from polyagents.ranking.building import build_encoder
 from polyagents.ranking.candidate_set import inline_set
 from polyagents.ranking.ranking_model import RankingModel

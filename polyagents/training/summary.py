@@ -26,6 +26,8 @@ class Summary:
         model_file: M; None where the model is in memory only.
         plot: the picture of the training; None where there is none.
         next: commands and what each of them does.
+        candidates: how many candidates a validation example ranked, on average; None where that is not known.
+        no_candidates: how many validation examples had none of their own.
     """
 
     updates: int
@@ -35,13 +37,16 @@ class Summary:
     model_file: str | None
     plot: str | None
     next: tuple[tuple[str, str], ...] = ()
+    candidates: float | None = None
+    no_candidates: int = 0
 
     def lines(self) -> list[str]:
         """Return the summary, a line each."""
         took = "" if self.seconds is None else f" in {duration(self.seconds)}"
         lines = ["", f"Training finished: {self.updates:,} updates{took}."]
         if self.best is not None:
-            lines.append(f"Best {self.metric} on the validation examples: {self.best:.4g}{meaning_of(self)}")
+            among = "" if self.candidates is None else f", among {among_text(self.candidates, self.no_candidates)}"
+            lines.append(f"Best {self.metric} on the validation examples: {self.best:.4g}{meaning_of(self)}{among}")
         if self.model_file is not None:
             lines.append(f"Model:  {self.model_file} (with {self.model_file}.opt and {self.model_file}.dict)")
         if self.plot is not None:
@@ -59,6 +64,17 @@ def meaning_of(summary: Summary) -> str:
         places = "ranks first" if k == 1 else f"is among the first {k}"
         return f" (the right candidate {places} for {summary.best:.1%} of them)"
     return f" ({MEANINGS[summary.metric]})" if summary.metric in MEANINGS else ""
+
+
+def among_text(candidates: float, no_candidates: float) -> str:
+    """Say among how many candidates validation examples were ranked.
+
+    Args:
+        candidates: how many, on average.
+        no_candidates: how many examples had none of their own.
+    """
+    batch = f" ({no_candidates:.0f} examples without any rank the labels of their batch)" if no_candidates else ""
+    return f"{candidates:.4g} candidates on average{batch}"
 
 
 def command(*words: object) -> str:

@@ -55,5 +55,5 @@ def read_example(given: Any, name: str) -> TextExample:
     labels = texts_of(given["label"], f"{name}: label", one=True)
     if not any(turn.strip() for turn in turns) or not all(label.strip() for label in labels) or not labels:
         raise InputError(f"{name} has an empty context or label; remove such examples.")
-    own = None if candidates is None else tuple(texts_of(candidates, f"{name}: candidates", one=True))
-    return TextExample("\n".join(turns), tuple(labels), own or None)
+    own = () if candidates is None else tuple(texts_of(candidates, f"{name}: candidates", one=True))
+    return TextExample("\n".join(turns), tuple(labels), own if any(text.strip() for text in own) else None)

@@ -65,6 +65,10 @@ class TrainingData:
         if self.size == 0:
             raise InputError("There are no examples to train on.")
 
+    def has_candidates(self) -> bool:
+        """Return whether any example has candidates; True where they can be read once only."""
+        return self.is_read_once or any(read_example(one, "An example").candidates for one in self.examples)
+
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:
         """Read the examples of an epoch.
 

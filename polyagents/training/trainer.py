@@ -40,11 +40,13 @@ class Progress:
         updates: how many were made.
         epoch: completed passes over the examples.
         examples: how many examples of the current pass were trained on.
+        size: how many examples a pass has; None before the end of the first, if it had to be counted.
         best: the best value of the validation metric; None before the first.
         impatience: validations since then, none of which was better.
         validated: updates at the last validation.
         validated_epochs: epochs at the last validation.
         seconds: how long it took until the last checkpoint.
+        unreported: sums of the figures that were not reported until then, and their counts, by name.
         reports: updates, loss and R@1 of every report.
         evaluations: the same of every evaluation.
     """
@@ -52,11 +54,13 @@ class Progress:
     updates: int = 0
     epoch: int = 0
     examples: int = 0
+    size: int | None = None
     best: float | None = None
     impatience: int = 0
     validated: int = 0
     validated_epochs: float = 0.0
     seconds: float = 0.0
+    unreported: dict[str, list[float]] = field(default_factory=dict)
     reports: list[list[float]] = field(default_factory=list)
     evaluations: list[list[float]] = field(default_factory=list)
 
@@ -70,6 +74,7 @@ class Trainer:
         optimizer: has the weights and their rates.
         progress: how far the training is.
         is_best: whether the last evaluation was the best so far.
+        evaluation: the report of the last evaluation.
         stop: set it to end the training after the update.
     """
 
@@ -102,12 +107,15 @@ class Trainer:
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.optimizer = optimizer_of(model, options)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
+        self.progress = Progress(size=data.size)
         self.schedule = schedule_of(self.optimizer, options, self.last_update)
         draw = random.Random(options.seed)
-        self.candidates = TrainingCandidates(model, draw, options.cross_negatives, "the list of examples")
+        self.candidates = TrainingCandidates(
+            model, draw, options.cross_negatives, "the list of examples", data.has_candidates
+        )
         self.objective = Objective(model, options.codes_penalty, distillation)
-        self.progress = Progress()
         self.is_best = self.stop = False
+        self.evaluation: Report = {}
         self._pending = 0  # batches of the next update
         self._watch = Watch(model.device)
         self._last: LateValues | None = None
@@ -123,21 +131,21 @@ class Trainer:
     @property
     def last(self) -> Report:
         """Loss and hits@1 of the last batch. A GPU has to finish it first: ask for them now and then, not always."""
-        return {} if self._last is None else means([self._last])
+        return {} if self._last is None else {n: sum(v) / len(v) for n, v in numbers_of([self._last]).items()}
 
     @property
     def epochs(self) -> float:
         """Passes over the examples; a whole number as long as the number of examples is not known."""
-        size = self.data.size
+        size = self.progress.size
         return self.progress.epoch + (self.progress.examples / size if size else 0)
 
     @property
     def last_update(self) -> int | None:
         """The maximal number of updates, as far as that is known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
-        if self.options.num_epochs and self.data.size:
+        if self.options.num_epochs and self.progress.size:
             rest, whole = math.modf(self.options.num_epochs)
-            sizes = [self.data.size] * int(whole) + [math.ceil(rest * self.data.size)]
+            sizes = [self.progress.size] * int(whole) + [math.ceil(rest * self.progress.size)]
             total = sum(math.ceil(size / (self.options.batchsize or 1)) for size in sizes)
             limits.append(total // self.options.update_freq)
         return min(limits) if limits else None
@@ -166,32 +174,34 @@ class Trainer:
     def _batches(self) -> Iterator[list[TextExample]]:
         """Yield batches from the current progress on, until the training ends."""
         done, size = self.progress, self.options.batchsize or 1
-        while not self._is_over():
+        while not (self.stop or self._is_over()):
             for batch in batches(self.data.epoch(done.epoch, done.examples), size):
                 done.examples += len(batch)
                 yield batch
-                if self._is_over():
+                if self.stop or self._is_over():
                     return
             if not done.examples:
                 raise InputError("There are no examples to train on.")
-            self.data.size = done.examples
+            done.size = done.examples
             done.epoch, done.examples = done.epoch + 1, 0
             if self.data.is_read_once:
                 return
 
     def _is_over(self) -> bool:
+        """Return whether nothing is left to be done, which a stopped training is resumed for."""
         options = self.options
         impatient = 0 < options.validation_patience <= self.progress.impatience
         enough = options.max_train_steps is not None and self.updates >= options.max_train_steps
-        return (
-            self.stop or impatient or enough or (options.num_epochs is not None and self.epochs >= options.num_epochs)
-        )
+        return impatient or enough or (options.num_epochs is not None and self.epochs >= options.num_epochs)
 
     def _finish(self) -> None:
-        if self.valid and self.updates > self.progress.validated:
-            self._validate()
-        self._log()
-        if not self.valid:
+        """End the training; one that was stopped is left as it is, for a call that resumes it."""
+        done = self.progress
+        if not self.stop or self._is_over():
+            if self.valid and self.updates > (done.evaluations[-1][0] if done.evaluations else 0):
+                self._validate(in_turn=False)
+            self._log()
+        if not self.valid or done.best is None:
             self.files.keep_best(self.model)
         self._save()
         self.files.load_best(self.model)
@@ -255,28 +265,41 @@ class Trainer:
 
     def _log(self) -> None:
         """Report the means since the last report."""
-        if report := means(self._unreported):
-            self._unreported = []
+        self._sum_up()
+        sums, self.progress.unreported = self.progress.unreported, {}
+        if report := {name: total / count for name, (total, count) in sums.items()}:
             self.progress.reports.append([self.updates, report["loss"], report["hits@1"]])
             self._tell("on_log", report | {"lr": self.optimizer.param_groups[0]["lr"], "epoch": self.epochs})
 
-    def _validate(self) -> None:
-        """Rank the validation examples; keep the model if it is the best so far."""
+    def _sum_up(self) -> None:
+        """Add what was not reported to the sums of the progress, which a checkpoint stores."""
+        sums = self.progress.unreported
+        for name, numbers in numbers_of(self._unreported).items():
+            total, count = sums.get(name, (0.0, 0))
+            sums[name] = [sum(numbers, total), count + len(numbers)]
+        self._unreported = []
+
+    def _validate(self, in_turn: bool = True) -> None:
+        """Rank the validation examples; keep the model if it is the best so far.
+
+        Args:
+            in_turn: whether a longer training would validate here, too: then rates and patience depend on it.
+        """
         self._look()
         self._log()
         options, done = self.options, self.progress
-        report = validate(self.model, self.valid, options.batchsize or 1)
-        self.schedule.after_evaluation(report["loss"])
+        report = self.evaluation = validate(self.model, self.valid, options.batchsize or 1)
         done.evaluations.append([self.updates, report["loss"], report["hits@1"]])
         value = report[options.validation_metric]
         sign = -1 if options.validation_metric in SMALLER_IS_BETTER else 1
         self.is_best = done.best is None or sign * value > sign * done.best
         if self.is_best:
-            done.best, done.impatience = value, 0
+            done.best = value
             self.files.keep_best(self.model)
-        else:
-            done.impatience += 1
-        done.validated, done.validated_epochs = self.updates, self.epochs
+        if in_turn:
+            self.schedule.after_evaluation(report["loss"])
+            done.impatience = 0 if self.is_best else done.impatience + 1
+            done.validated, done.validated_epochs = self.updates, self.epochs
         self._tell("on_evaluate", report)
 
     def _tell(self, event: str, *about: Any) -> None:
@@ -287,6 +310,7 @@ class Trainer:
 
     def _save(self) -> None:
         self._look()
+        self._sum_up()
         now = time.monotonic()
         self.progress.seconds, self._counted_at = self.progress.seconds + now - self._counted_at, now
         state = {
@@ -312,6 +336,7 @@ class Trainer:
             self.optimizer.load_state_dict(states["optimizer"])
             optimising.check_state(self.optimizer)
             self.progress = fields_of_json(states[STATE], Progress)
+            self.progress.size = self.data.size or self.progress.size
             if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
                 raise ValueError("its counts are none")
             self.schedule.restore(states["schedule"], self.updates)
@@ -319,8 +344,8 @@ class Trainer:
             draws.restore(states["draws"], self.candidates, rank=0)
 
 
-def means(batches: Sequence[LateValues]) -> Report:
-    """Return the means over the examples of some batches, by name; nothing where there are no examples.
+def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
+    """Return the values of all examples of some batches, by name; nothing where there are no examples.
 
     Args:
         batches: their values.
@@ -330,7 +355,7 @@ def means(batches: Sequence[LateValues]) -> Report:
     for batch in batches:
         for name in batch:
             values[NAMES.get(name, name)] += batch[name]
-    return {name: sum(numbers) / len(numbers) for name, numbers in values.items() if numbers}
+    return {name: numbers for name, numbers in values.items() if numbers}
 
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:

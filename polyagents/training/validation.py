@@ -18,8 +18,8 @@ METRICS = (*(f"hits@{k}" for k in RECALL_AT), "mrr", *SMALLER_IS_BETTER)
 def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: int) -> dict[str, float]:
     """Compute the means of METRICS over all examples.
 
-    Each example ranks its own candidates; where no example of a batch has any, the labels of the batch. A label that
-    its list lacks is added to it.
+    Each example ranks its own candidates; without any, the labels of its batch. A label that its list lacks is added to
+    it.
 
     Args:
         model: in evaluation mode afterwards.
@@ -27,16 +27,21 @@ def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: in
         batchsize: examples of a batch, and candidates where there are no others.
 
     Returns:
-        The means by name.
+        The means by name, among them that of how many candidates were ranked; and under no_candidates how many examples
+        had none of their own.
     """
     model.module.eval()
     sums: defaultdict[str, float] = defaultdict(float)
+    without_own = 0
     for batch in batches(iter(examples), batchsize):
         encoded = token_ids_of(model, batch, random.Random(0))  # the same label each time
-        candidates = inline_set(encoded.given, encoded.labels) if encoded.given else shared_set((), encoded.labels)
+        without_own += encoded.without_own
+        # the same candidates, which a shared list scores faster
+        candidates = inline_set(encoded.lists, encoded.labels) if encoded.given else shared_set((), encoded.labels)
         scores = model.scores(encoded.contexts, candidates).cpu()
         scale = getattr(model.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
         values = evaluation_values(scores, candidates, scale, RECALL_AT)
         for name, value in values.items():
             sums[name] += float(value.sum())
-    return {name: sums[name] / len(examples) for name in METRICS}
+    means = {name: sums[name] / len(examples) for name in (*METRICS, "candidates")}
+    return means | {"no_candidates": float(without_own)}

@@ -354,7 +354,7 @@ def test_options_that_cannot_work(make, flags, sentence, tmp_path):
 
 
 def test_a_source_that_the_task_lacks_is_named(make):
-    agent = make("bi", "--candidates", "inline")
+    agent = make("bi", "--candidates", "inline", "-t", "integration_tests:nocandidate")
     with pytest.raises(InputError, match="use --candidates batch"):
         act(agent, [example(*pair) for pair in EXAMPLES])
 

@@ -129,8 +129,22 @@ def test_half_of_the_labels_are_others():
     own = sum(is_next for _, is_next in given)
     assert abs(own / 4_000 - 0.5) < 4 * 0.5 / math.sqrt(4_000)
     for pair, (shown, is_next) in zip(pairs, given, strict=True):
-        assert is_next == (shown == pair)  # a label that reads the same is the own one
+        assert is_next == (shown == pair)
     assert max(Counter(pair.label for pair, is_next in given if not is_next).values()) < 20  # from all of them
+
+
+def test_what_reads_like_the_own_label_is_not_another():
+    """Half of the pairs have another label, however often their own is repeated; each other one is as likely."""
+    pairs = [TextPair(f"context {i}", ("yes", "Yes.", "yes !", "the yes", "no", "No ?")[i % 6]) for i in range(6_000)]
+    given = with_others(pairs, pairs, random.Random(0))
+    assert given == with_others(pairs, pairs, random.Random(0))
+    others = [(pair.label, shown.label) for pair, (shown, is_next) in zip(pairs, given, strict=True) if not is_next]
+    assert abs(len(others) / 6_000 - 0.5) < 4 * 0.5 / math.sqrt(6_000)
+    assert all(("es" in own) != ("es" in other) for own, other in others)
+    counts = Counter(other for own, other in others if "es" not in own)
+    assert len(counts) == 4 and max(counts.values()) < 1.3 * min(counts.values())
+    alone = [TextPair("a", "yes"), TextPair("b", "YES"), TextPair("c", "no", task=1)]
+    assert with_others(alone, alone, random.Random(0)) == [(pair, 1) for pair in alone]
 
 
 def test_other_labels_are_of_the_same_task(bert):

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -165,7 +166,7 @@ def test_a_new_model_learns_and_is_opened_by_ranker_and_by_parlai(tmp_path):
     right = np.mean([text == one["label"] for text, one in zip(found, EXAMPLES, strict=True)])
     assert right > 0.6  # 1/8 by chance
     again = Ranker.load(file)
-    np.testing.assert_allclose(again.score(contexts, replies), ranker.score(contexts, replies), atol=1e-5)
+    np.testing.assert_allclose(again.score(contexts, replies), ranker.score(contexts, replies), rtol=1e-5)
     report = evaluate(file, *write_task(tmp_path, DIALOGUES), "-dt", "valid")
     assert report["hits@1"] == right
     assert options(file)["model"] == "polyagents:PolyEncoder" and options(file)["learningrate"] == 1e-3
@@ -216,7 +217,6 @@ def test_codes_and_scaling_are_measured_by_the_examples():
 
 RESUMED = {
     "list": ("poly", PAIRS, {"dropout": 0.1}),
-    "stream": ("bi", InOrder(PAIRS), {"lr_scheduler": "linear", "max_train_steps": 8, "update_freq": 2}),
     "random negatives": ("cross", PAIRS, {"cross_negatives": 4, "dropout": 0.1, "batchsize": 6}),
 }
 
@@ -234,6 +234,76 @@ def test_a_training_that_was_stopped_ends_as_an_undisturbed_one(case, tmp_path):
     listener = Listener()
     Ranker.train(examples, tmp_path / "M", callbacks=[listener], **more)  # nothing is left to be done
     assert not listener.logs and not listener.evaluations and listener.ended == 1
+
+
+STEEP = {"learningrate": 0.03, "validation_metric": "loss", "max_train_steps": 9}  # so steep that the loss rises
+STOPPED = {
+    "between validations": ((5,), STEEP | {"validation_every_n_steps": 3}),
+    "again and again": ((1, 2, 4, 5, 6, 8), STEEP | {"validation_every_n_steps": 3, "validation_patience": 3}),
+    "a stream": (
+        (4, 7),
+        {"validation_every_n_epochs": 0.5, "num_epochs": 1.5, "batchsize": 4, "examples": InOrder(PAIRS)},
+    ),
+    "parts of epochs, saved by the clock": (
+        (1, 4),
+        STEEP
+        | {"validation_every_n_epochs": 0.8, "update_freq": 2, "save_every_n_secs": 1e-9, "lr_scheduler": "linear"},
+    ),
+}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Trainings that neither wait for the disk nor draw."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    monkeypatch.setattr("polyagents.training.from_python.draw_beside", lambda file, curves: None)
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_stop_changes_neither_weights_nor_rates_nor_reports(case, trained, quick, tmp_path):
+    stops, more = STOPPED[case]
+    more = WITH_A_MODEL | {"init_model": trained("bi"), "valid": EXAMPLES[:8], "log_every_n_steps": 5} | more
+    more |= {"warmup_updates": 2, "dropout": 0.1}
+    examples = more.pop("examples", PAIRS)
+
+    def run(name, stops):
+        listeners = [Listener(stop) for stop in (*stops, None)]
+        for listener in listeners:
+            Ranker.train(examples, tmp_path / name, callbacks=[listener], **more)
+        logs, evaluations = (
+            [*chain(*reports)] for reports in zip(*((one.logs, one.evaluations) for one in listeners), strict=True)
+        )
+        state = weights(tmp_path / f"{name}.checkpoint")
+        return (
+            logs,
+            evaluations,
+            state["schedule"],
+            state["trainer"] | {"seconds": 0},
+            state["optimizer"]["param_groups"],
+        )
+
+    whole, parts = run("whole", ()), run("parts", stops)
+    assert len(whole[1]) > 1
+    assert parts == whole
+    for part in ("", ".checkpoint"):
+        assert largest_difference(f"{tmp_path / 'whole'}{part}", f"{tmp_path / 'parts'}{part}") == 0
+
+
+@pytest.mark.slow
+def test_a_training_that_is_prolonged_is_one_that_was_longer(trained, quick, tmp_path):
+    """The validation at its end, which a longer one would not have made, lowers no rate; it may choose the model."""
+    more = WITH_A_MODEL | STEEP | {"init_model": trained("bi"), "valid": EXAMPLES[:8], "validation_every_n_steps": 3}
+    for name, ends in (("whole", (9,)), ("parts", (1, 4, 5, 7, 8, 9))):
+        for end in ends:
+            Ranker.train(PAIRS, tmp_path / name, **more | {"max_train_steps": end})
+    assert largest_difference(tmp_path / "whole.checkpoint", tmp_path / "parts.checkpoint") == 0
+
+
+def test_a_stopped_training_has_a_model_though_none_was_validated(trained, tmp_path):
+    more = WITH_A_MODEL | {"init_model": trained("bi"), "valid": EXAMPLES[:8], "callbacks": [Listener(1)]}
+    ranker = Ranker.train(PAIRS, tmp_path / "M", max_train_steps=5, validation_every_n_steps=5, **more)
+    assert_equal_weights(trained_weights(ranker), weights(tmp_path / "M")["model"])
+    assert largest_difference(tmp_path / "M", tmp_path / "M.checkpoint") == 0
 
 
 def test_the_best_model_is_kept_and_patience_ends_the_training(tmp_path):
@@ -256,6 +326,60 @@ def test_reports_have_the_means_since_the_last_one():
     assert [updates for updates, _ in listener.logs] == [2, 4, 5]
     assert all(0 <= report["hits@1"] <= 1 and math.isfinite(report["loss"]) for _, report in listener.logs)
     assert [report["epoch"] for _, report in listener.logs] == pytest.approx([2 / 3, 4 / 3, 5 / 3])
+
+
+# ---- validation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "which"), [("bi", "none"), ("bi", "some"), ("bi", "all but one"), ("bi", "blank ones"), ("cross", "some")]
+)
+def test_an_example_ranks_its_own_candidates_or_the_labels_of_its_batch(kind, which, trained, capsys):
+    """Against a loop over the examples; the last batch is smaller, and the report says among how many they ranked."""
+    has = {"none": lambda i: 0, "some": lambda i: i % 4 == 1, "all but one": lambda i: i != 3}.get(which, lambda i: 1)
+    own = [list(COLOURS[: 2 + i % 3]) if has(i) else None for i in range(13)]
+    own = [["", " "]] * 13 if which == "blank ones" else own
+    valid = [{**pair, "candidates": some} for pair, some in zip(PAIRS, own, strict=False)]
+    listener, more = Listener(), WITH_A_MODEL | {"learningrate": 0, "max_train_steps": 1, "batchsize": 5}
+    more |= {"valid": valid, "callbacks": [listener], "progress": True}
+    ranker, expected = Ranker.train(PAIRS, init_model=trained(kind), **more), []
+    for i, one in enumerate(valid):
+        start = i - i % 5
+        real = [text for text in own[i] or () if text.strip()]
+        ranked = [*dict.fromkeys([one["label"], *(real or (other["label"] for other in valid[start : start + 5]))])]
+        scores = ranker.score(one["context"], ranked)
+        rank = 1 + sum(scores[1:] >= scores[0])
+        loss = np.log(np.exp(ranker.model.module.logit_scale * (scores - scores[0])).sum())
+        hits = {f"hits@{k}": rank <= k for k in (1, 5, 10)}
+        lacks = 13.0 * (not real)
+        expected.append(
+            {"loss": loss, "rank": rank, "mrr": 1 / rank, "candidates": len(ranked), "no_candidates": lacks} | hits
+        )
+    means = {name: np.mean([one[name] for one in expected]) for name in expected[0]}
+    assert listener.evaluations[-1][1] == pytest.approx(means, abs=1e-4)
+    lack = means["no_candidates"]
+    said = f", among {means['candidates']:.4g} candidates on average"
+    said += f" ({lack:.0f} examples without any rank the labels of their batch)" * bool(lack)
+    assert [line.endswith(said) for line in capsys.readouterr().err.splitlines() if "among" in line] == [True, True]
+
+
+def test_candidates_inline_needs_some_somewhere(trained, capsys):
+    """A batch may have none of its own; where no example has any, the training is refused (below)."""
+    rare = [*PAIRS[:23], EXAMPLES[23]]
+    Ranker.train(InOrder(rare), init_model=trained("bi"), candidates="inline", max_train_steps=2, **WITH_A_MODEL)
+    assert capsys.readouterr().err == "Examples without candidates of their own learn from the labels of their batch.\n"
+
+
+@pytest.mark.parametrize("name", ["init_model", "teacher_model_file", "backbone", "datapath"])
+def test_a_path_may_be_an_object(name, trained, tmp_path):
+    """A folder that is none is refused by its name."""
+    more = {"init_model": trained("bi"), "max_train_steps": 1} | WITH_A_MODEL
+    if name == "backbone":
+        with pytest.raises(InputError, match=f"{tmp_path / 'nothing'} is not a folder here"):
+            Ranker.train(PAIRS, **SMALL | {"backbone": tmp_path / "nothing"})
+    else:
+        value = tmp_path if name == "datapath" else Path(trained("bi"))
+        Ranker.train(PAIRS, **more | {name: value})
 
 
 # ---- examples --------------------------------------------------------------------------------------------------------
