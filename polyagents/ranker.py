@@ -37,6 +37,7 @@ from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.saving import save_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.surroundings import undisturbed
 from polyagents.training.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
 
@@ -201,6 +202,7 @@ class Ranker:
             return cls.load(name, **options)
         return cls.load(hub.download(name, revision, token), **options)
 
+    @undisturbed()
     def save_pretrained(self, folder: str | os.PathLike[str], license: str | None = None) -> None:
         """Write the model as a folder that `from_pretrained`, `load` and -mf of `rank`, `serve` and others read.
 
@@ -326,6 +328,7 @@ class Ranker:
 
     # ---- vectors ---------------------------------------------------------------------------------------------------
 
+    @undisturbed()
     def encode_contexts(self, contexts: str | Sequence[str], show_progress: bool = False) -> ContextVectors:
         """Encode contexts as the vectors that a search uses: one each for a bi-encoder, m for a poly-encoder.
 
@@ -355,6 +358,7 @@ class Ranker:
                 bar.update(len(block))
         return stacked(parts)
 
+    @undisturbed()
     def encode_candidates(self, candidates: str | Sequence[str], show_progress: bool = False) -> Tensor:
         """Encode candidates as the vectors that `index` stores, before they are rounded.
 
@@ -427,6 +431,7 @@ class Ranker:
         run_on = device(no_cuda, gpu)
         return cls(train(examples, file, model, valid, callbacks, progress, run_on, datapath, options))
 
+    @undisturbed()
     def save(self, model_file: str | os.PathLike[str]) -> None:
         """Write the model's three files, M, M.opt and M.dict, which `load` and ParlAI's commands open.
 
@@ -441,6 +446,7 @@ class Ranker:
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
+    @undisturbed()
     def score(self, contexts: str | Sequence[str] | ContextVectors, candidates: Sequence[str] | Tensor) -> np.ndarray:
         """Score every candidate for every context.
 
@@ -501,6 +507,7 @@ class Ranker:
     @overload
     def rank(self, contexts: Sequence[str], candidates: Candidates, top_k: int = 10) -> list[list[Match]]: ...
 
+    @undisturbed()
     def rank(
         self, contexts: str | Sequence[str], candidates: Candidates, top_k: int = 10
     ) -> list[Match] | list[list[Match]]:
@@ -537,6 +544,7 @@ class Ranker:
             for row in scores
         ]
 
+    @undisturbed()
     def search(self, contexts: Sequence[str], index: Encoded, top_k: int = 10) -> tuple[list[list[Match]], list[bool]]:
         """Search encoded candidates as `rank` does, and say whether the answers are complete.
 
@@ -556,7 +564,9 @@ class Ranker:
 
         Raises:
             EngineError: an engine does not answer.
+            InputError: the weights are not those that encoded the candidates.
         """
+        self._check(index)
         query = self.query(contexts)
         if isinstance(index, EngineCandidates):
             rows, complete = index.search(query, top_k)
@@ -617,8 +627,9 @@ class Ranker:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if not isinstance(self.model, TwoTowerModel):
             return list(candidates)
-        return InMemoryCandidates.encode(list(candidates), self.model.encode_texts)
+        return InMemoryCandidates.encode(list(candidates), self.model)
 
+    @undisturbed()
     def index(
         self,
         candidates_file: str | os.PathLike[str],
@@ -657,6 +668,7 @@ class Ranker:
             store.shortlist = open_shortlist(store)
         return store
 
+    @undisturbed()
     def open_index(self, index_dir: str | os.PathLike[str], exact: bool = False) -> CandidateStore:
         """Open an index that `index` wrote; its text file is not needed.
 
@@ -683,6 +695,7 @@ class Ranker:
     @overload
     def append(self, index: EngineCandidates, candidates: Sequence[str] | FileTexts) -> EngineCandidates: ...
 
+    @undisturbed()
     def append(
         self, index: CandidateStore | EngineCandidates, candidates: Sequence[str] | FileTexts
     ) -> CandidateStore | EngineCandidates:
@@ -700,8 +713,10 @@ class Ranker:
             The index as it is now.
 
         Raises:
-            InputError: the disk is full, the folder may not be written, or an engine does not answer.
+            InputError: the disk is full, the folder may not be written, an engine does not answer, or other weights
+                encoded the index.
         """
+        self._check(index)
         texts = distinct(candidates)
         if isinstance(index, EngineCandidates):
             index.add(texts, self._two_towers().encode_texts)
@@ -730,6 +745,7 @@ class Ranker:
         model = self._two_towers()
         return EngineCandidates.open(open_engine(url), model.fingerprint())
 
+    @undisturbed()
     def index_in_engine(
         self,
         candidates: Sequence[str] | FileTexts,
@@ -764,6 +780,7 @@ class Ranker:
         made_by = model.fingerprint()
         return EngineCandidates.build(engine, made_by, width, texts, model.encode_texts, index_type, worker, cluster)
 
+    @undisturbed()
     def approximate(self, index: CandidateStore, index_type: str, contexts: Sequence[str] | None = None) -> Description:
         """Build a FAISS index over a candidate index, which `rank` uses from then on, and measure its recall.
 
@@ -782,9 +799,18 @@ class Ranker:
         Raises:
             InputError: there is no such type, or it cannot contain vectors of this width.
         """
+        self._check(index)
         asked = list(contexts or sample_of(index, 200))
         parts = [self.query(block) for block in in_blocks(asked)]
         return build_shortlist(index, index_type, stack_queries(parts))
+
+    def _check(self, index: Encoded) -> None:
+        """Refuse candidates that were encoded before the weights changed."""
+        model = self._two_towers()
+        if isinstance(index, InMemoryCandidates):
+            model.check(index.encoded_by)
+        else:
+            model.check(index.manifest.model if isinstance(index, CandidateStore) else index.model)
 
     def _two_towers(self) -> TwoTowerModel:
         """Return the model if candidates can be encoded ahead of the context.

@@ -11,6 +11,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.models.tokens import JointTokens, pad_joint
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 
 ROWS_AT_ONCE = (
@@ -40,7 +41,7 @@ class JointModel(RankingModel):
         """The positions of a context followed by a candidate."""
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
 
-    @torch.no_grad()
+    @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
         """Score a batch's candidates without gradient.
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import transformers
 from tokenizers import AddedToken, Tokenizer
-from transformers.utils import logging as transformers_logging
 
 from polyagents.errors import InputError, first_line
 from polyagents.network import is_offline
+from polyagents.surroundings import silent_transformers
 from polyagents.text.special_tokens import SpecialTokens
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -37,14 +37,13 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
     )
     is_local = os.path.exists(backbone)
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
     try:
         if not has_own:
             raise OSError("no tokenizer file")
         if not is_local:
             is_offline()  # asked first: the hub's client would try for a minute
-        loaded = transformers.AutoTokenizer.from_pretrained(backbone, use_fast=True, trust_remote_code=False)
+        with silent_transformers():
+            loaded = transformers.AutoTokenizer.from_pretrained(backbone, use_fast=True, trust_remote_code=False)
         tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
     except Exception as error:  # transformers raises a dozen kinds, by version
         if not is_local and is_offline():
@@ -56,8 +55,6 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
             f"{flag} {backbone}: no fast tokenizer found there ({first_line(error)}). Give the hub name of a "
             f"model, {PLACES[flag]}."
         ) from error
-    finally:
-        transformers_logging.set_verbosity(level)
     before, after = surroundings(tokenizer)
     start = before or loaded.cls_token or loaded.bos_token
     end = after or loaded.sep_token or loaded.eos_token
