@@ -109,7 +109,7 @@ class Trainer:
         self.progress = Progress()
         self.is_best = self.stop = False
         self._pending = 0  # batches of the next update
-        self._watch = Watch(model.device)
+        self._watch = Watch(model.device, self.optimizer)
         self._last: LateValues | None = None
         self._unreported: list[LateValues] = []  # of the batches since the last report
         self._saved_at = self._counted_at = time.monotonic()
@@ -150,7 +150,8 @@ class Trainer:
         The model has its best weights afterwards, by the validation metric; without validation examples its last ones.
 
         Raises:
-            InputError: an example is not possible, gradients are repeatedly not finite, or the disk is full.
+            InputError: an example is not possible, gradients are repeatedly not finite, no weight changed, or the disk
+                is full.
         """
         self._tell("on_train_begin")
         try:
@@ -188,6 +189,8 @@ class Trainer:
         )
 
     def _finish(self) -> None:
+        self._look()
+        self._watch.check_learned()
         if self.valid and self.updates > self.progress.validated:
             self._validate()
         self._log()
@@ -202,7 +205,6 @@ class Trainer:
     def _train_on(self, batch: Sequence[TextExample]) -> None:
         """Add a batch's gradients to those of the next update."""
         self.model.module.train()
-        self.model.weights_changed()  # they are about to change
         if not self._pending:
             self.optimizer.zero_grad()
         examples = token_ids_of(self.model, batch, self.candidates.random)
