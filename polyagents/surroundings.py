@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -25,13 +26,50 @@ DRAWING |= {
 }
 
 
+class Threads(threading.local):
+    """Of each thread of this process: whether it has computed with others, and whether a fork has taken those away.
+
+    OpenMP, which torch computes by, waits for them for ever; threads that a forked process starts find others.
+    """
+
+    has_computed = has_lost = False
+
+    def enter(self) -> None:
+        """Note that this thread computes.
+
+        Raises:
+            InputError: it would wait for ever.
+        """
+        if torch.get_num_threads() > 1:
+            if self.has_lost:
+                raise InputError(
+                    "This process was forked after its parent had computed with several threads, and torch would wait "
+                    "for ever here. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank in "
+                    "them only, or call torch.set_num_threads(1) in them first."
+                )
+            self.has_computed = True
+
+    def forked(self) -> None:
+        """Note, in the new process, that the threads are gone."""
+        self.has_lost = self.has_computed
+
+
+THREADS = Threads()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=THREADS.forked)
+
+
 @contextlib.contextmanager
 def undisturbed(gradients: bool = False) -> Iterator[None]:
     """Compute in this thread as torch does where nobody has set anything: in fp32, on the CPU, without autocast.
 
     Args:
         gradients: whether they are recorded.
+
+    Raises:
+        InputError: in a process that was forked by a thread which had computed with others (`Threads`).
     """
+    THREADS.enter()
     with contextlib.ExitStack() as stack:
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
