@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from polyagents.errors import InputError
 
 LOADING = threading.RLock()
-"""Held while transformers builds a model: it replaces functions of torch and of its own meanwhile (docs/python.md)."""
+"""For one thread at a time: transformers replaces functions of torch and of its own as it builds a model."""
 
 FLOATS = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye, torch.linspace, torch.logspace}
 INFERRED = {torch.tensor, torch.full, torch.arange, torch.range, torch.scalar_tensor, torch.as_tensor}
@@ -27,9 +27,9 @@ DRAWING |= {
 
 
 class Threads(threading.local):
-    """Of each thread of this process: whether it has computed with others, and whether a fork has taken those away.
+    """Whether this thread has computed with others, and whether a fork has taken those away.
 
-    OpenMP, which torch computes by, waits for them for ever; threads that a forked process starts find others.
+    OpenMP, by which torch computes, would wait for them without end. Threads that a forked process starts find others.
     """
 
     has_computed = has_lost = False
@@ -44,8 +44,8 @@ class Threads(threading.local):
             if self.has_lost:
                 raise InputError(
                     "This process was forked after its parent had computed with several threads, and torch would wait "
-                    "for ever here. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank in "
-                    "them only, or call torch.set_num_threads(1) in them first."
+                    "here without end. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank "
+                    "in them only, or call torch.set_num_threads(1) in them first."
                 )
             self.has_computed = True
 

@@ -141,7 +141,13 @@ def loaded(
 
 
 def drawn(config: "transformers.PretrainedConfig", attention: str, kind: Any) -> Any:
-    """Build a model with random weights, in torch's default precision (`undisturbed`: fp32)."""
+    """Build a model with random weights, in torch's default precision (`undisturbed`: fp32).
+
+    Args:
+        config: the shape.
+        attention: the name of transformers' implementation of attention.
+        kind: one of transformers' automatic models.
+    """
     # With a dtype, transformers would set torch's default for all threads meanwhile.
     model = kind.from_config(config, attn_implementation=attention, dtype=None)
     for part in (model.config, *(getattr(model.config, name, None) for name in model.config.sub_configs)):
@@ -154,6 +160,11 @@ def without_weights(config: "transformers.PretrainedConfig", attention: str, kin
     """Build a model whose weights will be replaced, without drawing them: its buffers have their values.
 
     transformers' own way (no_init_weights) switches torch's initialisers off for all threads.
+
+    Args:
+        config: as for `drawn`.
+        attention: as for `drawn`.
+        kind: as for `drawn`.
     """
     with torch.device("meta"):  # for this thread alone
         model = drawn(config, attention, kind)

@@ -36,8 +36,9 @@ class TwoTowerModel(RankingModel):
     def __init__(self, module: TwoTowerArchitecture, tokenizer: RankingTokenizer, settings: Settings):
         super().__init__(tokenizer, settings)
         self.module = module
-        self.cache = VectorCache(self.encode_ids, lambda: (self.version(), module.training))  # dropout
-        self._versions = Versions(cast(nn.Module, module), without="context_encoder")
+        weights = cast(nn.Module, module)
+        self.cache = VectorCache(self.encode_ids, lambda: (self.version(), weights.training))  # dropout
+        self._versions = Versions(weights, without="context_encoder")
         self._version: object = object()
         self._fingerprint: tuple[object, str] = (None, "")  # the last that was computed, and of which version
 

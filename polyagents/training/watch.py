@@ -1,4 +1,4 @@
-"""Notices updates that were skipped, and trainings that change nothing, without waiting for a GPU at each update."""
+"""Notices updates that were skipped, and runs that learn nothing, without waiting for a GPU at each update."""
 
 import math
 from collections.abc import Mapping, Sequence
