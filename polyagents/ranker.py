@@ -38,6 +38,7 @@ from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.saving import save_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.surroundings import undisturbed
 from polyagents.training.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
 
@@ -202,6 +203,7 @@ class Ranker:
             return cls.load(name, **options)
         return cls.load(hub.download(name, revision, token), **options)
 
+    @undisturbed()
     def save_pretrained(self, folder: str | os.PathLike[str], license: str | None = None) -> None:
         """Write the model as a folder that `from_pretrained`, `load` and -mf of `rank`, `serve` and others read.
 
@@ -327,6 +329,7 @@ class Ranker:
 
     # ---- vectors ---------------------------------------------------------------------------------------------------
 
+    @undisturbed()
     def encode_contexts(self, contexts: str | Iterable[str], show_progress: bool = False) -> ContextVectors:
         """Encode contexts as the vectors that a search uses: one each for a bi-encoder, m for a poly-encoder.
 
@@ -356,6 +359,7 @@ class Ranker:
                 bar.update(len(block))
         return stacked(parts)
 
+    @undisturbed()
     def encode_candidates(self, candidates: str | Iterable[str], show_progress: bool = False) -> Tensor:
         """Encode candidates as the vectors that `index` stores, before they are rounded.
 
@@ -428,6 +432,7 @@ class Ranker:
         run_on = device(no_cuda, gpu)
         return cls(train(examples, file, model, valid, callbacks, progress, run_on, datapath, options))
 
+    @undisturbed()
     def save(self, model_file: str | os.PathLike[str]) -> None:
         """Write the model's three files, M, M.opt and M.dict, which `load` and ParlAI's commands open.
 
@@ -442,6 +447,7 @@ class Ranker:
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
+    @undisturbed()
     def score(self, contexts: str | Iterable[str] | ContextVectors, candidates: Iterable[str] | Tensor) -> np.ndarray:
         """Score every candidate for every context.
 
@@ -502,6 +508,7 @@ class Ranker:
     @overload
     def rank(self, contexts: Iterable[str], candidates: Candidates, top_k: int = 10) -> list[list[Match]]: ...
 
+    @undisturbed()
     def rank(
         self, contexts: str | Iterable[str], candidates: Candidates, top_k: int = 10
     ) -> list[Match] | list[list[Match]]:
@@ -539,6 +546,7 @@ class Ranker:
             for row in scores
         ]
 
+    @undisturbed()
     def search(
         self, contexts: str | Iterable[str], index: Encoded, top_k: int = 10
     ) -> tuple[list[list[Match]], list[bool]]:
@@ -560,7 +568,9 @@ class Ranker:
 
         Raises:
             EngineError: an engine does not answer.
+            InputError: the weights are not those that encoded the candidates.
         """
+        self._check(index)
         query = self.query(contexts)
         if isinstance(index, EngineCandidates):
             rows, complete = index.search(query, top_k)
@@ -615,8 +625,9 @@ class Ranker:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if not isinstance(self.model, TwoTowerModel):
             return texts
-        return InMemoryCandidates.encode(texts, self.model.encode_texts)
+        return InMemoryCandidates.encode(texts, self.model)
 
+    @undisturbed()
     def index(
         self,
         candidates_file: str | os.PathLike[str],
@@ -655,6 +666,7 @@ class Ranker:
             store.shortlist = open_shortlist(store)
         return store
 
+    @undisturbed()
     def open_index(self, index_dir: str | os.PathLike[str], exact: bool = False) -> CandidateStore:
         """Open an index that `index` wrote; its text file is not needed.
 
@@ -681,6 +693,7 @@ class Ranker:
     @overload
     def append(self, index: EngineCandidates, candidates: Iterable[str] | FileTexts) -> EngineCandidates: ...
 
+    @undisturbed()
     def append(
         self, index: CandidateStore | EngineCandidates, candidates: Iterable[str] | FileTexts
     ) -> CandidateStore | EngineCandidates:
@@ -698,8 +711,10 @@ class Ranker:
             The index as it is now.
 
         Raises:
-            InputError: the disk is full, the folder may not be written, or an engine does not answer.
+            InputError: the disk is full, the folder may not be written, an engine does not answer, or other weights
+                encoded the index.
         """
+        self._check(index)
         texts = distinct(candidates)
         if isinstance(index, EngineCandidates):
             index.add(texts, self._two_towers().encode_texts)
@@ -728,6 +743,7 @@ class Ranker:
         model = self._two_towers()
         return EngineCandidates.open(open_engine(url), model.fingerprint())
 
+    @undisturbed()
     def index_in_engine(
         self,
         candidates: Iterable[str] | FileTexts,
@@ -764,6 +780,7 @@ class Ranker:
         made_by = model.fingerprint()
         return EngineCandidates.build(engine, made_by, width, texts, model.encode_texts, index_type, worker, cluster)
 
+    @undisturbed()
     def approximate(
         self, index: CandidateStore, index_type: str, contexts: str | Iterable[str] | None = None
     ) -> Description:
@@ -784,10 +801,19 @@ class Ranker:
         Raises:
             InputError: there is no such type, or it cannot contain vectors of this width.
         """
+        self._check(index)
         given = [] if contexts is None else texts_of(contexts, "contexts", one=True)
         asked = given or sample_of(index, 200)
         parts = [self.query(block) for block in in_blocks(asked)]
         return build_shortlist(index, index_type, stack_queries(parts))
+
+    def _check(self, index: Encoded) -> None:
+        """Refuse candidates that were encoded before the weights changed."""
+        model = self._two_towers()
+        if isinstance(index, InMemoryCandidates):
+            model.check(index.encoded_by)
+        else:
+            model.check(index.manifest.model if isinstance(index, CandidateStore) else index.model)
 
     def _two_towers(self) -> TwoTowerModel:
         """Return the model if candidates can be encoded ahead of the context.

@@ -1,5 +1,6 @@
 """The Python API and `polyagents rank`, on models that train_model wrote."""
 
+import copy
 import dataclasses
 import io
 import json
@@ -263,6 +264,90 @@ def test_new_weights_have_new_vectors(trained):
     assert not np.isclose(before, again).any()
     ranker.model.weights_changed()
     np.testing.assert_array_equal(ranker.score("hi", REPLIES), again)
+
+
+def layer_of(module):
+    return module.candidate_encoder.backbone.encoder.layer
+
+
+def optimiser_step(module):
+    for weight in module.parameters():
+        weight.grad = torch.ones_like(weight)
+    torch.optim.AdamW(module.parameters(), lr=1e-2, fused=True).step()
+
+
+@torch.no_grad()
+def in_place(module):
+    module.candidate_encoder.backbone.embeddings.word_embeddings.weight[5:].mul_(3)
+
+
+def another_parameter(module):
+    """Of the same storage, changed afterwards."""
+    dense = layer_of(module)[0].output.dense
+    dense.weight = torch.nn.Parameter(dense.weight.data)
+    with torch.no_grad():
+        dense.weight.mul_(3)
+
+
+def another_layer(module):
+    layer_of(module)[1] = copy.deepcopy(layer_of(module)[0])
+
+
+def rounded(module):
+    module.half().float()
+
+
+def parametrised(module):
+    dense = layer_of(module)[0].output.dense
+    torch.nn.utils.parametrizations.weight_norm(dense)
+    with torch.no_grad():
+        dense.parametrizations.weight.original0.mul_(3)
+
+
+def loaded(module, assign=False):
+    module.load_state_dict({name: 2 * weight for name, weight in module.state_dict().items()}, assign=assign)
+
+
+def inferred(module):
+    with torch.inference_mode():
+        loaded(module, assign=True)
+
+
+def other_data(module):
+    for weight in module.parameters():
+        weight.data = weight.data * 2
+
+
+def swapped(module):
+    weight = layer_of(module)[0].output.dense.weight
+    torch.utils.swap_tensors(weight, torch.nn.Parameter(3 * weight.detach()))
+
+
+CHANGES = [optimiser_step, in_place, another_parameter, another_layer, rounded, parametrised, loaded, inferred]
+CHANGES += [other_data, swapped]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_vector_outlives_the_weights_that_made_it(change, trained, tmp_path):
+    """Neither in the cache, nor among prepared candidates, nor in an index that is open."""
+    ranker = Ranker.load(trained("poly"))
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
+    kept = [ranker.prepare(REPLIES), ranker.index(tmp_path / "replies.txt", tmp_path / "index")]
+    before = ranker.score("hi", REPLIES)
+    for index in kept:
+        ranker.to("cpu").bfloat16().to(torch.float32).rank("hi", index)  # the same weights
+    change(ranker.model.module)
+    after = ranker.score("hi", REPLIES)
+    assert not np.allclose(after, before, rtol=1e-6)
+    fresh = Ranker(type(ranker.model)(ranker.model.module, ranker.model.tokenizer, ranker.model.settings))
+    np.testing.assert_array_equal(after, fresh.score("hi", REPLIES))
+    for index in kept:
+        with pytest.raises(InputError, match="encoded with other weights"):
+            ranker.rank("hi", index)
+    with pytest.raises(InputError, match="encoded with other weights"):
+        ranker.append(kept[1], ["new"])
+    if change is not inferred:  # of tensors that count no changes nobody knows
+        ranker.rank("hi", ranker.prepare(REPLIES))
 
 
 def test_candidates_are_read_once_for_all_contexts(trained, monkeypatch):

@@ -1,16 +1,20 @@
 """One ranker and several threads, or an event loop: everybody gets what one thread gets."""
 
 import asyncio
+import os
+import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import engines
 import numpy as np
 import postgres
 import pytest
+import torch
 
-from polyagents import Ranker
+from polyagents import InputError, Ranker
 from polyagents.ranking.vector_cache import VectorCache
 from polyagents.text import tokenizer
 
@@ -99,3 +103,45 @@ def test_an_event_loop_ranks_in_threads(ranker):
 
     for ours, alone in zip(asyncio.run(ranked()), ranker.rank(CONTEXTS, REPLIES, 3), strict=True):
         assert [match.score for match in ours] == pytest.approx([match.score for match in alone], abs=1e-4)
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no fork on this system")
+@pytest.mark.parametrize(
+    ("loads", "begin", "ends_with"),
+    [
+        (True, lambda: None, 2),  # it would wait for ever
+        (True, lambda: torch.set_num_threads(1), 0),
+        (False, lambda: None, 0),  # it loads a model of its own
+    ],
+)
+def test_a_forked_process_ranks_or_says_why_not(loads, begin, ends_with, trained):
+    texts, file, ends = [f"{reply} {n}" for n in range(20) for reply in REPLIES], trained("bi"), []
+
+    def work():
+        ranker = Ranker.load(file) if loads else None
+        if (child := os.fork()) == 0:
+            try:
+                begin()
+                (ranker or Ranker.load(file)).rank("hi", texts)
+                os._exit(0)
+            except InputError:
+                os._exit(2)
+            finally:
+                os._exit(3)
+        ends.append(child)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        thread = threading.Thread(target=work)  # whose threads nobody else computes with
+        thread.start()
+        thread.join()
+    finally:
+        torch.set_num_threads(threads)
+    until = time.monotonic() + 20
+    while (found := os.waitpid(ends[0], os.WNOHANG))[0] == 0 and time.monotonic() < until:
+        time.sleep(0.01)
+    if found[0] == 0:
+        os.kill(ends[0], signal.SIGKILL)
+        os.waitpid(ends[0], 0)
+    assert found[0] and os.waitstatus_to_exitcode(found[1]) == ends_with

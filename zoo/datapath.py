@@ -22,11 +22,14 @@ def datapath(given: str | None = None) -> str:
     Args:
         given: the value of `--datapath`; it becomes PARLAI_DATAPATH, as in ParlAI, so that all later calls agree.
     """
-    if given:
-        os.environ["PARLAI_DATAPATH"] = given
-    elif os.environ.get("PARLAI_DATAPATH") is None:
-        os.environ["PARLAI_DATAPATH"] = default_datapath()
+    os.environ["PARLAI_DATAPATH"] = chosen(given)
     return os.environ["PARLAI_DATAPATH"]
+
+
+def chosen(given: str | None = None) -> str:
+    """Return what `datapath` does, and leave PARLAI_DATAPATH as it is."""
+    named = os.environ.get("PARLAI_DATAPATH")
+    return given or (default_datapath() if named is None else named)
 
 
 def default_datapath() -> str:

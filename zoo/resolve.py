@@ -3,7 +3,7 @@
 import os
 
 from polyagents.zoo.archive import fetch
-from polyagents.zoo.datapath import datapath, models_folder
+from polyagents.zoo.datapath import chosen, models_folder
 from polyagents.zoo.models import ARCHIVE, BACKBONES, find
 
 
@@ -21,6 +21,6 @@ def zoo_file(name: str, data: str | None = None) -> str:
     """
     if not name.startswith("zoo:"):
         return name
-    model, data = find(BACKBONES.get(name, name)), datapath(data)
+    model, data = find(BACKBONES.get(name, name)), chosen(data)
     fetch(ARCHIVE, data)
     return os.path.join(models_folder(data), *model.name.split("/"))

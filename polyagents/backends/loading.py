@@ -19,6 +19,8 @@ from polyagents.backends.export_folder import (
 from polyagents.backends.runtimes import Graph, Runtime, find_runtime
 from polyagents.backends.tracing import Signature, encoders_of, signature
 from polyagents.errors import InputError, first_line
+from polyagents.models.encoder import Encoder
+from polyagents.models.versions import Versions
 from polyagents.ranking.ranking_model import RankingModel
 
 TORCH = "torch"
@@ -53,7 +55,7 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
     quantized = f"{runtime.name} int8" if manifest.int8 else None
     for name, encoder in encoders.items():
         own = [graph for graph in graphs if graph.encoder == name]
-        encoder.backend = ExportedBackbone(model_file, runtime, own, encoder.width, quantized)
+        encoder.backend = ExportedBackbone(model_file, runtime, own, encoder, quantized)
     model.weights_changed()
 
 
@@ -80,14 +82,22 @@ class ExportedBackbone:
     A graph is loaded when it is first called: a search in an index never needs the candidates' encoder.
     """
 
-    def __init__(self, model_file: str, runtime: Runtime, graphs: list[GraphFiles], width: int, quantized: str | None):
-        self.runtime, self.width, self.quantized = runtime, width, quantized
+    def __init__(
+        self, model_file: str, runtime: Runtime, graphs: list[GraphFiles], encoder: Encoder, quantized: str | None
+    ):
+        self.runtime, self.width, self.quantized = runtime, encoder.width, quantized
+        self.exported = Versions(encoder.backbone)
         self.folder, self.again = folder_of(model_file, runtime), export_command(model_file, runtime)
         self.files = {graph.signature: graph for graph in graphs}
         self.graph = functools.cache(self._loaded)
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
         """Compute the last hidden states [B, T, D] from the backbone's inputs, given by name."""
+        if self.exported.have_changed():
+            raise InputError(
+                f"The weights of the model have changed since it was loaded, and {self.runtime.label} computes with "
+                f"those of the export; save the model, and export it again, or load it without backend."
+            )
         # As torch's own products, in the precision of an autocast around the call.
         low = torch.is_autocast_enabled("cpu")
         arithmetic = torch.get_autocast_dtype("cpu") if low else torch.float32

@@ -130,7 +130,7 @@ def computing_by(model: RankingModel, recorders: Mapping[str, Recorder]) -> Iter
     """
     encoders = encoders_of(model.module)
     before = {name: encoder.backend for name, encoder in encoders.items()}
-    model.weights_changed()  # cached vectors would not be computed
+    model.forget()  # cached vectors would not be computed
     try:
         for name, recorder in recorders.items():
             encoders[name].backend = recorder
@@ -138,4 +138,4 @@ def computing_by(model: RankingModel, recorders: Mapping[str, Recorder]) -> Iter
     finally:
         for name, encoder in encoders.items():
             encoder.backend = before[name]
-        model.weights_changed()
+        model.forget()

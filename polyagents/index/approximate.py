@@ -17,6 +17,7 @@ from polyagents.index.exact import Best, search
 from polyagents.index.store import CandidateStore
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.query import Query
+from polyagents.surroundings import undisturbed
 
 NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
@@ -102,6 +103,7 @@ class StoreNeighbours:
         return Neighbours(products, lists, members, self.store.rows(members), alive, len(members) == self.store.slots)
 
 
+@undisturbed()
 def search_shortlist(
     query: Query, shortlist: Shortlist, store: CandidateStore, k: int
 ) -> tuple[TopCandidates, list[bool]]:
@@ -130,6 +132,7 @@ def search_shortlist(
     return TopCandidates(np.stack(indices), np.stack(scores)), complete
 
 
+@undisturbed()
 def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, bool]:
     """Find the best candidates of one context.
 

@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.builder import Encode, encoded
+from polyagents.index.builder import encoded
 from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Block, Coarse, packed
+from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.surroundings import undisturbed
 
 MANY = 512  # texts that a slow core encodes in two seconds, with a small backbone: from here on progress is shown
 
@@ -29,25 +31,32 @@ class InMemoryVectors:
 
 
 class InMemoryCandidates(InMemoryVectors):
-    """Candidates and their vectors [C, D] in memory."""
+    """Candidates and their vectors [C, D] in memory.
 
-    def __init__(self, texts: Sequence[str], vectors: Tensor):
+    Attributes:
+        encoded_by: the `version` of the model that encoded them.
+    """
+
+    def __init__(self, texts: Sequence[str], vectors: Tensor, encoded_by: object = None):
         super().__init__(vectors)
+        self.encoded_by = encoded_by
         self.listed = list(texts)
         self.places = {text: place for place, text in reversed(list(enumerate(self.listed)))}
 
     @classmethod
-    def encode(cls, texts: Sequence[str], encode: Encode) -> "InMemoryCandidates":
+    @undisturbed()
+    def encode(cls, texts: Sequence[str], model: TwoTowerModel) -> "InMemoryCandidates":
         """Encode all texts, with a progress bar where there are many.
 
         Args:
             texts: the candidates, one at least.
-            encode: encodes texts to vectors.
+            model: encodes texts to vectors.
 
         Returns:
             The candidates with their vectors.
         """
-        return cls(texts, encoded(texts, encode, show_progress=len(texts) >= MANY))
+        vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
+        return cls(texts, vectors, model.version())
 
     def __getitem__(self, index: int) -> str:
         """Return the text of one candidate."""

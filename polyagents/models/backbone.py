@@ -1,24 +1,22 @@
 """A Hugging Face model as backbone: loads it or draws it at random, grows its embeddings, freezes layers."""
 
-import contextlib
 import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers.utils import logging as transformers_logging
 
 from polyagents.backbone_files import read_config
 from polyagents.errors import InputError, first_line
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.network import is_offline
+from polyagents.surroundings import silent_transformers
 
 # Layers, width, heads: BERT's namesakes (google-research/bert, and Turc et al. 2019 for the small ones).
 SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)}
@@ -128,25 +126,65 @@ def loaded(
     Returns:
         The model, as transformers builds it.
     """
-    from transformers.initialization import no_init_weights  # loads all of transformers' modelling code
-
-    if config is not None and weights is None:
-        with no_init_weights():  # the model file's weights replace them (RankingModel.load_weights)
-            return kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
-    if config is not None and weights is not None:
-        with no_init_weights() if kind is transformers.AutoModel else nullcontext():  # a head is not among the weights
-            model = kind.from_config(config, attn_implementation=attention, dtype=torch.float32)
-        drop_pooler(model.base_model)  # the pooler is not among them either
-        model.base_model.load_state_dict(weights, assign=True)
-        model.tie_weights()
+    if config is not None:
+        # A file's weights replace all (RankingModel.load_weights); a head is not among them.
+        is_replaced = weights is None or kind is transformers.AutoModel
+        model = without_weights(config, attention, kind) if is_replaced else drawn(config, attention, kind)
+        if weights is not None:
+            drop_pooler(model.base_model)  # the pooler is not among them either
+            model.base_model.load_state_dict(weights, assign=True)
+            model.tie_weights()
         return model
     if options.backbone.startswith(SCRATCH):
-        return kind.from_config(scratch_config(options.backbone, vocabulary), attn_implementation=attention)
+        return drawn(scratch_config(options.backbone, vocabulary), attention, kind)
     if not os.path.exists(options.backbone):
         is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
     config = read_config(options.backbone)
     return kind.from_pretrained(options.backbone, config=config, **own, **quantized)
+
+
+def drawn(config: "transformers.PretrainedConfig", attention: str, kind: Any) -> Any:
+    """Build a model with random weights, in torch's default precision (`undisturbed`: fp32).
+
+    Args:
+        config: the shape.
+        attention: the name of transformers' implementation of attention.
+        kind: one of transformers' automatic models.
+    """
+    # With a dtype, transformers would set torch's default for all threads meanwhile.
+    model = kind.from_config(config, attn_implementation=attention, dtype=None)
+    for part in (model.config, *(getattr(model.config, name, None) for name in model.config.sub_configs)):
+        if part is not None:
+            part.dtype = model.dtype
+    return model
+
+
+def without_weights(config: "transformers.PretrainedConfig", attention: str, kind: Any) -> Any:
+    """Build a model whose weights will be replaced, without drawing them: its buffers have their values.
+
+    transformers' own way (no_init_weights) switches torch's initialisers off for all threads.
+
+    Args:
+        config: as for `drawn`.
+        attention: as for `drawn`.
+        kind: as for `drawn`.
+    """
+    with torch.device("meta"):  # for this thread alone
+        model = drawn(config, attention, kind)
+    model.to_empty(device="cpu")
+    for parameter in model.parameters():
+        parameter._is_hf_initialized = True  # as where transformers has read them from a file
+    fill_buffers(model, model)
+    model.tie_weights()
+    return model
+
+
+def fill_buffers(model: "transformers.PreTrainedModel", part: nn.Module) -> None:
+    """Compute the buffers of a part of a model that no file holds, such as positions, as it does itself."""
+    for child in part.children():
+        fill_buffers(child if isinstance(child, transformers.PreTrainedModel) else model, child)
+    model._init_weights(part)
 
 
 def in_bits(bits: str | None) -> dict[str, Any]:
@@ -164,19 +202,6 @@ def in_bits(bits: str | None) -> dict[str, Any]:
     four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
     own = transformers.BitsAndBytesConfig(**({"load_in_8bit": True} if bits == "8" else four))
     return {"quantization_config": own}
-
-
-@contextlib.contextmanager
-def silent_transformers() -> Iterator[None]:
-    """Load without transformers' warnings and progress bars: what a user should know, our errors say."""
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        transformers_logging.enable_progress_bar()
 
 
 def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:

@@ -150,7 +150,6 @@ class Encoder(nn.Module):
         """
         arithmetic = self.arithmetic(tokens.ids.device) if self.backend is None else torch.float32
         inputs = self.inputs(tokens, sees, positions, arithmetic)
-        # fp32 leaves an autocast around the call as it is (TwoTowerModel.encode_texts).
         with self.autocast(tokens.ids.device), self._dropout():
             states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
@@ -216,7 +215,10 @@ class Encoder(nn.Module):
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return a context in which torch computes in the precision of `--precision`."""
         arithmetic = self.arithmetic(device)
-        return nullcontext() if arithmetic == torch.float32 else torch.autocast(device.type, arithmetic)
+        if arithmetic == torch.float32:  # an autocast around the call stays (TwoTowerModel.encode_texts)
+            return nullcontext()
+        # A kept cast would live until the outermost autocast ends, which may be the caller's, beyond an update.
+        return torch.autocast(device.type, arithmetic, cache_enabled=False)
 
     def chunks(self, tokens: AnyTokens, budget: int | None = None) -> Iterator[tuple[Tensor, AnyTokens]]:
         """Split a batch into chunks of texts of similar length, each cut to its longest text.

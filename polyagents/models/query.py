@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from polyagents.models.reduction import ContextVectors, stacked
+from polyagents.surroundings import undisturbed
 
 # Dot products [B, M, C] held at once. In fp32, 16 million are 64 MB.
 PRODUCTS = 16_000_000
@@ -68,7 +69,7 @@ class Query:
         """The device of the context vectors."""
         return self.context.vectors.device
 
-    @torch.no_grad()
+    @undisturbed()
     def scores(self, candidates: Tensor) -> Tensor:
         """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32, without gradient."""
         rows = max(PRODUCTS // max(self.products, 1), 1)

@@ -94,7 +94,7 @@ class BaseAgent(OptimisingAgent):
     def begin_run(self) -> None:
         """Prepare ParlAI's loop for a training run."""
         train_loop.patch()
-        self.watch = Watch(self.device)
+        self.watch = Watch(self.device, self.optimizer)
         file, start = self.opt.get("model_file"), str(self.opt.get("init_model"))
         if file:
             clear_leftovers(file)  # this run may never write that file again

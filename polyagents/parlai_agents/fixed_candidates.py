@@ -60,6 +60,7 @@ class FixedCandidates:
         """
         self.path, self.model, self.encode_file = path, model, encode_file
         self._encoded: EncodedCandidates | None = None
+        self._encoded_by: object = None
         self._reads_as: np.ndarray | None = None
 
     @functools.cached_property
@@ -79,14 +80,11 @@ class FixedCandidates:
 
     @property
     def encoded(self) -> EncodedCandidates:
-        """The vectors of the candidates."""
-        if self._encoded is None:
-            self._encoded = self.encode_file(self.path)
+        """The vectors of the candidates, by the weights that there are now."""
+        assert isinstance(self.model, TwoTowerModel)
+        if self._encoded is None or self._encoded_by is not self.model.version():
+            self._encoded, self._encoded_by = self.encode_file(self.path), self.model.version()
         return self._encoded
-
-    def forget_vectors(self) -> None:
-        """Drop the vectors, since the weights have changed."""
-        self._encoded = None
 
     @property
     def texts(self) -> "Sequence[str] | EncodedCandidates":

@@ -21,6 +21,7 @@ from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking import initial_weights
 from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.surroundings import undisturbed
 
 
 class ModelAgent(BaseAgent):
@@ -64,6 +65,7 @@ class ModelAgent(BaseAgent):
             )
         return model
 
+    @undisturbed(gradients=True)
     def build_model(self) -> nn.Module:
         """TorchRankerAgent: build the architecture, with pretrained weights unless a model file has its own."""
         file, _ = self._get_init_model(self.opt, None)

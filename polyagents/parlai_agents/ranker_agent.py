@@ -40,6 +40,7 @@ from polyagents.parlai_agents.task_messages import task_messages
 from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.ranking.loading import load_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.surroundings import learning
 from polyagents.training import distributed, draws
 from polyagents.training.candidates import TrainingCandidates
 from polyagents.training.distillation import Distillation
@@ -153,7 +154,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         file = self.opt.get("model_file")
         writable = file and os.access(os.path.dirname(os.path.abspath(file)), os.W_OK)
         if is_training_run(self.opt) or not writable:
-            return InMemoryCandidates.encode(read_candidates(path), self.ranking.encode_texts)
+            return InMemoryCandidates.encode(read_candidates(path), self.ranking)
         folder = f"{file}.{os.path.splitext(os.path.basename(path))[0]}.index"
         before = Manifest.read(folder)  # build_index may have stored it in another format
         stored_as = "fp32" if before is None else before.stored_as
@@ -171,6 +172,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     # ---- training --------------------------------------------------------------------------------------------------
 
+    @learning()
     def train_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: do one update (or one part of an accumulated one).
 
@@ -185,9 +187,6 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if not sum(counts):
             return None
         self.model.train()
-        self.ranking.weights_changed()  # they are about to change
-        if isinstance(self.fixed, FixedCandidates):
-            self.fixed.forget_vectors()
         self.zero_grad()
         loss = self._training_losses(examples)
         accumulated = self.opt.get("update_freq", 1)

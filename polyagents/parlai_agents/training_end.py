@@ -21,6 +21,8 @@ def with_summary(train: Any) -> Any:
 
     def patched(self: Any) -> Any:
         reports = train(self)
+        if hasattr(self.agent, "watch"):
+            self.agent.watch.check_learned()
         file = self.opt.get("model_file")
         if is_primary_worker() and file:
             summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])))

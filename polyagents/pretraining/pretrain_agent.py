@@ -30,6 +30,7 @@ from polyagents.pretraining.utterance_relevance import SHARES
 from polyagents.ranking import initial_weights
 from polyagents.ranking.building import check_lengths, vocabulary_of
 from polyagents.ranking.hugging_face import write_folder
+from polyagents.surroundings import learning
 from polyagents.text.special_tokens import MASK_TOKENS
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.training import distributed
@@ -223,6 +224,7 @@ class PretrainAgent(PlanningAgent):
 
     # ---- training and evaluation -----------------------------------------------------------------------------------
 
+    @learning()
     def train_update(self, update: Update, number: int) -> None:
         """Do one step of the optimiser. Its random choices depend on seed, process and number of the update.
 

@@ -12,6 +12,7 @@ from polyagents.models.tokens import JointTokens, pad_joint
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 
 TOKENS_AT_ONCE = 2_000_000  # that are padded together, some 30 MB; the encoder splits them into chunks
@@ -39,7 +40,7 @@ class JointModel(RankingModel):
         """The positions of a context followed by a candidate."""
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
 
-    @torch.no_grad()
+    @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
         """Score a batch's candidates without gradient.
 

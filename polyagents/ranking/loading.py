@@ -26,6 +26,7 @@ from polyagents.ranking import model_folder
 from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.surroundings import OwnDraws, undisturbed
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -50,6 +51,7 @@ class Parts:
     weights: Mapping[str, Tensor]
 
 
+@undisturbed(gradients=True)
 def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) -> RankingModel:
     """Load a model for evaluation, not for training.
 
@@ -74,8 +76,9 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     try:
         # Adapters are added to the weights of the backbone itself.
         config = None if settings.ranking.lora_rank else parts.config
-        encoder = build_encoder(settings, parts.tokenizer, training=False, config=config)
-        model = build_model(encoder, parts.tokenizer, settings)
+        with OwnDraws():  # what a file lacks, such as the codes of ParlAI's pretrained poly-encoders
+            encoder = build_encoder(settings, parts.tokenizer, training=False, config=config)
+            model = build_model(encoder, parts.tokenizer, settings)
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:  # shapes that no tensor can have
         raise InputError(
             f"{options_file(file)} does not describe a model that can be built ({first_line(error)})."

@@ -20,6 +20,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
+from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 
 ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -124,6 +125,7 @@ class RankingModel(abc.ABC):
             [B, C] fp32.
         """
 
+    @undisturbed()
     def merged(self) -> "RankingModel":
         """Return the model itself, or, if it has adapters (--lora-rank), a copy whose weights contain them.
 
@@ -141,14 +143,16 @@ class RankingModel(abc.ABC):
         merge(model.module)
         ranking = replace(self.settings.ranking, lora_rank=None)
         model.settings = replace(self.settings, ranking=ranking, saved={**self.saved, "lora_rank": None})
-        model.weights_changed()
         return model
 
     def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
-        """Discard everything that was computed with other weights."""
+        """Discard what was computed with other weights: needed after edits of `.data` only, all others are noticed."""
+
+    def forget(self) -> None:  # noqa: B027  most models keep nothing
+        """Discard what was computed in another way, on another device, or in another precision."""
 
     def to(self, device: torch.device) -> None:
-        """Move the weights to a device, all or none, and discard what was stored on the device before.
+        """Move the weights to a device, all or none.
 
         Raises:
             InputError: there is no such device, or not enough memory on it.
@@ -159,7 +163,7 @@ class RankingModel(abc.ABC):
         except (AssertionError, RuntimeError) as error:  # torch asserts that it was built for the device
             self.module.to(before)
             raise InputError(f"The model cannot be moved to {device} ({first_line(error)}).") from error
-        self.weights_changed()
+        self.forget()
 
     @property
     def precision(self) -> str:
@@ -172,7 +176,7 @@ class RankingModel(abc.ABC):
         for part in self.module.modules():
             if isinstance(part, Encoder):
                 part.precision = precision
-        self.weights_changed()
+        self.forget()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load weights; on a CPU they become the model's own, so that no weight is in memory twice.
@@ -181,7 +185,6 @@ class RankingModel(abc.ABC):
             RuntimeError: some are missing, unknown or of another shape.
         """
         load_weights(self.module, weights, assign=self.device.type == "cpu")
-        self.weights_changed()
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
         """Compute the SHA-256 of weights, the tokenizer, and further settings.

@@ -1,23 +1,26 @@
 """A model whose candidates are encoded separately, so that their vectors can be cached, stored and searched."""
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from polyagents.errors import InputError
 from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
 from polyagents.models.two_towers import TwoTowers
+from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.vector_cache import VectorCache
+from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.timings import encodes_in_bf16
 
@@ -34,13 +37,18 @@ class TwoTowerModel(RankingModel):
     def __init__(self, module: TwoTowerArchitecture, tokenizer: RankingTokenizer, settings: Settings):
         super().__init__(tokenizer, settings)
         self.module = module
-        self.cache = VectorCache(self.encode_ids)
+        weights = cast(nn.Module, module)
+        self.cache = VectorCache(self.encode_ids, lambda: (self.version(), weights.training))  # dropout
+        self._versions = Versions(weights, without="context_encoder")
+        self._version: object = object()
+        self._fingerprint: tuple[object, str] = (None, "")  # the last that was computed, and of which version
 
     @property
     def context_encoder(self) -> Encoder:
         """The encoder of contexts."""
         return self.module.context_encoder
 
+    @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
         """Score a batch's candidates without gradient; cached vectors are not computed again.
 
@@ -51,19 +59,18 @@ class TwoTowerModel(RankingModel):
         Returns:
             [B, C] fp32.
         """
-        with torch.no_grad():
-            vectors = self.cache.vectors(candidates.ids, self.device)
-            context = self.module.encode_context(self.tokens(contexts))
-            if candidates.rows is None:
-                return self.module.query(context).scores(vectors)
-            return self.module.score(context, vectors[to_device(candidates.rows, self.device)])
+        vectors = self.cache.vectors(candidates.ids)
+        context = self.module.encode_context(self.tokens(contexts))
+        if candidates.rows is None:
+            return self.module.query(context).scores(vectors)
+        return self.module.score(context, vectors[to_device(candidates.rows, self.device)])
 
-    @torch.no_grad()
+    @undisturbed()
     def query(self, contexts: Sequence[Sequence[int]]) -> Query:
         """Encode token ids of B contexts as the query that a large set of candidates is searched with."""
         return self.module.query(self.module.encode_context(self.tokens(contexts)))
 
-    @torch.no_grad()
+    @undisturbed()
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Encode token ids of C candidates: [C, D] on the model's device."""
         return self.module.encode_candidates(self.tokens(ids))
@@ -80,6 +87,7 @@ class TwoTowerModel(RankingModel):
             self.cache.vectors([ids[place] for place in piece], self.device)
             yield
 
+    @undisturbed()
     def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
         """Encode candidate texts.
 
@@ -95,12 +103,52 @@ class TwoTowerModel(RankingModel):
         encoder = self.module.candidate_encoder
         fp32 = encoder.arithmetic(self.device) == torch.float32
         low = low_precision and fp32 and (self.device.type != "cpu" or encodes_in_bf16(encoder.width))
-        with torch.autocast(self.device.type, torch.bfloat16) if low else contextlib.nullcontext():
-            return self.encode_ids([candidate.ids for candidate in self.candidates(texts)]).cpu()
+        tokens = self.tokens([candidate.ids for candidate in self.candidates(texts)])
+        # A cast that autocast keeps would outlive it within another one, and be of old weights after an update.
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
+            return self.module.encode_candidates(tokens).cpu()
+
+    def version(self) -> object:
+        """Return an object that stands for the weights of candidates: another one once they have changed."""
+        if self._versions.have_changed():
+            self._version = object()  # before `look`: another thread may ask meanwhile
+            self._versions.look()
+        return self._version
 
     def weights_changed(self) -> None:
-        """Discard the vectors that were computed with other weights."""
+        """Discard what was computed with other weights; only edits of `.data` are not noticed without this call."""
+        self._version = object()
+
+    def to(self, device: torch.device) -> None:
+        """Move the weights to a device, where they are what they were: candidates that were encoded stay valid."""
+        before = self.version()
+        super().to(device)
+        self._versions.look()
+        self._version = before
+
+    def forget(self) -> None:
+        """Discard the vectors of the cache."""
         self.cache.clear()
+
+    def check(self, encoded_by: object) -> None:
+        """Refuse candidates that other weights encoded.
+
+        Args:
+            encoded_by: what `version` or `fingerprint` was.
+
+        Raises:
+            InputError: the weights have changed since.
+        """
+        now = self.version()
+        if isinstance(encoded_by, str):
+            if self._fingerprint[0] is not now:  # takes a second for a BERT-base
+                self.fingerprint()
+            now = self._fingerprint[1]
+        if now != encoded_by:
+            raise InputError(
+                "These candidates were encoded with other weights than the model has now: prepare them again, or build "
+                "the index again."
+            )
 
     def fingerprint(self) -> str:
         """Compute the SHA-256 of all that determines candidate vectors but their text.
@@ -109,7 +157,7 @@ class TwoTowerModel(RankingModel):
         it only rounds; nor is another runtime that computes with the same weights. A runtime with quantised weights is,
         as it computes with others.
         """
-        ranking = self.settings.ranking
+        version, ranking = self.version(), self.settings.ranking
         settings = [ranking.reduction_type, self.similarity, self.context_encoder.output_scaling]
         settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
         settings.append(self.settings.label_truncate)
@@ -126,9 +174,9 @@ class TwoTowerModel(RankingModel):
         # With adapters, a digest represents the frozen weights, which bitsandbytes re-orders when it first computes.
         if self.module.candidate_encoder.backbone_digest is not None:
             weights = without_frozen_weights(weights)
-        return self.fingerprint_of(
-            {name.removeprefix("candidate_encoder."): weight for name, weight in weights.items()}, json.dumps(settings)
-        )
+        named = {name.removeprefix("candidate_encoder."): weight for name, weight in weights.items()}
+        self._fingerprint = version, self.fingerprint_of(named, json.dumps(settings))
+        return self._fingerprint[1]
 
     @property
     def similarity(self) -> str:

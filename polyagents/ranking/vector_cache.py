@@ -19,25 +19,30 @@ class VectorCache:
     # ParlAI's tasks. Without a limit, the candidates of requests to a server would fill the memory.
     LIMIT = 300_000_000
 
-    def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor]):
-        self.encode = encode
+    def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor], version: Callable[[], object]):
+        """Start without vectors.
+
+        Args:
+            encode: encodes token ids of candidates to vectors.
+            version: returns another value as soon as `encode` would return other vectors.
+        """
+        self.encode, self.version = encode, version
         self.known: dict[tuple[int, ...], Tensor] = {}
         self.size = 0
-        self.device: torch.device | None = None
+        self.encoded_by: object = None
 
-    def vectors(self, candidates: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
+    def vectors(self, candidates: Sequence[tuple[int, ...]]) -> Tensor:
         """Return the vectors of candidates, and encode those that are new.
 
         Args:
             candidates: token ids of U candidates.
-            device: the model's, and that of the result.
 
         Returns:
             [U, D].
         """
-        if device != self.device:  # the model was moved
+        if (version := self.version()) != self.encoded_by:
             self.clear()
-            self.device = device
+            self.encoded_by = version
         known = self.known
         new = [ids for ids in dict.fromkeys(candidates) if ids not in known]
         if new and self.size > self.LIMIT:
@@ -50,7 +55,7 @@ class VectorCache:
         return torch.stack([known[ids] for ids in candidates])
 
     def clear(self) -> None:
-        """Discard all vectors: the weights have changed."""
+        """Discard all vectors."""
         self.known, self.size = {}, 0
 
 

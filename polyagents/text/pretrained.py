@@ -8,12 +8,12 @@ from dataclasses import asdict
 import transformers
 from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import logging as transformers_logging
 
 from polyagents.backbone_files import CONFIG, TOKENIZERS, check_files, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import read_json
 from polyagents.network import is_offline
+from polyagents.surroundings import silent_transformers
 from polyagents.text.special_tokens import SpecialTokens
 from polyagents.text.tokenizer import RankingTokenizer, no_panics, try_out
 
@@ -41,15 +41,13 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
     )
     is_local = os.path.exists(backbone)
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
     try:
         if not has_own:
             raise OSError("no tokenizer file")
         if not is_local:
             is_offline()  # asked first: the hub's client would try for a minute
         config = tokenizer_config(backbone)
-        with no_panics():
+        with silent_transformers(), no_panics():
             loaded = transformers.AutoTokenizer.from_pretrained(
                 backbone, use_fast=True, trust_remote_code=False, config=config
             )
@@ -72,8 +70,6 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
             f"{flag} {backbone}: no fast tokenizer found there ({first_line(error)}). Give the hub name of a "
             f"model, {PLACES[flag]}."
         ) from error
-    finally:
-        transformers_logging.set_verbosity(level)
     start = before or loaded.cls_token or loaded.bos_token
     end = after or loaded.sep_token or loaded.eos_token
     taken = (start, end, loaded.unk_token)  # GPT-2 is often given its end of text as padding, which masks it

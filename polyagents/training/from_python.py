@@ -14,6 +14,7 @@ from polyagents.options import with_plain_paths
 from polyagents.ranking import initial_weights
 from polyagents.ranking.loading import load_model
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.surroundings import learning
 from polyagents.training import distributed
 from polyagents.training.callbacks import Callback
 from polyagents.training.distillation import Distillation
@@ -31,6 +32,7 @@ from polyagents.training.training_options import TrainingOptions, check_names
 from polyagents.zoo.resolve import zoo_file
 
 
+@learning()
 def train(
     examples: Iterable[Any],
     model_file: str | None,
@@ -73,16 +75,18 @@ def train(
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
     resumed = files.resumed is not None
-    built = starting_model(architecture, given, options, data, files.resumed or start, datapath, resumed)
-    built.module.to(device)
-    rehearse(built)
-    trainer = Trainer(built, data, held_out, options, files, listeners, teacher(options, device, datapath))
-    if options.compile:
-        for encoder in {module for module in built.module.modules() if isinstance(module, Encoder)}:
-            encoder.compile_backbone()
-    if resumed:
-        trainer.resume()
-    trainer.train()
+    gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+    with torch.random.fork_rng(gpus):  # a seed of ours is not the caller's
+        built = starting_model(architecture, given, options, data, files.resumed or start, datapath, resumed)
+        built.module.to(device)
+        rehearse(built)
+        trainer = Trainer(built, data, held_out, options, files, listeners, teacher(options, device, datapath))
+        if options.compile:
+            for encoder in {module for module in built.module.modules() if isinstance(module, Encoder)}:
+                encoder.compile_backbone()
+        if resumed:
+            trainer.resume()
+        trainer.train()
     say_summary(trainer, progress)
     return built
 

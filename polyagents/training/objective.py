@@ -49,7 +49,7 @@ class BatchLoss(NamedTuple):
             accumulated: over how many batches gradients are averaged.
         """
         mean = self.losses.sum() * len(counts) / sum(counts)  # once the gradients of all processes are averaged
-        if mean.requires_grad:  # the loss of a process without examples depends on no weight
+        if mean.requires_grad or len(self.losses):  # the loss of a process without examples depends on no weight
             scaler.scale(mean / accumulated).backward()
         for side in self.sides:
             side.backward()

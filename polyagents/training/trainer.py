@@ -117,7 +117,7 @@ class Trainer:
         self.is_best = self.stop = False
         self.evaluation: Report = {}
         self._pending = 0  # batches of the next update
-        self._watch = Watch(model.device)
+        self._watch = Watch(model.device, self.optimizer)
         self._last: LateValues | None = None
         self._unreported: list[LateValues] = []  # of the batches since the last report
         self._saved_at = self._counted_at = time.monotonic()
@@ -158,7 +158,8 @@ class Trainer:
         The model has its best weights afterwards, by the validation metric; without validation examples its last ones.
 
         Raises:
-            InputError: an example is not possible, gradients are repeatedly not finite, or the disk is full.
+            InputError: an example is not possible, gradients are repeatedly not finite, no weight changed, or the disk
+                is full.
         """
         self._tell("on_train_begin")
         try:
@@ -197,6 +198,8 @@ class Trainer:
     def _finish(self) -> None:
         """End the training; one that was stopped is left as it is, for a call that resumes it."""
         done = self.progress
+        self._look()
+        self._watch.check_learned()
         if not self.stop or self._is_over():
             if self.valid and self.updates > (done.evaluations[-1][0] if done.evaluations else 0):
                 self._validate(in_turn=False)
@@ -212,7 +215,6 @@ class Trainer:
     def _train_on(self, batch: Sequence[TextExample]) -> None:
         """Add a batch's gradients to those of the next update."""
         self.model.module.train()
-        self.model.weights_changed()  # they are about to change
         if not self._pending:
             self.optimizer.zero_grad()
         examples = token_ids_of(self.model, batch, self.candidates.random)

@@ -1,7 +1,9 @@
-"""Notices updates that were skipped since their gradients were not finite, without waiting for a GPU at each."""
+"""Notices updates that were skipped, and runs that learn nothing, without waiting for a GPU at each update."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from polyagents.training.examples import Examples
 FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 EVERY = {"cpu": 1}  # updates between two reads of their norms; a read on a CPU costs nothing
 EVERY_ON_A_GPU = 10
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number
 
 
 @dataclass
@@ -36,11 +39,20 @@ class Watch:
         failures: how many consecutive updates were skipped, as far as one has looked.
     """
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, optimizer: torch.optim.Optimizer | None = None):
+        """Begin a run.
+
+        Args:
+            device: that of the weights.
+            optimizer: has the weights that learn, and their rates; None where only updates are watched.
+        """
         self._every = EVERY.get(device.type, EVERY_ON_A_GPU)
         self._batches: list[tuple[int, Tensor, Examples]] = []
         self._norms: list[Tensor] = []
         self.failures = 0
+        self._groups = [] if optimizer is None else optimizer.param_groups
+        self._start = sums_of(self._groups)
+        self._highest_rate, self._largest_norm = 0.0, 0.0
 
     @property
     def is_due(self) -> bool:
@@ -64,6 +76,23 @@ class Watch:
             norm: what `optimising.step` returned.
         """
         self._norms.append(norm)
+        self._highest_rate = max([self._highest_rate, *(group["lr"] for group in self._groups)])
+
+    def check_learned(self) -> None:
+        """Refuse the end of a run that has learned nothing, though there was an update at a rate above 0.
+
+        Raises:
+            InputError: no weight has changed, or by weight decay only.
+        """
+        if not self._highest_rate or (self._largest_norm and sums_of(self._groups) != self._start):
+            return
+        why = "the learning rate is too small for it"
+        if not self._largest_norm:
+            why = "their gradients were not finite" if self.failures else "their gradients were 0"
+        raise InputError(
+            f"Nothing was learned in this run, in spite of updates at a rate of {self._highest_rate:g}: {why}. An "
+            f"example that ranks its label alone gives no gradient, and too high a rate no finite one."
+        )
 
     def look(self, updates: int) -> Findings:
         """Read what was noted since the last look; the host waits for the device once.
@@ -88,6 +117,7 @@ class Watch:
         for norm in read[: len(norms)]:
             if math.isfinite(norm):
                 found.norms.append(norm)
+                self._largest_norm = max(self._largest_norm, norm)
                 self.failures, made = 0, made + 1
             else:
                 found.skipped += 1
@@ -104,6 +134,17 @@ class Watch:
                 f"The gradients of {FAILURES} updates in a row were not finite, the last at update {made}; none of "
                 f"them changed the weights. Lower --learningrate, or train with --precision fp32."
             )
+
+
+def sums_of(groups: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Sum up the bits of each weight, which differ as soon as one number does; a BERT-base takes a tenth of a second.
+
+    Args:
+        groups: an optimiser's.
+    """
+    weights = [weight.detach() for group in groups for weight in group["params"]]
+    sums = [weight.view(BITS[weight.element_size()]).sum() for weight in weights]
+    return torch.stack(sums).tolist() if sums else []
 
 
 def about(losses: Tensor, examples: Examples) -> str:

@@ -135,7 +135,7 @@ def test_files_without_candidates(tmp_path, folder, content, message):
 
 
 def test_held_candidates_are_those_of_a_store(file, folder):
-    store, held = CandidateStore.build(file, folder, maker()), InMemoryCandidates.encode(TEXTS, encode)
+    store, held = CandidateStore.build(file, folder, maker()), InMemoryCandidates(TEXTS, encode(TEXTS))
     asked = poly_query(torch.ones(2, 1, WIDTH), torch.ones(2, 1).bool())
     assert search(asked, store, 5).indices.tolist() == search(asked, held, 5).indices.tolist()
     assert [held[i] for i in range(len(held))] == TEXTS and held.find("e") == 4 and held.find("x") is None
@@ -616,36 +616,36 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
         seen.extend(map(tuple, ids))
         return torch.tensor([[float(sum(row))] for row in ids])
 
-    cache = VectorCache(encode_ids)
-    assert cache.vectors([(1, 2), (3,), (1, 2)], CPU).tolist() == [[3.0], [3.0], [3.0]]
-    assert cache.vectors([(4,), (3,)], CPU).tolist() == [[4.0], [3.0]]
+    cache = VectorCache(encode_ids, lambda: 0)
+    assert cache.vectors([(1, 2), (3,), (1, 2)]).tolist() == [[3.0], [3.0], [3.0]]
+    assert cache.vectors([(4,), (3,)]).tolist() == [[4.0], [3.0]]
     assert seen == [(1, 2), (3,), (4,)]
     cache.clear()
-    cache.vectors([(3,)], CPU)
+    cache.vectors([(3,)])
     assert seen[-1] == (3,)
     monkeypatch.setattr(VectorCache, "LIMIT", 2)
-    assert cache.vectors([(5,), (6,)], CPU).tolist() == [[5.0], [6.0]]
+    assert cache.vectors([(5,), (6,)]).tolist() == [[5.0], [6.0]]
     assert len(cache.known) == 2
     seen.clear()
     monkeypatch.setattr(VectorCache, "LIMIT", 1)
-    cache.vectors([(5,), (6,)], CPU)
+    cache.vectors([(5,), (6,)])
     assert not seen  # more than the limit in one call stay as long as nothing new comes
 
 
 def test_a_cache_holds_vectors_of_one_device():
     model = torch.nn.Embedding(9, 2)
-    cache = VectorCache(lambda ids: model.weight.detach()[[row[0] for row in ids]])
-    cache.vectors([(1,), (2,)], CPU)
+    cache = VectorCache(lambda ids: model.weight.detach()[[row[0] for row in ids]], lambda: model.weight.device)
+    cache.vectors([(1,), (2,)])
     model.to("meta")
-    assert cache.vectors([(1,), (3,)], torch.device("meta")).device.type == "meta" and len(cache.known) == 2
+    assert cache.vectors([(1,), (3,)]).device.type == "meta" and len(cache.known) == 2
 
 
 def test_a_cache_that_another_thread_clears_still_answers():
-    cache = VectorCache(lambda ids: torch.tensor([[float(sum(row))] for row in ids]))
-    cache.vectors([(1, 2)], CPU)
+    cache = VectorCache(lambda ids: torch.tensor([[float(sum(row))] for row in ids]), lambda: 0)
+    cache.vectors([(1, 2)])
     encode = cache.encode
     cache.encode = lambda ids: (cache.clear(), encode(ids))[1]
-    assert cache.vectors([(1, 2), (3,)], CPU).tolist() == [[3.0], [3.0]]
+    assert cache.vectors([(1, 2), (3,)]).tolist() == [[3.0], [3.0]]
     assert not cache.known
 
 

@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
+from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.training import watch
+from polyagents.training.callbacks import Callback
 from polyagents.training.examples import Examples
 from polyagents.training.watch import FAILURES, Watch
 
@@ -52,3 +54,48 @@ def test_a_training_that_cannot_recover_says_its_last_update(monkeypatch, every)
             updates += 1
             if seen.is_due:
                 updates -= seen.look(updates).skipped
+
+
+@pytest.mark.parametrize(
+    ("rate", "norms", "moves", "why"),
+    [
+        (1e-3, [0.5], False, "rate is too small"),
+        (1e-3, [0.0, 0.0], False, "were 0"),
+        (1e-3, [0.0], True, "were 0"),  # by weight decay
+        (1e-3, [math.inf, math.nan], False, "were not finite"),
+        (1e-3, [0.5, 0.0], True, None),
+        (0.0, [0.5], False, None),
+        (1e-3, [], False, None),  # a run that was at its end
+    ],
+)
+def test_a_run_that_learns_nothing_is_an_error(rate, norms, moves, why):
+    weights = [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones((), dtype=torch.bfloat16))]
+    seen = Watch(torch.device("cpu"), torch.optim.SGD([{"params": weights[:1]}, {"params": weights[1:]}], lr=rate))
+    for norm in norms:
+        seen.saw_update(torch.tensor(norm))
+    seen.look(len(norms))
+    if moves:
+        weights[1].data += 0.01
+    if why is None:
+        return seen.check_learned()
+    with pytest.raises(InputError, match=why):
+        seen.check_learned()
+
+
+class Infinite(Callback):
+    """Makes all gradients infinite."""
+
+    def on_train_begin(self, trainer):
+        for weight in trainer.parameters:
+            weight.register_hook(lambda gradient: gradient * math.inf)
+
+
+ALONE = [{"context": "hi", "label": "hello", "candidates": ["hello"]}] * 4
+
+
+@pytest.mark.parametrize("options", [{"callbacks": [Infinite()]}, {"candidates": "inline", "weight_decay": 0.1}])
+def test_a_training_that_learns_nothing_does_not_finish(options, tmp_path):
+    given = {"backbone": "scratch:tiny", "batchsize": 2, "num_epochs": 1, "progress": False}
+    with pytest.raises(InputError, match="Nothing was learned"):
+        Ranker.train(ALONE, tmp_path / "M", "cross", **given, **options)
+    assert not (tmp_path / "M").exists()
