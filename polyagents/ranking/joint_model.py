@@ -53,7 +53,6 @@ class JointModel(RankingModel):
         """
         return finished(self.scores_in_pieces(contexts, candidates, TOKENS_AT_ONCE))
 
-    @torch.no_grad()
     def scores_in_pieces(
         self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
     ) -> Steps[Tensor]:
@@ -71,9 +70,10 @@ class JointModel(RankingModel):
         rows = self.rows(contexts, candidates, wanted)
         scores: dict[int, Tensor] = {}  # of each row
         for piece in pieces([len(context) + sum(map(len, some)) for context, some in rows], tokens):
-            some = self.joint_tokens([rows[row] for row in piece])
-            sizes = [len(rows[row][1]) for row in piece]
-            scores |= zip(piece, listed(self.module.joint_scores(some), some).split(sizes), strict=True)
+            with undisturbed():  # not around the generator, whose caller computes between two pieces
+                some = self.joint_tokens([rows[row] for row in piece])
+                sizes = [len(rows[row][1]) for row in piece]
+                scores |= zip(piece, listed(self.module.joint_scores(some), some).split(sizes), strict=True)
             yield
         return in_table(torch.cat([scores[row] for row in range(len(rows))]), wanted)
 

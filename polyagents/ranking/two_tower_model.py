@@ -84,7 +84,7 @@ class TwoTowerModel(RankingModel):
         """
         ids = list(dict.fromkeys(candidate.ids for candidate in candidates))
         for piece in pieces(list(map(len, ids)), tokens):
-            self.cache.vectors([ids[place] for place in piece], self.device)
+            self.cache.vectors([ids[place] for place in piece])
             yield
 
     @undisturbed()
