@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 import transformers
-from transformers.utils import find_adapter_config_file
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from polyagents.errors import InputError, first_line
 
@@ -198,7 +198,7 @@ def is_possible(name: str, value: float) -> bool:
         return 1 <= value <= MOST_LAYERS
     if "dropout" in name or name.endswith("_prob"):
         return 0 <= value <= 1
-    if isinstance(value, float):  # a range may end in infinity
+    if not isinstance(value, int):  # a range may end in infinity
         return math.isfinite(value) or (value > 0 and name.endswith("[]"))
     if PARTS.fullmatch(name):
         return abs(value) <= MOST_LAYERS

@@ -58,6 +58,10 @@ def refuse_other_files(content: memoryview, kind: str) -> None:
 def number_at(content: memoryview, place: int) -> tuple[int, int]:
     """Read a number of a protocol buffer, 7 bits a byte; return it and the place after it.
 
+    Args:
+        content: the bytes of a message.
+        place: where the number begins.
+
     Raises:
         ValueError: there is none.
     """

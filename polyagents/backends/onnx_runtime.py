@@ -74,5 +74,5 @@ def open_graph(path: str) -> OnnxGraph:
     Raises:
         ValueError: it takes numbers from another file, or is cut off.
     """
-    refuse_other_files(memoryview(np.memmap(path, np.uint8, "r")), "model")
+    refuse_other_files(np.memmap(path, np.uint8, "r").data, "model")
     return OnnxGraph(path)

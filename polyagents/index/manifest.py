@@ -41,7 +41,12 @@ def is_index(folder: str) -> bool:
 
 
 def index_folder(folder: str, flag: str = "--index-dir") -> contextlib.AbstractContextManager[None]:
-    """Lock the folder of a store, as `exclusive_folder` does."""
+    """Lock the folder of a store, as `exclusive_folder` does.
+
+    Args:
+        folder: created where it is missing.
+        flag: the flag that gave it.
+    """
     return exclusive_folder(folder, "build_index", flag, is_index)
 
 

@@ -63,7 +63,7 @@ class ParlaiModel:
 
     architecture: str
     options: dict[str, Any]
-    weights: dict[str, Tensor]
+    weights: dict[Any, Any]  # str and Tensor, once `wrong` has looked at them
 
     @classmethod
     def read(cls, file: str) -> "ParlaiModel":
@@ -117,9 +117,9 @@ class ParlaiModel:
                 return f"{self.encoder}.{part}.weight is missing, or has shape {tuple(size)}"
         width, inner = (self.weights[f"{self.encoder}.{part}.weight"] for part in ("embeddings", "layers.0.ffn.lin1"))
         found = {"embedding_size": width.size(1), "ffn_size": inner.size(0), "n_layers": layers}
-        for name, size in found.items():
-            if self.options.get(name, size) != size:
-                return f"{name} is {self.options[name]} there, and {size} here"
+        for name, number in found.items():
+            if self.options.get(name, number) != number:
+                return f"{name} is {self.options[name]} there, and {number} here"
         if width.size(1) % self.options.get("n_heads", 2):
             return f"n_heads does not divide a width of {width.size(1)}"
         return None

@@ -103,8 +103,8 @@ def pooled(folder: str) -> str:
     settings = pooling_settings(folder)
     flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
     modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
-    modes = [modes] if isinstance(modes, str) else modes
-    if not fits(modes, list[str]) or len(modes) != 1 or modes[0] not in REDUCTIONS:
+    modes = modes if isinstance(modes, list) else [modes]
+    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in REDUCTIONS:
         raise InputError(
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
             f"first or mean to start from its encoder all the same."
