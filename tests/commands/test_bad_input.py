@@ -293,7 +293,7 @@ def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
     ("kind", "flags", "sentence"),
     [
         ("poly", "--codes-mean true --polyencoder-type n_last", "--polyencoder-type n_last has no codes"),
-        ("poly", "--codes-init kmeans --poly-n-codes 99999", "too few for --poly-n-codes 99999"),
+        ("poly", "--codes-init kmeans --poly-n-codes 9999", "too few for --poly-n-codes 9999"),
         ("bi", "--batchsize 1", "--candidates batch takes the other labels of the batch"),
         ("bi", "--candidate-prompt x_x_x_x --label-truncate 9", "leaves none of the 9 of --label-truncate"),
         ("bi", "--text-truncate 513", "512 tokens that scratch:tiny has positions for"),
