@@ -22,7 +22,12 @@ class DefaultTeacher(IntentTeacher):
     parts: tuple[str, ...] = ("{}",)
 
     def of_split(self, folder: str, split: str) -> list[Example]:
-        """IntentTeacher: read the examples of a split."""
+        """IntentTeacher: read the examples of a split.
+
+        Args:
+            folder: of the files.
+            split: train, valid or test.
+        """
         path = os.path.join(folder, "data_full.json")
         try:
             content = read_json(path)

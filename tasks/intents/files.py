@@ -21,7 +21,12 @@ class Example(NamedTuple):
 
     @classmethod
     def of(cls, text: str, intent: str) -> "Example":
-        """Make an example of the cells of a file."""
+        """Make an example of the cells of a file.
+
+        Args:
+            text: may have line ends.
+            intent: may have underscores for spaces.
+        """
         return cls(" ".join(text.split()), " ".join(intent.replace("_", " ").split()))
 
 
@@ -34,6 +39,10 @@ class PublicFile(NamedTuple):
 
 def obtain(files: Iterable[PublicFile], folder: str) -> str:
     """Download the files that a folder lacks, once for all processes that ask together.
+
+    Args:
+        files: of the data set.
+        folder: created where it is missing.
 
     Returns:
         The folder.
@@ -57,6 +66,11 @@ def is_held_out(example: Example) -> bool:
 
 def few(examples: Sequence[Example], count: int, seed: int) -> list[Example]:
     """Draw as many examples of each intent; the draws of one intent do not depend on the others.
+
+    Args:
+        examples: of a training set.
+        count: how many of each intent.
+        seed: decides which.
 
     Raises:
         InputError: an intent has fewer.

@@ -41,13 +41,20 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
         """
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Intents (polyagents)")
-        group.add_argument("--few-shot", type=positive_int, help="train on so many examples of each intent, not on all")
+        group.add_argument(
+            "--few-shot", type=positive_int, help="train on this many examples of each intent, not on all"
+        )
         group.add_argument("--few-shot-seed", type=int, default=0, help="decides which examples --few-shot draws")
         return parser
 
     @abc.abstractmethod
     def of_split(self, folder: str, split: str) -> list[Example]:
-        """Read the examples of a split."""
+        """Read the examples of a split.
+
+        Args:
+            folder: of the files.
+            split: train, valid or test.
+        """
 
     def read(self, opt: Opt, split: str) -> list[dict[str, Any]]:
         """OneMessageTeacher: read all examples of a split.
