@@ -230,11 +230,11 @@ def study_of(found: Any) -> Study:
     refuse_unknown(found, KEYS, "a study")
     value = {key: checked(key, found) for key in KEYS}
     refuse_unknown(value["evaluate"], ("num-examples", "batchsize", "split"), "evaluate")
-    given = {"split": "valid"} | value["evaluate"]
-    sizes = [given.get(name) for name in ("num-examples", "batchsize")]
-    if not all(fits(size, int) and size >= 1 for size in sizes) or given["split"] not in ("valid", "test"):
+    evaluate = {"split": "valid"} | value["evaluate"]
+    count, size, split = (evaluate.get(name) for name in ("num-examples", "batchsize", "split"))
+    if not all(fits(number, int) and number >= 1 for number in (count, size)) or split not in ("valid", "test"):
         raise ValueError(f"evaluate is {value['evaluate']}; give {KEYS['evaluate'][1]}.")
-    evaluation = Evaluation(*sizes, given["split"])
+    evaluation = Evaluation(count, size, split)
     if "," in value["task"]:
         raise ValueError(f"task is {value['task']!r}; give one, on which all rows are evaluated.")
     flags = DEFAULT_FLAGS | flags_of(value["flags"], "flags")
