@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
+from polyagents.files.hashing import file_digest
 from polyagents.files.json_files import read_fields
 
 RETRIES = 3  # consecutive failures without a new byte
@@ -42,15 +43,16 @@ class PartialDownload:
     length: int | None
 
 
-def download(url: str, path: str) -> None:
+def download(url: str, path: str, sha256: str | None = None) -> None:
     """Download a whole file; the part that an earlier call left is not requested again.
 
     Args:
         url: the address of the file.
         path: where it goes.
+        sha256: of the whole file; None to take any.
 
     Raises:
-        InputError: no connection, or not the file; `path`.part is kept for the next call.
+        InputError: no connection; `path`.part is kept for the next call. Or not the file.
     """
     check_address(url)
     part = f"{path}.part"
@@ -65,10 +67,14 @@ def download(url: str, path: str) -> None:
             if failures > RETRIES or is_final(error):
                 raise InputError(
                     f"{url} cannot be downloaded ({reason(error)}); run the same command again when it can be "
-                    f"reached{' (the download is then resumed)' if furthest else ''}, or get the archive some other "
+                    f"reached{' (the download is then resumed)' if furthest else ''}, or get the file some other "
                     f"way and put it at {path}."
                 ) from error
             time.sleep(WAIT * 2 ** (failures - 1))
+    if sha256 and file_digest(part) != sha256:
+        found = f"{size_of(part):,} bytes with another SHA-256"
+        forget(part)
+        raise InputError(f"{url} is not the published file ({found}); get it some other way and put it at {path}.")
     os.replace(part, path)
     forget(part)
 

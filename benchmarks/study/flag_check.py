@@ -38,7 +38,7 @@ def check_row(row: Row, study: Study, values: Mapping[str, str]) -> None:
         values: the values of the placeholders.
     """
     nowhere = os.path.join(os.devnull, "M")
-    words = command_line(row, study, values, dict.fromkeys(row.builds_on, nowhere))
+    words = command_line(row, study, {**values, "SEED": "0"}, dict.fromkeys(row.builds_on, nowhere))
     said, parser = io.StringIO(), TrainModel.setup_args()
     parser.prog = "polyagents train_model"
     try:

@@ -18,7 +18,8 @@ class Job:
         draws: the seed for the order of the examples, dropout, and negatives.
         words: flags of train_model, without the model's file and the seed.
         marks: when it is measured.
-        num_examples: how many examples are evaluated at each of them.
+        split: evaluated at each of them.
+        num_examples: how many of its examples.
         replies: candidates of the timed replies; None if none is timed.
         folder: for the model, emptied first.
         results: the file of results.
@@ -35,6 +36,7 @@ class Job:
     draws: int
     words: list[str]
     marks: list[Mark]
+    split: str
     num_examples: int
     replies: int | None
     pool: int | None

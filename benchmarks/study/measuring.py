@@ -77,18 +77,19 @@ def evaluate(world: World, num_examples: int) -> Ranks:
             ranks.append(int(rank.value()))
             note(message, digest)
     if not ranks:
-        raise InputError("The task's valid split has no examples with labels; there is nothing to measure.")
+        raise InputError("The split has no examples with labels; there is nothing to measure.")
     return Ranks(ranks, digest.hexdigest()[:16])
 
 
-def examples_of(opt: Opt, num_examples: int) -> tuple[list[Example], str]:
+def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example], str]:
     """Return the examples that `evaluate` meets, as texts, in its order, and its hash of them.
 
     Args:
         opt: the options of a training, with the task that is evaluated and the batch size of its evaluation.
+        split: valid or test.
         num_examples: as for `evaluate`.
     """
-    own = Opt(opt | {"task": opt["evaltask"], "datatype": "valid", "batchsize": opt["eval_batchsize"]})
+    own = Opt(opt | {"task": opt["evaltask"], "datatype": split, "batchsize": opt["eval_batchsize"]})
     found, turns, digest = list[Example](), dict[int, list[str]](), hashlib.sha256()
     for place, message, _ in exchanges(create_task(own, RepeatLabelAgent(own)), num_examples):
         said = turns.setdefault(place, [])

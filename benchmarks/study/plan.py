@@ -59,12 +59,14 @@ class Evaluation:
     """How every row is evaluated.
 
     Attributes:
-        num_examples: of the valid split, rounded up to whole batches, as eval_model does.
+        num_examples: of the split, rounded up to whole batches, as eval_model does.
         batchsize: decides, too, which examples are the first ones.
+        split: valid, or test to report what was chosen before.
     """
 
     num_examples: int
     batchsize: int
+    split: str = "valid"
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Study:
     """A study's file.
 
     Attributes:
-        task: the task of rows without one of their own; all are evaluated on its valid split.
+        task: the task of rows without one of their own; all are evaluated on one split of it.
         seeds: each of them gives every row one run.
         examples: the default marks of a row.
         seconds: the default mark of a row in seconds; None for none.
@@ -205,7 +207,11 @@ KEYS: dict[str, tuple[Any, str, Any]] = {  # its type, what it is in words, what
     "seeds": (list[int], "a list of whole numbers", ...),
     "examples": (list[int], "a list of numbers of training examples, increasing", []),
     "seconds": (float | None, "a number of training seconds above 0, or null", None),
-    "evaluate": (dict[str, int], "num-examples and batchsize, whole numbers of 1 or more", ...),
+    "evaluate": (
+        dict[str, int | str],
+        "num-examples and batchsize, whole numbers of 1 or more, and, if you like, split: test",
+        ...,
+    ),
     "replies": (int | None, "a number of candidates above 0, or null", None),
     "pool": (int | None, "a number of candidates above 1, or null", None),
     "pool-examples": (int, "a number of contexts of 1 or more", 100),
@@ -223,12 +229,14 @@ def study_of(found: Any) -> Study:
         raise ValueError(f"a study has the keys {', '.join(KEYS)}.")
     refuse_unknown(found, KEYS, "a study")
     value = {key: checked(key, found) for key in KEYS}
-    refuse_unknown(value["evaluate"], ("num-examples", "batchsize"), "evaluate")
-    if len(value["evaluate"]) < 2 or min(value["evaluate"].values()) < 1:
+    refuse_unknown(value["evaluate"], ("num-examples", "batchsize", "split"), "evaluate")
+    evaluate = {"split": "valid"} | value["evaluate"]
+    count, size, split = (evaluate.get(name) for name in ("num-examples", "batchsize", "split"))
+    if not all(fits(number, int) and number >= 1 for number in (count, size)) or split not in ("valid", "test"):
         raise ValueError(f"evaluate is {value['evaluate']}; give {KEYS['evaluate'][1]}.")
-    evaluation = Evaluation(value["evaluate"]["num-examples"], value["evaluate"]["batchsize"])
+    evaluation = Evaluation(count, size, split)
     if "," in value["task"]:
-        raise ValueError(f"task is {value['task']!r}; give one, on whose valid split all rows are evaluated.")
+        raise ValueError(f"task is {value['task']!r}; give one, on which all rows are evaluated.")
     flags = DEFAULT_FLAGS | flags_of(value["flags"], "flags")
     examples, seconds = marks_of(value["examples"], value["seconds"], "the study")
     seeds = value["seeds"]

@@ -64,8 +64,8 @@ def heading(name: str, study: Study, runs: Runs) -> list[str]:
     replies = sorted({run.end.replies for run in runs.values() if run.end is not None and run.end.milliseconds})
     lines = [
         f"# {name}",
-        f"Task {study.task}: {', '.join(f'{count:,}' for count in evaluated)} examples of its valid split, the same "
-        f"for all rows; seeds {', '.join(map(str, study.seeds))}. {INTERVALS}",
+        f"Task {study.task}: {', '.join(f'{count:,}' for count in evaluated)} examples of its "
+        f"{study.evaluation.split} split, the same for all rows; seeds {', '.join(map(str, study.seeds))}. {INTERVALS}",
     ]
     if replies:
         lines.append(f"A reply is one of {', '.join(f'{count:,}' for count in replies)}, for one context at a time, "

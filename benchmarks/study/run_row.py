@@ -91,7 +91,7 @@ class MeasuredTraining:
     def __init__(self, job: Job, loop: TrainLoop):
         self.job, self.loop = job, loop
         self.run = Run(job.row, job.seed)
-        self.valid_world: Any = None
+        self.evaluated: Any = None
         self.parley = loop.world.parley
         self.batches = TimedBatches(
             self.parley_for_the_study, loop.opt["batchsize"], loop.update_freq, job.marks, self.measure
@@ -131,11 +131,11 @@ class MeasuredTraining:
             seconds: training seconds until now.
         """
         with measuring.undisturbed():
-            if self.valid_world is None:
+            if self.evaluated is None:
                 # Of a clone: if both batch sizes are 1, an evaluation would end the dialogue that is trained on.
                 opt = Opt(self.loop.opt | {"validation_share_agent": True})
-                (self.valid_world,) = load_eval_worlds(self.loop.agent, opt, "valid")
-            found = measuring.evaluate(self.valid_world, self.job.num_examples)
+                (self.evaluated,) = load_eval_worlds(self.loop.agent, opt, self.job.split)
+            found = measuring.evaluate(self.evaluated, self.job.num_examples)
         for mark in due:
             one = Measurement(mark.kind, mark.at, examples, updates, round(seconds, 3), *found)
             self.run = replace(self.run, measurements=(*self.run.measurements, one))
@@ -148,11 +148,11 @@ def finish(job: Job, opt: Opt, run: Run, pipeline: Pipeline, seconds: float) -> 
     if job.replies is not None:
         candidates = measuring.distinct_labels(opt, job.replies)
         prepared = pipeline.first.prepare(candidates)
-        examples, _ = measuring.examples_of(opt, measuring.TIMED_CONTEXTS[1])
+        examples, _ = measuring.examples_of(opt, job.split, measuring.TIMED_CONTEXTS[1])
         milliseconds = measuring.milliseconds_per_reply(lambda text: pipeline.reply(text, prepared), examples)
     ranks, pool = None, list[str]()
     if job.pool is not None and pipeline.searches():
-        examples = measuring.examples_of(opt, job.pool_examples)[0][: job.pool_examples]
+        examples = measuring.examples_of(opt, job.split, job.pool_examples)[0][: job.pool_examples]
         pool = text_ranking.pool_of(opt, examples, job.pool)
         ranks = text_ranking.ranks_in_pool(pipeline, examples, pool)
     end = End(round(seconds, 3), milliseconds, len(candidates), training_machine(), ranks, len(pool))
@@ -203,7 +203,7 @@ def carry_out_training(job: Job, opt: Opt) -> None:
 def carry_out_pipeline(job: Job, opt: Opt, first: str, then: str, top: int) -> None:
     """Measure how one finished model's best candidates are re-ranked by another."""
     pipeline = Pipeline(Ranker.load(first), Ranker.load(then), top)
-    examples, evaluated = measuring.examples_of(opt, job.num_examples)
+    examples, evaluated = measuring.examples_of(opt, job.split, job.num_examples)
     ranks = text_ranking.ranks_in_own_lists(pipeline, examples)
     (mark,) = job.marks
     run = Run(job.row, job.seed, (Measurement(mark.kind, mark.at, 0, 0, 0.0, ranks, evaluated),))

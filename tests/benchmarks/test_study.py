@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import COLOURS, KINDS, TINY, colour_dialogues, evaluate, largest_difference, train
+from commands import COLOURS, KINDS, TINY, colour_dialogues, evaluate, largest_difference, train, write_task
 
 from polyagents.benchmarks.study import plan, records, report, run_row, schedule, tables
 from polyagents.benchmarks.study.__main__ import main
@@ -73,6 +73,8 @@ def test_a_key_changes_with_whatever_changes_the_figures(tmp_path, study):
         ("model: bi", "model: bi, seed_of_nothing: 1", {"bi"}),
         ("model: cross", "model: cross, learningrate: 1", {"cross one", "taught"}),  # and what builds on it
         ("num-examples: 4", "num-examples: 6", {"cross one", "taught", "bi"}),
+        ("num-examples: 4", "num-examples: 4, split: test", {"cross one", "taught", "bi"}),
+        ("dropout: 0.1", "dropout: 0.1, few-shot-seed: '${SEED}'", {"cross one", "taught", "bi"}),
         ("examples: [16, 32]", "examples: [24, 32]", set()),
         ("examples: [16, 32]", "examples: [16, 64]", {"cross one", "taught"}),  # its rate falls to zero later
         ("seeds: [1, 2]", "seeds: [3]", set()),
@@ -94,15 +96,26 @@ def test_what_starts_from_another_row_meets_the_examples_in_another_order(tmp_pa
     assert draws == {"cross one": 2, "taught": 2, "bi": 2, "second": 1_002, "third": 2_002}
 
 
+def test_a_flag_may_be_the_seed_of_the_run_which_is_that_of_the_row_it_starts_from(tmp_path):
+    text = STUDY.replace("dropout: 0.1", 'few-shot-seed: "${SEED}"')
+    study = plan.read(write_study(tmp_path, text.replace("bi: {", 'next: {model: uni, init-model: "{bi}"}\n  bi: {')))
+    places = schedule.Places(str(tmp_path), str(tmp_path))
+    for row in study.rows:
+        words = schedule.job_of(study, row, 2, places, {"BACKBONE": "b"}).words
+        assert words[words.index("--few-shot-seed") + 1] == "2"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
         ("task: polyagents.tasks.sample", "", "task is missing; give a name of --task"),
-        ("task: polyagents.tasks.sample", "task: a,b", "task is 'a,b'; give one, on whose valid split"),
+        ("task: polyagents.tasks.sample", "task: a,b", "task is 'a,b'; give one, on which"),
         ("replies: 5", "reply: 5", "'reply' is not a key of a study, which has task, flags"),
         ("replies: 5", "replies: 0", "replies is 0; give a number of candidates above 0, or null"),
         ("replies: 5", "replies: [", "is not YAML: "),
         ("num-examples: 4", "num: 4", "'num' is not a key of evaluate, which has num-examples, batchsize"),
+        ("num-examples: 4", "num-examples: 4, split: train", "evaluate is {'num-examples': 4, 'split': 'train', "),
+        ("num-examples: 4", "num-examples: true", "evaluate is {'num-examples': True, 'batchsize': 2}; give"),
         (
             "num-examples: 4, batchsize: 2",
             "batchsize: 2",
@@ -306,15 +319,25 @@ def job_of(colours, folder, kind="bi", **changes):
     words = [str(word).replace("-bs", "--batchsize") for word in words]
     marks = [Mark("examples", 8), Mark("examples", 24)]
     files = {"folder": str(folder / "run"), "results": str(folder / "row.jsonl")}
-    wanted = {"num_examples": 10, "replies": 6, "pool": 7, "pool_examples": 3, "rerank": None, "keep": True}
+    wanted = {
+        "split": "valid",
+        "num_examples": 10,
+        "replies": 6,
+        "pool": 7,
+        "pool_examples": 3,
+        "rerank": None,
+        "keep": True,
+    }
     job = Job("row", 3, 3, words, marks, **wanted, **files, parent=os.getppid())
     return replace(job, **changes)
 
 
-@pytest.mark.parametrize("kind", ["bi", "cross"])
-def test_a_run_is_train_model_with_measurements_that_do_not_disturb_it(kind, colours, tmp_path):
+@pytest.mark.parametrize(("kind", "split"), [("bi", "valid"), ("cross", "test")])
+def test_a_run_is_train_model_with_measurements_that_do_not_disturb_it(kind, split, colours, tmp_path):
     """The weights are those of train_model, dropout and all; the ranks are those of eval_model."""
-    job = job_of(colours, tmp_path, kind)
+    write_task(tmp_path, colour_dialogues()[::-1], "other")
+    shutil.move(tmp_path / "other_test.txt", tmp_path / "colours_test.txt")  # which begins with other examples
+    job = job_of(colours, tmp_path, kind, split=split)
     run_row.carry_out(job)
     plain = (*job.words[2:], "--seed", 3, "--max-train-steps", 3, "--short-final-eval", "true", "-vme", 4)
     train(kind, tmp_path / "plain", *plain)
@@ -324,7 +347,7 @@ def test_a_run_is_train_model_with_measurements_that_do_not_disturb_it(kind, col
     assert [(one.at, one.examples, one.updates) for one in run.measurements] == [(8, 8, 1), (24, 24, 3)]
     assert 0 < run.measurements[0].seconds < run.measurements[1].seconds <= run.end.seconds + 1e-3
     last = run.measurements[-1].ranks
-    found = evaluate(job.model_file, *colours, "-dt", "valid", "-bs", 4, "--num-examples", 10)
+    found = evaluate(job.model_file, *colours, "-dt", split, "-bs", 4, "--num-examples", 10)
     assert len(last) == found["exs"] == 12
     assert records.recall(last).mean() == pytest.approx(found["hits@1"])
     assert records.reciprocal(last).mean() == pytest.approx(found["mrr"])

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import parlai_models
@@ -15,6 +16,8 @@ from commands import KINDS, evaluate
 from parlai.scripts.eval_model import EvalModel
 from parlai.scripts.train_model import TrainModel
 from teachers import label, plain, told
+
+from polyagents.text.normalize import normalized
 
 pytestmark = pytest.mark.data
 SOURCE = Path(os.environ.get("DIALOGUE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -112,6 +115,22 @@ def test_all_utterances_of_dstc7_are_targets(datapath):
     answers = [dialogue["options-for-correct-answers"][0]["utterance"] for dialogue in dialogues]
     expected = [text for texts, answer in zip(said, answers, strict=True) for text in [*texts[1:], answer] if text]
     assert [label(message) for message in told("polyagents.tasks.dstc7", "train", datapath)] == expected
+
+
+INTENTS = {"banking77": (8_043, 1_960, 3_080), "clinc150": (15_000, 3_000, 4_500)}
+
+
+@pytest.mark.parametrize("task", INTENTS)
+def test_intents_are_the_published_ones(task, datapath, said):
+    messages = {split: told(f"polyagents.tasks.{task}", split, datapath) for split in ("train", "valid", "test")}
+    assert tuple(map(len, messages.values())) == INTENTS[task] and not said
+    candidates = messages["train"][0]["label_candidates"]
+    assert len({normalized(text) for text in candidates}) == {"banking77": 77, "clinc150": 150}[task]
+    for split in messages.values():
+        assert {label(message) for message in split} == {*candidates}
+        assert all(message["label_candidates"] == candidates for message in split)
+    drawn = told(f"polyagents.tasks.{task}", "train", datapath, few_shot=10)
+    assert [*Counter(map(label, drawn)).values()] == [10] * len(candidates)
 
 
 LARGER = ("--n-layers", "4", "--n-heads", "4", "--embedding-size", "128", "--ffn-size", "512", "--n-positions", "1024")
