@@ -144,7 +144,7 @@ def loaded(
     return kind.from_pretrained(options.backbone, config=config, **own, **quantized)
 
 
-def drawn(config: "transformers.PretrainedConfig", attention: str, kind: Any) -> Any:
+def drawn(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
     """Build a model with random weights, in torch's default precision (`undisturbed`: fp32).
 
     Args:
@@ -160,7 +160,7 @@ def drawn(config: "transformers.PretrainedConfig", attention: str, kind: Any) ->
     return model
 
 
-def without_weights(config: "transformers.PretrainedConfig", attention: str, kind: Any) -> Any:
+def without_weights(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
     """Build a model whose weights will be replaced, without drawing them: its buffers have their values.
 
     transformers' own way (no_init_weights) switches torch's initialisers off for all threads.

@@ -52,7 +52,8 @@ def obtain(files: Iterable[PublicFile], folder: str) -> str:
     """
     paths = {file: os.path.join(folder, os.path.basename(file.url)) for file in files}
     if not all(map(os.path.exists, paths.values())):
-        with exclusive_folder(folder, "--datapath"):
+        # Whatever else is in the folder of the data set's name stays: only files that are missing are written.
+        with exclusive_folder(folder, "intents", "--datapath", lambda _: True):
             for file, path in paths.items():
                 if not os.path.exists(path):
                     download(file.url, path, file.sha256)
