@@ -176,6 +176,15 @@ def test_an_export_of_other_weights_is_refused(to, export):
     np.testing.assert_allclose(Ranker.load(file, backend=to).score("hi", REPLIES), other.score("hi", REPLIES), **FP32)
 
 
+def test_weights_that_change_after_loading_are_not_those_of_the_export(exported):
+    ranker = Ranker.load(exported("bi", "onnx"), backend="onnx")
+    ranker.score(CONTEXTS, REPLIES)
+    with torch.no_grad():
+        next(ranker.model.module.context_encoder.backbone.parameters()).mul_(2)
+    with pytest.raises(InputError, match="have changed since it was loaded, and ONNX Runtime"):
+        ranker.score(CONTEXTS, REPLIES)
+
+
 def test_weights_and_configuration_decide_the_fingerprint(trained):
     (one, other) = encoders_of(Ranker.load(trained("bi")).model.module).values()
     assert backbone_fingerprint(one) != backbone_fingerprint(other)  # they have been trained apart
