@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tokenizers import Tokenizer, models
+from tokenizers import Regex, Tokenizer, models, normalizers
 
 from polyagents.errors import InputError
 from polyagents.models.tokens import pad
@@ -117,3 +117,14 @@ def test_a_token_that_no_embedding_has_is_refused(number, parlai):
     compiled = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": number}, unk_token="[UNK]"))
     with pytest.raises(InputError, match="The tokenizer"):
         RankingTokenizer(compiled, SpecialTokens("[UNK]", "a", "a", "a"), parlai and ParlaiVocabulary(*parlai))
+
+
+def test_a_text_on_which_the_tokenizer_panics_is_named(dictionary, monkeypatch):
+    """A panic in Rust is no Exception; an expression that backtracks without end is one."""
+    monkeypatch.setenv("RUST_BACKTRACE", "0")  # printing one takes a second
+    tokenizer, bad = dictionary.ready, "z" * 40 + "!"
+    tokenizer.compiled.normalizer = normalizers.Replace(Regex("(z|z)+$"), "")
+    for texts in ([bad], ["my dog", f"my cat\n{bad}\nsleeps"]):
+        with pytest.raises(InputError, match=r"tokenizer fails on 'z{40}' \(.*Onig: .*\); change the text, or use"):
+            tokenizer.encode(texts)
+        assert tokenizer.encode(["my dog barks"]) == tokenizer.encode(["my dog barks"])
