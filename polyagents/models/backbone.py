@@ -24,6 +24,7 @@ SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)
 
 
 LARGEST_SIZE, MOST_LAYERS = 10_000_000, 1_000  # in a configuration that others may have written
+ALL_LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")  # names for the number of all layers
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,8 @@ def is_possible(name: str, value: float) -> bool:
         False for a number that no model has.
     """
     if name.endswith(("layers", "n_layer", "heads", "n_head")):
-        return 1 <= value <= MOST_LAYERS
+        least = 1 if name in ALL_LAYERS or "head" in name else 0  # Gemma 4 has 0 layers that share keys
+        return least <= value <= MOST_LAYERS
     if name.startswith("num_") or name.endswith("_size"):
         return 0 <= value <= LARGEST_SIZE
     if "dropout" in name or name.endswith("_prob"):
@@ -379,6 +381,6 @@ def unusable(kind: str, error: Exception) -> InputError:
         The error.
     """
     return InputError(
-        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)[:200]}); use one "
+        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)[:120]}); use one "
         f"such as BERT, RoBERTa or ModernBERT."
     )
