@@ -329,7 +329,8 @@ def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) 
 
 def max_tokens(backbone: "transformers.PreTrainedModel") -> int | None:
     """Return how many tokens the backbone has positions for, None where their number is not limited."""
-    positions: int | None = getattr(backbone.config, "max_position_embeddings", None)
+    named = ("max_position_embeddings", "max_seq_len")  # the second is MPT's
+    positions = next((getattr(backbone.config, name) for name in named if hasattr(backbone.config, name)), None)
     return None if positions is None else positions - first_position(backbone)
 
 

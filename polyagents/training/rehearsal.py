@@ -40,7 +40,7 @@ def rehearse(model: RankingModel) -> None:
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # each family has its own reasons
-        raise refused(model, f"{type(error).__name__}: {first_line(error)[:200]}") from error
+        raise refused(model, f"{type(error).__name__}: {first_line(error)[:120]}") from error
     finally:
         module.train(training)
         module.zero_grad()
@@ -85,8 +85,14 @@ def rebuild(model: RankingModel) -> None:
     if model.settings.ranking.lora_rank:  # a load reads the backbone itself
         return
     own = model.context_encoder.backbone
+    values = json.loads(json.dumps(config_values(own)))
+    try:
+        config = config_of(values)
+    except InputError as error:
+        raise refused(
+            model, f"its configuration cannot be read again: {first_line(error.__cause__ or error)}"
+        ) from error
     with torch.device("meta"):
-        config = config_of(json.loads(json.dumps(config_values(own))))
         again = build_encoder(model.settings, model.tokenizer, False, config).backbone
     if shapes(own) != shapes(again):
         raise refused(model, "its configuration, as a file has it, describes other weights")

@@ -59,7 +59,12 @@ def fails(*_):
         ),
         (rehearsal, "config_values", lambda _: {"a": {1, 2}}, r"\(TypeError: Object of type set is not JSON"),
         (rehearsal, "config_values", lambda _: {"model_type": "bert"}, "describes other weights"),
-        (rehearsal, "config_values", lambda _: {"model_type": "bert", "num_attention_heads": 0}, "cannot be used"),
+        (
+            rehearsal,
+            "config_values",
+            lambda _: {"model_type": "bert", "num_attention_heads": 0},
+            "read again: num_attention_heads is 0",
+        ),
         (rehearsal.RankingModel, "precision", "fp16", "give --precision fp32 in place of fp16, or a backbone"),
     ],
 )
