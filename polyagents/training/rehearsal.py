@@ -92,8 +92,7 @@ def rebuild(model: RankingModel) -> None:
         raise refused(
             model, f"its configuration cannot be read again: {first_line(error.__cause__ or error)}"
         ) from error
-    with torch.device("meta"):
-        again = build_encoder(model.settings, model.tokenizer, False, config).backbone
+    again = build_encoder(model.settings, model.tokenizer, False, config).backbone  # its weights are not drawn
     if shapes(own) != shapes(again):
         raise refused(model, "its configuration, as a file has it, describes other weights")
 
