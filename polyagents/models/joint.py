@@ -65,7 +65,7 @@ class Joint(nn.Module, abc.ABC):
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
         """Score a chunk of rows [r, T]: [r, K] for lists of up to K candidates.
 
-        Nobody reads what stands in the place of a candidate that a shorter list lacks (`JointTokens.there`).
+        What is in the place of a candidate that a shorter list lacks is not read (`JointTokens.there`).
         """
 
     def joint_scores(self, rows: JointTokens) -> Tensor:
