@@ -46,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Refuse an empty value, such as a shell's variable that is not set: no flag of ours takes one."""
-        if not arg_string.strip():
+        if not arg_string.strip() and action.nargs != argparse.REMAINDER:  # what follows has a parser of its own
             raise argparse.ArgumentError(action, "its value is empty")
         return super()._get_value(action, arg_string)
 

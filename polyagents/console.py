@@ -105,7 +105,8 @@ def take_over_streams() -> None:
         mode = "r" if name == "stdin" else "w"
         setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
     if hasattr(sys.stdin, "reconfigure"):
-        sys.stdin.reconfigure(errors="replace")
+        with contextlib.suppress(OSError):  # a caller has read from it before
+            sys.stdin.reconfigure(errors="replace")
     for name in ("stdout", "stderr"):
         if not isinstance(getattr(sys, name), Output):
             setattr(sys, name, Output(getattr(sys, name), name == "stderr"))

@@ -25,8 +25,6 @@ class EvaluateParser(TaskCommandParser):
         opt = self.parse_for_model(arguments, file)
         files = opt["compare"] or ()
         for file in files:
-            if not file:
-                raise InputError("--compare has an empty name among its models; give a path that train_model wrote.")
             parlai_command.check_model_file(["evaluate", "-mf", file])
         return opt | {"evaluated": [opt, *(self.parse_for_model([*arguments, "-mf", file], file) for file in files)]}
 

@@ -141,6 +141,8 @@ def loaded(
         is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
     config = read_config(options.backbone)
+    if isinstance(transformers.MODEL_MAPPING.get(type(config), None), tuple):  # Funnel's: the first of its classes
+        config.architectures = []
     return kind.from_pretrained(options.backbone, config=config, **own, **quantized)
 
 

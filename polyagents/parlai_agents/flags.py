@@ -176,7 +176,8 @@ def check_metric(opt: Opt) -> None:
     """
     name = opt.get("validation_metric", REPORTED[0])
     known = [*REPORTED, *(f"hits@{k}" for k in sorted({*read_recall_at(opt), 1, 5, 10, 100}))]
-    teachers = [load_teacher_module(task) for task in (opt.get("evaltask") or opt["task"]).split(",")]
+    given = opt.get("evaltask") or opt.get("task") or ""  # an agent may be made without a task
+    teachers = [load_teacher_module(task) for task in filter(None, given.split(","))]
     usual = FixedDialogTeacher.custom_evaluation
     if name.rsplit("/")[-1] not in known and all(getattr(one, "custom_evaluation", usual) is usual for one in teachers):
         raise InputError(

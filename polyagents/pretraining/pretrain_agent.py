@@ -301,7 +301,7 @@ class PretrainAgent(PlanningAgent):
         super().save(path)
         path = path or self.opt.get("model_file")
         if path and not path.endswith(train_loop.CHECKPOINT):
-            write_folder(self.module.lm, self.dict.ready, f"{path}{FOLDER}")
+            write_folder(self.module.lm, self.dict.ready, f"{path}{FOLDER}", again=True)
 
     # ---- ParlAI's own call of an agent, which is not used ----------------------------------------------------------
 

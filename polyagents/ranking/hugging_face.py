@@ -1,25 +1,32 @@
 """Writes a model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files."""
 
+import os
+
 import torch
 import transformers
 
 from polyagents.files.atomic import atomic_folder
 from polyagents.text.tokenizer import RankingTokenizer
 
+FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
-def write_folder(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str) -> None:
+
+def write_folder(
+    model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str, again: bool = False
+) -> None:
     """Write all files atomically; the weights come last.
 
     Args:
         model: the backbone.
         tokenizer: that of its vocabulary.
         folder: new or empty.
+        again: whether the folder may have the files of an earlier call.
 
     Raises:
         InputError: the folder cannot be written.
     """
     give_rows(model, tokenizer)
-    with atomic_folder(folder, "convert_weights") as temporary:
+    with atomic_folder(folder, "convert_weights", lambda there: again and {*os.listdir(there)} <= FILES) as temporary:
         model.save_pretrained(temporary)
         tokenizer.to_transformers().save_pretrained(temporary)
 

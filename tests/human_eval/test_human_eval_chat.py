@@ -796,6 +796,7 @@ def test_the_report_of_chats_alone_and_beside_judgements(tmp_path):
         and "mean rating 3.00 of 1 to 5; 100.0 % (20.7 to 100.0) of 1 rated reply good" in alone
     )
     assert {file.name for file in (tmp_path / "alone").iterdir()} == {
+        ".polyagents-human_eval-report",
         "report.html",
         "ratings.csv",
         "chats.csv",
@@ -835,4 +836,4 @@ def test_the_command_refuses(ends_with_2, trained, tmp_path):
     assert "Nobody is invited" in ends_with_2("human_eval", "chat", bi, *flags)[-1]
     EvaluationStore(str(database)).invite(["ada"])
     assert "--turns 101 is too many" in ends_with_2("human_eval", "chat", bi, *flags, "--turns", 101)[-1]
-    assert "--port 99999 is none" in ends_with_2("human_eval", "chat", bi, *flags, "--port", 99999)[-1]
+    assert "--port: 99999 is too large" in ends_with_2("human_eval", "chat", bi, *flags, "--port", 99999)[-1]

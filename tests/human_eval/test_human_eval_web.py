@@ -409,7 +409,7 @@ def test_a_database_that_is_damaged_under_the_server_is_no_annotators_business(s
     ("flags", "said"),
     [
         (["--question", "funny"], "'funny' is not a question; give engaging, interesting, humanlike, knowledgeable"),
-        (["--question", " "], "is not a question"),
+        (["--question", " "], "--question: its value is empty"),
         (["--question", "why " * 100], "a sentence of up to 300 characters"),
     ],
 )

@@ -230,7 +230,7 @@ def raising(error):
     ("sent", "said"),
     [
         ((raising(InputError("The disk is full.")), None), "The disk is full."),
-        ((raising(RuntimeError("CUDA out of memory.\nAnd more")), None), "RuntimeError: CUDA out of memory"),
+        ((raising(RuntimeError("CUDA out of memory.\nAnd more")), None), "not enough memory (CUDA out of memory)"),
         (InputError("Candidates file F cannot be read."), "Candidates file F cannot be read."),
         (ModuleNotFoundError("no psycopg", name="psycopg"), "pip install 'polyagents[postgres]'"),
     ],

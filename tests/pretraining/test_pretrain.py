@@ -583,7 +583,7 @@ def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(agent.module.lm), "save_pretrained", full)
     with pytest.raises(InputError, match=r"cannot be written .No space left"):
-        write_folder(agent.module.lm, agent.dict.ready, str(folder))
+        write_folder(agent.module.lm, agent.dict.ready, str(folder), again=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M.backbone", "bert"]
 

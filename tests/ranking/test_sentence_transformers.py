@@ -273,10 +273,15 @@ def test_modules_that_we_do_not_have(pooling, more, said, folders, tmp_path):
     ("family", "pooling", "takes"), [("bert", "lasttoken", "first token of an"), ("gpt2", "cls", "last token of a")]
 )
 def test_a_pooled_token_that_is_not_ours(family, pooling, takes, folders, tmp_path):
-    folder, pair = tmp_path / "st", [{"context": "hi", "label": "hello"}]
+    folder, pair = tmp_path / "st", [{"context": "hi", "label": "hello"}, {"context": "who ?", "label": "me"}]
     shutil.copytree(folders[family], folder)
     (folder / "modules.json").write_text(
-        json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1"}])
+        json.dumps(
+            [
+                {"type": "sentence_transformers.models.Transformer", "path": ""},
+                {"type": "sentence_transformers.models.Pooling", "path": "1"},
+            ]
+        )
     )
     (folder / "1").mkdir()
     (folder / "1" / "config.json").write_text(json.dumps({"pooling_mode": pooling}))

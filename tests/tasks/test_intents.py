@@ -153,7 +153,7 @@ def test_each_intent_is_encoded_once_in_a_batch_and_once_in_an_evaluation(tmp_pa
     monkeypatch.setattr(TwoTowers, "encode_candidates", counted)
     few_shot = ("-t", f"{BANKING}:sample", "--few-shot", "4", "--few-shot-seed", "1", "--candidates", "inline")
     train("poly", tmp_path / "M", *few_shot, *SHORT)
-    assert set(sizes) == {4}
+    assert set(sizes) - {1, 2} == {4}  # one and two are tried before the first step
     sizes.clear()
     report = evaluate(tmp_path / "M", "-t", f"{BANKING}:sample", "-dt", "test", "--batchsize", "3")
     assert report["exs"] == 8 and sizes == [4]

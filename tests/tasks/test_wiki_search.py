@@ -601,10 +601,12 @@ def train(kind, model_file, data, *arguments, name=""):
 def test_training_and_evaluating_against_the_pool(data, tmp_path, monkeypatch):
     pool = ("--eval-candidates", "fixed", "--fixed-candidates-path", data / "pool.txt")
     train("bi", tmp_path / "M", data, *pool, "--max-train-steps", 2)
-    from polyagents.ranking.two_tower_model import TwoTowerModel
+    from polyagents.models.two_towers import TwoTowers
 
-    calls, make = [], TwoTowerModel.encode_ids
-    monkeypatch.setattr(TwoTowerModel, "encode_ids", lambda self, ids: calls.append(len(ids)) or make(self, ids))
+    calls, make = [], TwoTowers.encode_candidates
+    monkeypatch.setattr(
+        TwoTowers, "encode_candidates", lambda self, tokens: calls.append(len(tokens.ids)) or make(self, tokens)
+    )
     report = evaluate(tmp_path / "M", "-t", TASK, "--wiki-search-path", data, "-dt", "test", *pool)
     size = len((data / "pool.txt").read_text().splitlines())
     assert report["exs"] == 12 and 1 <= report["rank"] <= size + 1 and 0 < report["mrr"] <= 1
