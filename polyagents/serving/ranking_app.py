@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
+from polyagents.index.engines.engine import EngineError
 from polyagents.serving.answering import Answering, failure
 from polyagents.serving.batching import Batcher, QueueFull
 from polyagents.serving.endpoints import EXAMPLES, add_compatible_endpoints, add_endpoints
@@ -125,6 +126,7 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(QueueFull)
     @app.exception_handler(Unanswerable)
     @app.exception_handler(UnencodableText)
+    @app.exception_handler(EngineError)
     @app.exception_handler(Exception)  # raised again after the answer, and logged by uvicorn
     async def failed(request: HttpRequest, error: Exception) -> Response:
         status, sentence = failure(error)
