@@ -1,6 +1,7 @@
 """The exception that means: the user gave something that cannot work."""
 
 import difflib
+import textwrap
 from collections.abc import Iterable
 
 
@@ -23,9 +24,10 @@ class NoTestSplit(InputError):
     """An error for a task without a test set, which stops an evaluation, but not a training whose last step is one."""
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, to be quoted in a sentence."""
-    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+def first_line(error: BaseException, most: int = 10_000) -> str:
+    """Return the first line of an error's message, at most so many characters of it, to be quoted in a sentence."""
+    line = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+    return line if len(line) <= most else textwrap.shorten(line, most, placeholder=" ...")
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:

@@ -366,6 +366,6 @@ def unusable(kind: str, error: Exception) -> InputError:
         The error.
     """
     return InputError(
-        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error)[:120]}); use one "
+        f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error, 120)}); use one "
         f"such as BERT, RoBERTa or ModernBERT."
     )

@@ -40,7 +40,7 @@ def rehearse(model: RankingModel) -> None:
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # each family has its own reasons
-        raise refused(model, f"{type(error).__name__}: {first_line(error)[:120]}") from error
+        raise refused(model, f"{type(error).__name__}: {first_line(error, 120)}") from error
     finally:
         module.train(training)
         module.zero_grad()
