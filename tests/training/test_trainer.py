@@ -28,6 +28,7 @@ from datasets import Dataset
 from polyagents import InputError, Ranker
 from polyagents.models.architecture import find
 from polyagents.parlai_agents.ranker_agent import RankerAgent
+from polyagents.training import trainer
 from polyagents.training.callbacks import Callback
 from polyagents.training.from_python import architecture_named
 from polyagents.training.text_example import read_example
@@ -318,6 +319,19 @@ def test_the_best_model_is_kept_and_patience_ends_the_training(tmp_path):
     stop = Listener(best + 1)
     again = Ranker.train(PAIRS, valid=EXAMPLES, callbacks=[stop], **more)
     assert_equal_weights(trained_weights(again), trained_weights(ranker))
+
+
+def test_a_validation_that_is_only_as_good_is_no_better(trained, monkeypatch):
+    """Patience counts it, and the weights of the first one are kept."""
+    monkeypatch.setattr(trainer, "validate", lambda *_: {"loss": 1.0, "hits@1": 0.5})
+    listener, first = Listener(), Listener(1)
+    more = WITH_A_MODEL | {"init_model": trained("bi"), "validation_every_n_steps": 1, "validation_patience": 2}
+    kept = Ranker.train(PAIRS, valid=EXAMPLES, callbacks=[listener], num_epochs=9, **more)
+    assert [update for update, _ in listener.evaluations] == [1, 2, 3]
+    assert_equal_weights(
+        trained_weights(kept),
+        trained_weights(Ranker.train(PAIRS, valid=EXAMPLES, callbacks=[first], num_epochs=9, **more)),
+    )
 
 
 def test_reports_have_the_means_since_the_last_one():
