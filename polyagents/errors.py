@@ -25,7 +25,7 @@ class NoTestSplit(InputError):
 
 
 def first_line(error: BaseException, most: int = 10_000) -> str:
-    """Return the first line of an error's message, at most so many characters of it, to be quoted in a sentence."""
+    """Return the first line of an error's message, at most `most` characters of it, to be quoted in a sentence."""
     line = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
     return line if len(line) <= most else textwrap.shorten(line, most, placeholder=" ...")
 
