@@ -329,6 +329,8 @@ def tried(family: str) -> dict[str, str]:
             try:
                 results[architecture] = outcome(folder, architecture)
             except Exception as error:
+                if "allocate memory" in str(error):
+                    return {"not tried": f"its {architecture}-encoder took more than {MEMORY >> 30} GB"}
                 results[architecture] = f"FAILED: {type(error).__name__}: {first_line(error)}"
     return results
 

@@ -69,7 +69,7 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
             content = file.read(LARGEST_CONFIG + 1)
         if len(content) > LARGEST_CONFIG:
             raise ValueError(f"its {CONFIG} is larger than {LARGEST_CONFIG:,} bytes")
-        values = json.loads(content)
+        values = json.loads(content, object_hook=decoded)
     else:
         values = transformers.PretrainedConfig.get_config_dict(name)[0]
     if not isinstance(values, dict):
@@ -82,6 +82,11 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
     config = config_of(values, f"{flag} {name}: its {CONFIG} cannot be used")
     config.name_or_path = name
     return config
+
+
+def decoded(group: dict[str, Any]) -> Any:
+    """Return a group of values, or the number that transformers writes as one: {"__float__": "Infinity"}."""
+    return float(group["__float__"]) if group.get("__float__") in ("Infinity", "-Infinity") else group
 
 
 def config_of(

@@ -331,7 +331,7 @@ def max_tokens(backbone: "transformers.PreTrainedModel") -> int | None:
     """Return how many tokens the backbone has positions for, None where their number is not limited."""
     named = ("max_position_embeddings", "max_seq_len")  # the second is MPT's
     positions = next((getattr(backbone.config, name) for name in named if hasattr(backbone.config, name)), None)
-    return None if positions is None else positions - first_position(backbone)
+    return None if positions is None or positions < 1 else positions - first_position(backbone)  # XLNet has -1
 
 
 def first_position(backbone: "transformers.PreTrainedModel") -> int:

@@ -49,13 +49,16 @@ def rehearse(model: RankingModel) -> None:
 
 
 def step(model: RankingModel) -> None:
-    """Compute gradients in training mode."""
+    """Compute gradients in training mode, which must be finite; in fp16 they are looked at in the run itself."""
     model.module.train()
     contexts, candidates = model.context_ids(texts(STEP_TOKENS)), model.candidates(texts(STEP_TOKENS))
     scored = training_scores(model, contexts, inline_set([candidates, candidates], None), None)
     scored.scores.sum().backward()
     for side in scored.sides:
         side.backward()
+    gradients = [weight.grad for weight in model.module.parameters() if weight.grad is not None]
+    if model.precision != "fp16" and not all(bool(gradient.isfinite().all()) for gradient in gradients):
+        raise refused(model, "its gradients are not finite")
 
 
 def rank(model: RankingModel) -> None:
