@@ -48,12 +48,7 @@ def device() -> torch.device:
 
 
 def copy_time(matrices: Sequence[torch.Tensor], rounds: int = 7) -> float:
-    """Measure the median milliseconds of copying stored matrices once: the lower bound for a scan.
-
-    Args:
-        matrices: the matrices.
-        rounds: how often it is measured.
-    """
+    """Measure the median milliseconds of copying stored matrices once: the lower bound for a scan."""
     largest = torch.empty_like(max(matrices, key=torch.Tensor.numel))
 
     def copy() -> None:

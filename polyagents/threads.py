@@ -25,7 +25,6 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
 
     Returns:
         A line for the log that says what was chosen; None where the user had decided everything, or torch is imported
-        already and nothing would change.
     """
     if "torch" in sys.modules:
         return None

@@ -54,7 +54,6 @@ def banned(paths: list[Path], words: dict[str, str]) -> Iterator[tuple[str, str]
     """Find words that no text of ours should hold.
 
     Args:
-        paths: the files to search.
         words: what to write instead, by the regular expression of a word; upper and lower case are the same unless
             the expression says otherwise.
 

@@ -135,7 +135,6 @@ def write_text(path: str, text: str) -> None:
     """Write a small file atomically.
 
     Args:
-        path: the file.
         text: its content, written as UTF-8.
 
     Raises:

@@ -47,7 +47,6 @@ def line_of(text: str, number: int) -> ContextLine:
 
     Args:
         text: the line, without white space around it.
-        number: of the line.
     """
     try:
         found = parse_json(text) if text.startswith("{") else None

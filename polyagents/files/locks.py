@@ -54,9 +54,6 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
         path: the file, in a folder that exists.
         busy: what another process that has the lock is doing; said while this one waits.
 
-    Returns:
-        The lock, already acquired.
-
     Raises:
         OSError: the file cannot be written.
     """
@@ -119,7 +116,6 @@ def release(lock: filelock.BaseFileLock, process: int) -> None:
     """Remove a lock's file, then release the lock; do nothing in a child that the process has forked.
 
     Args:
-        lock: acquired.
         process: the id of the process that acquired it.
     """
     if os.getpid() == process:

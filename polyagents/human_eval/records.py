@@ -68,8 +68,6 @@ class Judgement:
     """An annotator's choice.
 
     Attributes:
-        annotator: the annotator's name.
-        pair: the pair's name.
         models: the models of the two sides.
         winner: the model that was preferred, one of the two.
         question: the question that was asked.
@@ -93,7 +91,6 @@ class ChatMessage:
     """One message of a chat between a person and a model.
 
     Attributes:
-        text: what was said.
         good: for a reply, whether the person called it good or bad; None where it was not rated.
     """
 
@@ -107,8 +104,6 @@ class RatedChat:
 
     Attributes:
         number: distinguishes it from all others.
-        annotator: the person's name.
-        model: the model that replied.
         messages: the first, third, ... are the person's.
         rating: of the whole, 1 to 5; None where it was not asked for.
         conversation: the name of the conversation that it became in the store.

@@ -50,7 +50,6 @@ class InMemoryCandidates(InMemoryVectors):
 
         Args:
             texts: the candidates, one at least.
-            model: encodes texts to vectors.
 
         Returns:
             The candidates with their vectors.

@@ -78,7 +78,6 @@ def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tens
 
     Returns:
         Their bounds and their places in the block, both [B, count], the highest bound first; None if the architecture
-        knows no bound.
     """
     scan, best = Scan(query.context), None
     for part in block.split(max(SCANNED // query.products, 512)):
@@ -119,7 +118,6 @@ def joined(blocks: list[Block], device: torch.device) -> Block:
 
     Args:
         blocks: that follow one another; one at least.
-        device: the device.
     """
     count = sum(len(block.vectors) for block in blocks)
     columns: list[Tensor | None] = []

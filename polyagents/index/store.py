@@ -69,11 +69,7 @@ class CandidateStore:
         6
 
         Args:
-            folder: that of the store.
             model: the fingerprint of the model that encodes contexts.
-
-        Returns:
-            The store.
 
         Raises:
             InputError: there is no store, it is damaged, or other weights encoded it.
@@ -222,9 +218,6 @@ class CandidateStore:
             encoder: the model that encodes the candidates, and how its vectors are stored.
             worker: decides this process's part of the work, where several build together.
             cluster: machines that encode, in place of this one.
-
-        Returns:
-            The store.
 
         Raises:
             InputError: the file cannot be read, the disk is full, the folder is another's, or candidates of it were

@@ -96,9 +96,6 @@ def packed(vectors: Tensor, stored_as: str) -> StoredVectors:
     Args:
         vectors: [n, D] fp32.
         stored_as: bf16, fp32 or int8.
-
-    Returns:
-        The stored form.
     """
     if stored_as == "int8":
         scales = vectors.abs().amax(1) / 127

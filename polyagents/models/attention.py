@@ -14,7 +14,6 @@ def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
 
     Args:
         logits: any shape.
-        mask: bool, broadcastable to `logits`.
         dim: the dimension over which the weights sum to 1.
 
     Returns:

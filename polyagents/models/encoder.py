@@ -257,13 +257,8 @@ def in_chunks(
     """Encode chunk by chunk and put the results in the order of the batch.
 
     Args:
-        encoder: splits the batch.
-        encode: encodes one chunk.
         join: puts the results of the chunks in order, given them and their rows in the batch.
         tokens: the batch, [B, T].
-
-    Returns:
-        What `join` returned.
     """
     parts, rows = [], []
     for index, chunk in encoder.chunks(tokens):
@@ -317,7 +312,6 @@ def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) 
     Args:
         encoder: on a CPU or GPU; its mode (training or not) stays.
         texts: token ids; one text at least.
-        pad_id: that of the vocabulary.
 
     Returns:
         [N, D] fp32, for N tokens.
@@ -408,7 +402,6 @@ def words(encoder: Encoder, count: int) -> list[int]:
 
     Args:
         encoder: tells which id is padding; 0 is for some backbones, whatever their configuration says.
-        count: how many.
     """
     return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
@@ -432,7 +425,6 @@ def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
 
     Args:
         sees: [B, T, T], True where a token may attend to another.
-        dtype: that of the logits.
 
     Returns:
         [B, 1, T, T], 0 where `sees` is True, otherwise the lowest number of `dtype`.

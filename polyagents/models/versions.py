@@ -19,7 +19,6 @@ class Look(NamedTuple):
         children: all parts.
         tensors: the ids of all weights and buffers; torch could not swap tensors to which there are weak references.
         versions: how often each was changed in place; None where one was made in inference mode, which does not count.
-        storages: their addresses.
         held: as long as these live, no other storage has the same address.
     """
 

@@ -97,7 +97,6 @@ def with_our_worlds(
     """Do as ParlAI's function, but find our worlds for chats about a task that has none of its own.
 
     Args:
-        taskname: the task.
         interactive_task: whether a person takes part.
         selfchat_task: whether a model talks to itself.
         num_agents: how many take part; None where that is not known.

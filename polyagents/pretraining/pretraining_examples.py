@@ -34,7 +34,6 @@ def split_sentences(pairs: Sequence[TextPair], draw: random.Random) -> list[Text
 
     Args:
         pairs: the texts; those of a single line are skipped.
-        draw: chooses the sentence.
 
     Returns:
         The two parts of each text, their sentences joined by spaces.
@@ -57,9 +56,7 @@ def with_others(
     four tasks learnt. A label that reads like the own one is not another; where there is none, the own stays.
 
     Args:
-        pairs: the pairs.
         others: the pairs whose labels can be taken.
-        draw: source of the random choices.
 
     Returns:
         Each pair with its class.
@@ -89,7 +86,6 @@ def encode(
 
     Args:
         pairs: each pair with its class.
-        tokenizer: the tokenizer.
         text_limit: the largest number of tokens of an input; None for no limit.
         label_limit: the largest number of tokens of a label; None for no limit.
     """

@@ -49,10 +49,8 @@ class FolderConfig:
         polyagents_version: the version that wrote it.
         architecture: the name of the model's class, such as "PolyEncoder".
         options: the model's own options.
-        special_tokens: the special tokens (text/special_tokens.py).
         backbone: the configuration of the Hugging Face model within.
         parlai: set where the tokenizer was built from ParlAI's own dictionary.
-        training: flags of its training.
         results: split -> metric -> value, of the evaluations that ended its training.
         machine: the machine that it was trained on; None where nothing says so.
     """
@@ -116,13 +114,6 @@ def read_config(folder: str) -> FolderConfig:
 def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
     """Read the tokenizer of a folder.
 
-    Args:
-        folder: the folder.
-        config: its configuration.
-
-    Returns:
-        The tokenizer.
-
     Raises:
         InputError: the file is missing or damaged.
     """
@@ -147,9 +138,6 @@ def outcome_of(file: str | None) -> Outcome:
     Args:
         file: a model file, beside which the training has written `.trainstats`, or a folder; None where there is
             neither.
-
-    Returns:
-        The results.
     """
     if file is not None and is_folder(file):
         config = read_config(file)
@@ -181,7 +169,6 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     A README.md that is there is kept: somebody may have written it.
 
     Args:
-        model: in memory.
         folder: created where it is missing; one that holds another kind of files is left as it is.
         file: the file that the model was loaded from, for the results of its training; None where that is not known.
         license: the licence in the card, such as "mit"; None where nobody has decided.
@@ -211,11 +198,7 @@ def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
     """Build the configuration of a model in memory.
 
     Args:
-        model: in memory.
         file: as for `write_folder`.
-
-    Returns:
-        The configuration.
     """
     names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
     options = {option.name: model.saved.get(option.name, option.default) for option in names}

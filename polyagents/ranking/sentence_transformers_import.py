@@ -136,13 +136,6 @@ def prompts_of(folder: str) -> dict[str, str]:
 def read(folder: str, name: str) -> Any:
     """Read a JSON file of the folder.
 
-    Args:
-        folder: that of the model.
-        name: of the file within it.
-
-    Returns:
-        Its content.
-
     Raises:
         InputError: the file is missing, outside the folder, or no JSON.
     """
@@ -159,11 +152,7 @@ def damaged(folder: str, name: str) -> InputError:
     """Build the error for an incomplete folder.
 
     Args:
-        folder: that of the model.
         name: of the file that cannot be read.
-
-    Returns:
-        The error.
     """
     return InputError(
         f"--backbone {folder} is a folder of sentence-transformers whose {name} cannot be read; download it again, or "

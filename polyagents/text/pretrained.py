@@ -27,11 +27,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     """Load the fast tokenizer of a hub name or folder, and add the special tokens that it lacks.
 
     Args:
-        backbone: the name or folder.
         flag: the flag that gave it, for the message of an error.
-
-    Returns:
-        The tokenizer.
 
     Raises:
         InputError: there is no fast tokenizer.

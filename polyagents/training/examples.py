@@ -11,7 +11,6 @@ class Examples:
 
     Attributes:
         contexts: token ids of their contexts.
-        texts: the contexts as texts.
         labels: the right answers of each; None for an example without a label.
         given: the candidates that came with each; None where no example has candidates.
     """

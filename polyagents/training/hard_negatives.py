@@ -74,7 +74,6 @@ class Counts:
         """Count one more pair.
 
         Args:
-            mined: the pair.
             wanted: how many negatives were requested.
         """
         self.examples += 1
@@ -115,10 +114,6 @@ def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
     Args:
         folder: created where it is missing.
         texts: C candidates.
-        model: a bi- or poly-encoder.
-
-    Returns:
-        The candidates.
 
     Raises:
         InputError: the disk is full, or the folder may not be written.
@@ -196,17 +191,7 @@ class Miner:
             yield self.chosen(pair, label, split)
 
     def split(self, pair: LabelledContext, label: float, found: TopCandidates, row: int) -> Split:
-        """Divide the candidates found for a pair, without its right answers, at the limit under its label's score.
-
-        Args:
-            pair: the context and the label.
-            label: its score.
-            found: the candidates of several pairs.
-            row: the pair's row in them.
-
-        Returns:
-            Both parts.
-        """
+        """Divide the candidates found for a pair, without its right answers, at the limit under its label's score."""
         indices, scores = found.indices[row], found.scores[row]
         other = ~np.isin(self.reads_as[indices], self.answers[context_key(pair.text)])
         low = scores <= label - self.margin * abs(label)
@@ -215,11 +200,6 @@ class Miner:
 
     def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
         """Select the hardest negatives, and random ones where they are too few.
-
-        Args:
-            pair: the context and the label.
-            label: its score.
-            split: its possible negatives.
 
         Returns:
             The pair with its negatives.

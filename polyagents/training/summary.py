@@ -70,7 +70,6 @@ def among_text(candidates: float, no_candidates: float) -> str:
     """Say among how many candidates validation examples were ranked.
 
     Args:
-        candidates: how many, on average.
         no_candidates: how many examples had none of their own.
     """
     batch = f" ({no_candidates:.0f} examples without any rank the labels of their batch)" if no_candidates else ""

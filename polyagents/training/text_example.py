@@ -38,9 +38,6 @@ def read_example(given: Any, name: str) -> TextExample:
         given: a dict with FIELDS, the last of which may be missing; further keys are ignored.
         name: that of the example in messages.
 
-    Returns:
-        The example.
-
     Raises:
         InputError: this is not an example.
     """

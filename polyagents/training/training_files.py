@@ -85,7 +85,6 @@ class TrainingFiles:
 
         Args:
             model: with its last weights.
-            state: that of the training.
         """
         if self.file is not None:
             save_model(model, f"{self.file}{CHECKPOINT}", state)

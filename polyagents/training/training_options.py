@@ -171,11 +171,7 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
         """Read the options, with the defaults of an architecture.
 
         Args:
-            architecture: the name of its class.
             values: options by name.
-
-        Returns:
-            The options.
 
         Raises:
             InputError: a value is not possible.
@@ -195,7 +191,6 @@ def check_names(architecture: str, values: Mapping[str, Any]) -> None:
     """Refuse options that a training of an architecture does not have.
 
     Args:
-        architecture: the name of its class.
         values: options by name.
 
     Raises:

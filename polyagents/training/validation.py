@@ -23,7 +23,6 @@ def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: in
 
     Args:
         model: in evaluation mode afterwards.
-        examples: one or more.
         batchsize: examples of a batch, and candidates where there are no others.
 
     Returns:

@@ -25,10 +25,6 @@ class TableColumns:
     def of(cls, names: Iterable[str], where: str) -> "TableColumns":
         """Find the columns.
 
-        Args:
-            names: the columns that are there.
-            where: the file, for a sentence.
-
         Raises:
             InputError: context or label is missing; the sentence says what may be meant.
         """
@@ -47,7 +43,6 @@ class TableColumns:
 
         Args:
             row: the cells, by the names of their columns.
-            where: the row, for a sentence.
 
         Raises:
             InputError: a cell holds something else than texts, or the context or the label is empty.

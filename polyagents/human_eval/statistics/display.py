@@ -15,7 +15,6 @@ def count(number: int, noun: str, plural: str = "") -> str:
     """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given.
 
     Args:
-        number: how many.
         noun: one of them.
         plural: its plural, if it is irregular.
     """

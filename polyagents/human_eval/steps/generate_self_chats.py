@@ -79,9 +79,6 @@ def as_conversation(
 
     Args:
         turns: who spoke ("0" or "1") and what, in order.
-        names: of the two models.
-        opening: how the conversation began.
-        task: whose dialogue began so.
     """
     background = context_lines(list(opening.personas)) if any(opening.personas) else []
     return make_conversation(turns, dict(zip("01", names, strict=True)), background, f"self_chat {task}")

@@ -176,11 +176,8 @@ class EvaluationStore:
 
         Args:
             token: the secret part of the link.
-            assignment: the number of the assignment.
-            choice: the side that was preferred.
             reason: in the annotator's words; may be "".
             seconds: the time from seeing the pair to the answer; None where it is not known.
-            question: what was asked.
 
         Raises:
             InputError: the link is not known, the assignment is not the annotator's, it has been answered otherwise

@@ -21,7 +21,6 @@ class SubmittedAnswer:
 
     Attributes:
         assignment: number of the assignment that was shown.
-        choice: left or right.
         reason: may be "".
         seconds: from seeing the pair to the answer; None where the browser has not measured them.
     """

@@ -22,11 +22,7 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     environment variable POLYAGENTS_INDEX_TOKEN, and PostgreSQL reads PGPASSWORD and ~/.pgpass.
 
     Args:
-        url: see EXAMPLES.
         make: whether a folder of Milvus Lite is created where there is none.
-
-    Returns:
-        The connection.
 
     Raises:
         InputError: the URL is wrong, its extra is not installed, or no server answers.
@@ -77,7 +73,6 @@ def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
     """Return the address and the token for Milvus's client.
 
     Args:
-        parts: those of the URL.
         place: its path, without the candidates' name.
 
     Returns:
