@@ -91,7 +91,7 @@ def fragments(found: list[Documented]) -> Iterator[str]:
 
 
 def idle(found: list[Documented]) -> Iterator[str]:
-    """Find entries of a few words that hold nothing of what an entry is there for (`WORTH_SAYING`)."""
+    """Find entries of a few words that say nothing that an entry is there for (`WORTH_SAYING`)."""
     for each in found:
         for section in SECTION.finditer(each.text):
             for entry in ENTRY.findall(section["entries"]):
