@@ -43,7 +43,7 @@ def finished() -> float:
 
 
 def device() -> torch.device:
-    """Return where training is measured: the GPU, where there is one."""
+    """Return where training is measured: the GPU, if there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -5,7 +5,7 @@ Every figure comes from a process of its own, so that its peak memory is its own
     python -m polyagents.benchmarks.training < job.json > row.json
 
 A step is texts in, updated weights out. All train all layers, with the dropout of the backbone, on the same batches, on
-the GPU where there is one; what is not about sizes and tokens is each library's own default.
+the GPU if there is one; what is not about sizes and tokens is each library's own default.
 """
 
 import functools

@@ -78,7 +78,7 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
 
 
 def missing_module(name: str, extra: str | None) -> str | None:
-    """Say what to install for a module that could not be imported; None where that is not known.
+    """Say what to install for a module that could not be imported; None if that is not known.
 
     Args:
         name: the module, with or without submodules.

@@ -20,7 +20,7 @@ def option(default: Any, help: str, parse: Callable[[str], Any] = str, choices: 
     """Declare a field that is a flag.
 
     Args:
-        default: the value where none is given; None is a possible value.
+        default: the value if none is given; None is a possible value.
         parse: converts the flag's text to a value; it raises argparse.ArgumentTypeError for impossible text.
         choices: all possible values, where these are words.
     """

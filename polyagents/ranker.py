@@ -109,7 +109,7 @@ class Ranker:
 
     Attributes:
         model: the model, with its tokenizer and its options.
-        file: the model file or folder that it was loaded from; None where it was made in memory.
+        file: the model file or folder that it was loaded from; None if it was made in memory.
     """
 
     def __init__(self, model: RankingModel, file: str | None = None):
@@ -208,7 +208,7 @@ class Ranker:
         ['README.md', 'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json']
 
         Args:
-            folder: created where it is missing; files of the same names are replaced.
+            folder: created if it is missing; files of the same names are replaced.
             license: the licence in the card, such as "mit"; without one the card says that nobody has decided.
 
         Raises:
@@ -230,7 +230,7 @@ class Ranker:
         >>> ranker.push_to_hub("somebody/convai2-poly", license="mit")  # doctest: +SKIP
 
         Args:
-            repo_id: such as "somebody/convai2-poly"; the repository is created where it is missing.
+            repo_id: such as "somebody/convai2-poly"; the repository is created if it is missing.
             private: whether a new repository is private; by default what the owner's settings say.
             revision: the branch to commit to, by default the main one.
             commit_message: its first line is the title.
@@ -630,7 +630,7 @@ class Ranker:
 
         Args:
             candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
-            index_dir: a folder, created where it is missing.
+            index_dir: a folder, created if it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, where several build together.
             cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.

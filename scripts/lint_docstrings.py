@@ -40,7 +40,7 @@ class Documented:
 
     Attributes:
         path: where it is, relative to the repository.
-        text: its docstring, empty where it has none.
+        text: its docstring, empty if it has none.
         public: whether neither its name nor one around it begins with an underscore.
     """
 
@@ -104,9 +104,7 @@ def idle(found: list[Documented]) -> Iterator[str]:
 def main() -> int:
     """Check every docstring; the exit code is 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument(
-        "--all", action="store_true", help="print all findings, even where there are no more than allowed"
-    )
+    parser.add_argument("--all", action="store_true", help="print all findings, even if there are no more than allowed")
     everything = parser.parse_args().all
     paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     found = [

@@ -108,7 +108,7 @@ def advice(paths: list[Path], switched: dict[str, bool]) -> Iterator[str]:
 def main() -> int:
     """Check everything; the exit code is 1 where there is more to change than pyproject.toml allows."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--all", action="store_true", help="print them all, even where there are no more than allowed")
+    parser.add_argument("--all", action="store_true", help="print them all, even if there are no more than allowed")
     ours = settings()
     found = list(banned(pages() + sources(), ours["words"]))
     problems = list(advice(pages(), ours["proselint"]))

@@ -82,7 +82,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_state(out: str) -> State:
-    """Read what earlier calls have done; nothing where there is none, or where the file is not ours."""
+    """Read what earlier calls have done; nothing if there is none, or where the file is not ours."""
     try:
         found = read_json(os.path.join(out, "state.json"))
     except (OSError, ValueError):

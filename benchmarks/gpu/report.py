@@ -51,7 +51,7 @@ def tables_of(file: str) -> list[str]:
 
 
 def draw(measured: list[rows.Row], path: str) -> None:
-    """Draw the milliseconds of the searches beside one reading of the matrix; nothing where there are none."""
+    """Draw the milliseconds of the searches beside one reading of the matrix; nothing if there are none."""
     measured = [row for row in measured if "search ms" in row]
     if not measured:
         return

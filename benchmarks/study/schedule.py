@@ -81,7 +81,7 @@ def run(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, 
     """Carry out one run in a process of its own.
 
     Returns:
-        What went wrong; None where nothing did.
+        What went wrong; None if nothing did.
     """
     job = job_of(study, row, seed, places, values)
     with open(places.log(row, seed), "w", encoding="utf-8") as log:

@@ -101,7 +101,7 @@ def backbone_fingerprint(encoder: Encoder) -> str:
 
 @contextmanager
 def temporary_folder(folder: str) -> Iterator[str]:
-    """Give a temporary folder within an export's, which is created where it is missing.
+    """Give a temporary folder within an export's, which is created if it is missing.
 
     Raises:
         InputError: the path belongs to something else, or cannot be written.

@@ -31,7 +31,7 @@ def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]
     """Open a run and qrels, each of which is written atomically.
 
     Args:
-        run: a file; None where none is wanted.
+        run: a file; None if none is wanted.
         qrels: the same.
         name: the name of the run in the file; white space in it is replaced.
 

@@ -18,7 +18,7 @@ class ContextLine(NamedTuple):
         number: from 1, blank lines counted.
         context: the context; None for a line that has none.
         fields: what else a line of JSON has, which belongs into the answer.
-        error: a sentence, where there is no context.
+        error: a sentence, if there is no context.
     """
 
     number: int

@@ -24,7 +24,7 @@ def exclusive_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], 
     """Lock a folder for its only builder; wait for another one to end.
 
     Args:
-        folder: created where it is missing.
+        folder: created if it is missing.
         kind: as for `refuse_foreign`, as are `flag` and `is_own`.
         flag: the flag that gave the folder.
         is_own: recognises an own folder.
@@ -93,7 +93,7 @@ class ModelLock:
 
 
 def lock_model(file: str) -> ModelLock | None:
-    """Lock a model file for training; return None where its folder is missing or may not be written.
+    """Lock a model file for training; return None if its folder is missing or may not be written.
 
     Raises:
         InputError: another process trains it, or a file beside it that training would overwrite is another's.

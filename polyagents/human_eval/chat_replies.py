@@ -17,7 +17,7 @@ class ChatPartner(Protocol):
         """Return what the model says next.
 
         Args:
-            persona: what the model reads before the chat; "" where there is none.
+            persona: what the model reads before the chat; "" if there is none.
             messages: what was said so far; the first, third, ... are the person's.
 
         Raises:

@@ -71,7 +71,7 @@ class Shortlist(Protocol):
             vectors: [Q, D].
 
         Returns:
-            Dot products [Q, count], with the index's rounding, and indices; -1 where there are no more.
+            Dot products [Q, count], with the index's rounding, and indices; -1 if there are no more.
         """
         ...
 

@@ -184,7 +184,7 @@ def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
 
 
 def describe(store: CandidateStore) -> Description | None:
-    """Return the description of the index that was built for a store as it is now; None where there is none."""
+    """Return the description of the index that was built for a store as it is now; None if there is none."""
     try:
         description = read_fields(os.path.join(store.folder, DESCRIPTION), Description)
     except (OSError, ValueError):
@@ -201,7 +201,7 @@ def describe(store: CandidateStore) -> Description | None:
 
 
 def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
-    """Open the FAISS index of a store; return None where there is none for it as it is now.
+    """Open the FAISS index of a store; return None if there is none for it as it is now.
 
     Raises:
         InputError: the file is damaged.

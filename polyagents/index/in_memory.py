@@ -66,5 +66,5 @@ class InMemoryCandidates(InMemoryVectors):
         return [self.listed[index] for index in indices]
 
     def find(self, text: str) -> int | None:
-        """Return the index of a candidate; None where it is not among them."""
+        """Return the index of a candidate; None if it is not among them."""
         return self.places.get(text)

@@ -44,7 +44,7 @@ def index_folder(folder: str, flag: str = "--index-dir") -> contextlib.AbstractC
     """Lock the folder of a store, as `exclusive_folder` does.
 
     Args:
-        folder: created where it is missing.
+        folder: created if it is missing.
     """
     return exclusive_folder(folder, "build_index", flag, is_index)
 
@@ -70,7 +70,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
-        """Read the manifest of a folder; return None where there is none that can be read."""
+        """Read the manifest of a folder; return None if there is none that can be read."""
         try:
             manifest = read_fields(os.path.join(folder, MANIFEST), cls)
             return replace(manifest, shards=[(name, count) for name, count in manifest.shards]).checked()

@@ -71,7 +71,7 @@ class Shard:
 
         Args:
             start: the index of its first candidate in the store.
-            alive: [n], False where a candidate was deleted; None where none was.
+            alive: [n], False where a candidate was deleted; None if none was.
         """
         get = self.tensors.get
         coarse = Coarse(*(self.tensors[name] for name in COARSE)) if "coarse" in self.tensors else None

@@ -89,7 +89,7 @@ class TwoTowerArchitecture(Architecture, Protocol):
         ...
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
-        """Bound scores by the largest dot products [n, B] (models/query.py); None where no bound is known."""
+        """Bound scores by the largest dot products [n, B] (models/query.py); None if no bound is known."""
         ...
 
     def query(self, context: ContextVectors) -> Query:

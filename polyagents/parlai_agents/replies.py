@@ -17,7 +17,7 @@ from polyagents.training.metrics import evaluation_values
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 
 Metrics = dict[str, "list[AverageMetric | None]"]
-"""A value for each example; None where an example has nothing to measure."""
+"""A value for each example; None if an example has nothing to measure."""
 
 
 def evaluation_metrics(
@@ -38,7 +38,7 @@ def evaluation_metrics(
 
 
 def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[AverageMetric | None]":
-    """Return a metric for each of B values; None where nothing was measured.
+    """Return a metric for each of B values; None if nothing was measured.
 
     Args:
         values: [B].

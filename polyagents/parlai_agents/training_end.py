@@ -67,7 +67,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
 
     Args:
         final: the report of the validation at the end.
-        plot: the picture of its curves; None where there is none.
+        plot: the picture of its curves; None if there is none.
     """
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid

@@ -67,7 +67,7 @@ def architecture_of(agent: Any) -> str | None:
 
 
 def read(file: str) -> dict[str, Any]:
-    """Read `file.opt` as `read_whole` does; nothing where there is none, or it contains no options."""
+    """Read `file.opt` as `read_whole` does; nothing if there is none, or it contains no options."""
     try:
         return read_whole(file)
     except InputError:

@@ -53,7 +53,7 @@ def with_others(
     """Give half of the pairs the label of another one of `others` (class 0); the rest keep their own (1; paper 4.1).
 
     The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
-    four tasks learnt. A label that reads like the own one is not another; where there is none, the own stays.
+    four tasks learnt. A label that reads like the own one is not another; if there is none, the own stays.
 
     Args:
         others: the pairs whose labels can be taken.

@@ -55,7 +55,7 @@ class CandidateSet:
             that an example does not rank.
         right: [B, C], True for every candidate that reads as one of the example's labels.
         texts: the C texts when shared, otherwise those of each example, without padding.
-        labels: [B], the column of each example's label, -1 for an example without a label; None where no example has
+        labels: [B], the column of each example's label, -1 for an example without a label; None if no example has
             one.
     """
 

@@ -46,7 +46,7 @@ def upload(
 
     Args:
         private: as for `Ranker.push_to_hub`.
-        revision: a branch, created where it is missing; None is the main branch.
+        revision: a branch, created if it is missing; None is the main branch.
         commit_message: its first line is the title.
         token: that of a user who may write there; None for the user who is logged in.
 

@@ -113,7 +113,7 @@ def flag_and_value(name: str, value: Any) -> str:
 
 
 def trained_as(file: str) -> str | None:
-    """Return the architecture with which a model file was trained; None where nothing says so."""
+    """Return the architecture with which a model file was trained; None if nothing says so."""
     name = parlai_options.read(file).get("model")
     if name is None:
         return None
@@ -300,7 +300,7 @@ def backbone_of(
         has_file: whether a model file's weights will follow.
 
     Returns:
-        Both, each None where `--backbone` decides it.
+        Both, each None if `--backbone` decides it.
     """
     if model is not None:
         return model.config(), None

@@ -27,7 +27,7 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
 
     Args:
         config: the content of config.json, the fields of model_folder.FolderConfig.
-        license: such as "mit"; None where nobody has decided.
+        license: such as "mit"; None if nobody has decided.
     """
     options = config["options"]
     name = f"A {model.label} that ranks replies and passages"

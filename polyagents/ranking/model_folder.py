@@ -52,7 +52,7 @@ class FolderConfig:
         backbone: the configuration of the Hugging Face model within.
         parlai: set where the tokenizer was built from ParlAI's own dictionary.
         results: split -> metric -> value, of the evaluations that ended its training.
-        machine: the machine that it was trained on; None where nothing says so.
+        machine: the machine that it was trained on; None if nothing says so.
     """
 
     format: str
@@ -136,7 +136,7 @@ def outcome_of(file: str | None) -> Outcome:
     """Return the results of a model's training, and its machine, as far as they are known.
 
     Args:
-        file: a model file, beside which the training has written `.trainstats`, or a folder; None where there is
+        file: a model file, beside which the training has written `.trainstats`, or a folder; None if there is
             neither.
     """
     if file is not None and is_folder(file):
@@ -169,9 +169,9 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     A README.md that is there is kept: somebody may have written it.
 
     Args:
-        folder: created where it is missing; one that holds another kind of files is left as it is.
-        file: the file that the model was loaded from, for the results of its training; None where that is not known.
-        license: the licence in the card, such as "mit"; None where nobody has decided.
+        folder: created if it is missing; one that holds another kind of files is left as it is.
+        file: the file that the model was loaded from, for the results of its training; None if that is not known.
+        license: the licence in the card, such as "mit"; None if nobody has decided.
 
     Raises:
         InputError: the folder is another's, or cannot be written.

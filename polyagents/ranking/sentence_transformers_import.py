@@ -30,7 +30,7 @@ def reduction_of(folder: str) -> str:
 
 
 def pooling_of(folder: str) -> str | None:
-    """Return the library's name for the pooling of a folder, one of REDUCTIONS; None where it has no such module.
+    """Return the library's name for the pooling of a folder, one of REDUCTIONS; None if it has no such module.
 
     Raises:
         InputError: the folder has modules that we do not have, or is damaged.

@@ -122,7 +122,7 @@ def native_newline(tokenizer: Tokenizer) -> str | None:
 
 
 def surroundings(tokenizer: Tokenizer) -> tuple[str | None, str | None]:
-    """Return the tokens that the tokenizer itself puts before and after a text; None where it puts none.
+    """Return the tokens that the tokenizer itself puts before and after a text; None if it puts none.
 
     Qwen3-Embedding takes its vector from the `<|endoftext|>` that its tokenizer appends, though its eos_token is
     another.

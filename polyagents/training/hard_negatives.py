@@ -47,7 +47,7 @@ class Mined:
     Attributes:
         pair: the context and the label.
         negatives: texts, highest score first; random ones after these.
-        gap: the mean difference between the label's score and theirs; 0 where there are none.
+        gap: the mean difference between the label's score and theirs; 0 if there are none.
         dropped: how many candidates the margin excluded.
         random: how many of the negatives were drawn at random.
     """
@@ -112,7 +112,7 @@ def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
     """Encode the candidates that negatives come from in fp32; vectors of an earlier run are used again.
 
     Args:
-        folder: created where it is missing.
+        folder: created if it is missing.
         texts: C candidates.
 
     Raises:

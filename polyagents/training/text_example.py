@@ -23,7 +23,7 @@ class TextExample(NamedTuple):
     Attributes:
         context: its turns are separated by line ends.
         labels: at least one; all of them are right.
-        candidates: further candidates; None where none were given.
+        candidates: further candidates; None if none were given.
     """
 
     context: str

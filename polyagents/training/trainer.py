@@ -341,7 +341,7 @@ class Trainer:
 
 
 def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
-    """Return the values of all examples of some batches, by name; nothing where there are no examples."""
+    """Return the values of all examples of some batches, by name; nothing if there are no examples."""
     read_all(batches)
     values: defaultdict[str, list[float]] = defaultdict(list)
     for batch in batches:
@@ -370,7 +370,7 @@ def schedule_of(optimizer: torch.optim.Optimizer, options: TrainingOptions, last
     """Create the learning-rate schedule of a training.
 
     Args:
-        last_update: how many updates there will be; None where that is not known.
+        last_update: how many updates there will be; None if that is not known.
     """
     return Schedule(
         optimizer,

@@ -45,7 +45,7 @@ def draw_beside(model_file: str, curves: Curves) -> str | None:
         model_file: M.
 
     Returns:
-        The picture; None where there is none.
+        The picture; None if there is none.
     """
     path = f"{model_file}.png"
     if not curves.is_worth_drawing:

@@ -25,7 +25,7 @@ class TrainingFiles:
 
     Attributes:
         file: M; None without.
-        resumed: the checkpoint of an earlier run; None where there is none.
+        resumed: the checkpoint of an earlier run; None if there is none.
     """
 
     def __init__(self, file: str | None, resume: bool):

@@ -101,7 +101,7 @@ class NegativesOptions(Options):
         None,
         "negatives of an example in training, drawn anew each time from the task's candidates (such as those of "
         "mine_negatives), and where they are too few from earlier training labels. Default: all of the task's; 15 "
-        "random ones where it has none (paper 5.1)",
+        "random ones if it has none (paper 5.1)",
         positive_int,
     )
 

@@ -43,7 +43,7 @@ class Watch:
         """Begin a run.
 
         Args:
-            optimizer: has the weights that learn, and their rates; None where only updates are watched.
+            optimizer: has the weights that learn, and their rates; None if only updates are watched.
         """
         self._every = EVERY.get(device.type, EVERY_ON_A_GPU)
         self._batches: list[tuple[int, Tensor, Examples]] = []

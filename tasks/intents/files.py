@@ -1,4 +1,4 @@
-"""The files of a data set of intents: downloaded where they are missing, and the examples that are taken of them."""
+"""The files of a data set of intents: downloaded if they are missing, and the examples that are taken of them."""
 
 import os
 import random
@@ -41,7 +41,7 @@ def obtain(files: Iterable[PublicFile], folder: str) -> str:
     """Download the files that a folder lacks, once for all processes that ask together.
 
     Args:
-        folder: created where it is missing.
+        folder: created if it is missing.
 
     Raises:
         InputError: a file cannot be downloaded, or is not the published one.

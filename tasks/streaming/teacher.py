@@ -69,7 +69,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         self.number = 0
         super().__init__(opt, shared)
         if shared is None and is_to_be_validated(opt, self.datatype):
-            self.open(opt, "valid")  # where there is none, this is said before the training and not after it
+            self.open(opt, "valid")  # if there is none, this is said before the training and not after it
         self.data = self.open(opt, self.datatype) if shared is None else shared["data"]
         self.id = self.__module__.split(".")[-2]
         self.reset()

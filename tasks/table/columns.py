@@ -39,7 +39,7 @@ class TableColumns:
         return cls()  # a JSON line may have candidates where the first one has none
 
     def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Read a row: its `context`, `labels`, and `candidates`, None where it has none.
+        """Read a row: its `context`, `labels`, and `candidates`, None if it has none.
 
         Args:
             row: the cells, by the names of their columns.

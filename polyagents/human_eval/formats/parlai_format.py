@@ -27,7 +27,7 @@ class Malformed(ValueError):
 
 
 Places = tuple[str | None, str | None]
-"""The model that speaks first in each exchange and the one that answers; None where no metadata file tells."""
+"""The model that speaks first in each exchange and the one that answers; None if no metadata file tells."""
 
 
 def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:

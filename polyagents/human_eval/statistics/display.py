@@ -22,7 +22,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def interval(estimate: "Estimate") -> str:
-    """Write an interval in percent, 55.1 to 68.4; "" where it is not known."""
+    """Write an interval in percent, 55.1 to 68.4; "" if it is not known."""
     return "" if math.isnan(estimate.low) else f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 

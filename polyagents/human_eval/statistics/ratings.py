@@ -19,9 +19,9 @@ class ModelRating:
 
     Attributes:
         chats: finished ones, of people who passed the checks.
-        mean: rating of the whole, 1 to 5; None where nobody gave one.
+        mean: rating of the whole, 1 to 5; None if nobody gave one.
         rated: replies that were called good or bad.
-        good: share of these that were called good, 0 to 1; None where there are none.
+        good: share of these that were called good, 0 to 1; None if there are none.
     """
 
     model: str

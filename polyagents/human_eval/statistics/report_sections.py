@@ -31,7 +31,7 @@ class Section:
     agreement: Agreement | None
 
     def between(self, model: str, opponent: str) -> Matchup | None:
-        """Return how a model fared against another; None where they were not compared.
+        """Return how a model fared against another; None if they were not compared.
 
         Args:
             opponent: the other model.
@@ -75,9 +75,9 @@ class AnnotatorSummary:
     Attributes:
         name: as in the judgements.
         judgements: all of them.
-        seconds: median from seeing a pair to the answer; None where it is not known.
+        seconds: median from seeing a pair to the answer; None if it is not known.
         compared: choices of others on the same pairs and questions; of those that count.
-        agreement: share of these that are the same as this annotator's, 0 to 1; None where there are none.
+        agreement: share of these that are the same as this annotator's, 0 to 1; None if there are none.
     """
 
     name: str

@@ -134,7 +134,7 @@ def store_answer(
 
     Args:
         side: the side of the pair (0 or 1) that was preferred.
-        seconds: the time from seeing the pair to the answer; None where it is not known.
+        seconds: the time from seeing the pair to the answer; None if it is not known.
 
     Raises:
         InputError: the assignment has another answer, and so has a later one.

@@ -143,7 +143,7 @@ class ChatStore:
 
         Args:
             token: the secret part of the link.
-            rating: the rating of the whole, 1 to 5; None where the plan asks for none.
+            rating: the rating of the whole, 1 to 5; None if the plan asks for none.
 
         Raises:
             InputError: the link is not known, the chat is not the person's, has ended with another rating, or is too

@@ -25,7 +25,7 @@ def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
 
 
 def size(path: str) -> int:
-    """Return the bytes of a file; 0 where there is none."""
+    """Return the bytes of a file; 0 if there is none."""
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 

@@ -327,7 +327,7 @@ def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
 
     Args:
         seconds: how long to wait; None waits.
-        connection: psycopg's; None where there is none yet.
+        connection: psycopg's; None if there is none yet.
     """
     if seconds is None or connection is None or connection.closed:
         yield
