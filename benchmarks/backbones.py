@@ -118,10 +118,7 @@ def small(name: str, value: Any, words: int, layers: int) -> Any:
     """Return the value of a tiny configuration.
 
     Args:
-        name: the field.
         value: its default.
-        words: the size of the vocabulary.
-        layers: how many.
 
     Returns:
         The new value, or the same one.
@@ -140,12 +137,7 @@ def small(name: str, value: Any, words: int, layers: int) -> Any:
 
 
 def configurations(family: str, words: int) -> Iterator[Any]:
-    """Yield tiny configurations of a family, the smallest first; families differ in what fits together.
-
-    Args:
-        family: its name.
-        words: the size of the vocabulary.
-    """
+    """Yield tiny configurations of a family, the smallest first; families differ in what fits together."""
     kind = transformers.CONFIG_MAPPING[family]
     default = kind()
     values = {name: value for name, value in default.to_dict().items() if name != "model_type"}
@@ -170,13 +162,6 @@ def configurations(family: str, words: int) -> Iterator[Any]:
 
 def tiny_model(family: str, words: int) -> Any:
     """Build a tiny model of a family, random but the same every time.
-
-    Args:
-        family: its name.
-        words: the size of the vocabulary.
-
-    Returns:
-        The model.
 
     Raises:
         ValueError: no configuration was found that fits together and is small.
@@ -229,10 +214,6 @@ def write(family: str, folder: str) -> None:
 def outcome(folder: str, architecture: str) -> str:
     """Train, rank, save and load a model of a folder's backbone.
 
-    Args:
-        folder: that of the backbone.
-        architecture: bi, poly, cross or uni.
-
     Returns:
         WORKS, with the flags that it needs, or the sentence that refuses the run before its first step.
 
@@ -261,8 +242,6 @@ def check(ranker: Ranker, file: str, is_joint: bool) -> None:
     """Load a trained model and compare what it computes, alone and beside other texts, also long ones.
 
     Args:
-        ranker: the trained one.
-        file: its file.
         is_joint: whether it reads context and candidate together.
 
     Raises:
@@ -297,8 +276,6 @@ def same(what: str, first: np.ndarray, second: np.ndarray) -> None:
     """Compare scores up to rounding.
 
     Args:
-        what: names the comparison.
-        first: scores.
         second: of the same shape, which differ from each other.
 
     Raises:
@@ -311,9 +288,6 @@ def same(what: str, first: np.ndarray, second: np.ndarray) -> None:
 
 def tried(family: str) -> dict[str, str]:
     """Try a family in this process.
-
-    Args:
-        family: its name.
 
     Returns:
         The outcome for each architecture; or why the family was not tried, as "not tried".
@@ -374,10 +348,6 @@ def read_results(path: str) -> dict[str, dict[str, str]]:
 def sweep(families: Sequence[str], path: str) -> dict[str, dict[str, str]]:
     """Try the families that a file of results lacks, and add them to it.
 
-    Args:
-        families: their names.
-        path: that of the file.
-
     Returns:
         The results of all families, by name.
     """
@@ -398,9 +368,6 @@ def page(results: Mapping[str, Mapping[str, str]]) -> str:
 
     Args:
         results: the outcome for each architecture, by family.
-
-    Returns:
-        The page, in Markdown.
     """
     tested = {family: result for family, result in results.items() if "not tried" not in result}
     sentences: dict[str, str] = {}  # the refusal -> its number
@@ -435,12 +402,7 @@ def page(results: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def wrapped(mark: str, text: str) -> str:
-    """Format an entry of a list in lines of at most 100 characters.
-
-    Args:
-        mark: begins the entry.
-        text: the entry.
-    """
+    """Format an entry of a list in lines of at most 100 characters."""
     plain = text.replace("<", "\\<").replace("*", "\\*")  # no markup
     return "\n".join(textwrap.wrap(plain, 100, initial_indent=mark, subsequent_indent=" " * len(mark)))
 

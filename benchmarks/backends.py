@@ -50,8 +50,6 @@ class Way:
 
     Attributes:
         name: its name in the tables.
-        backend: torch, onnx or openvino.
-        precision: the precision for `Ranker.load`.
         int8: whether the export has 8 bits.
     """
 
@@ -79,13 +77,7 @@ WAYS = (
 
 
 def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Ranker]:
-    """Load the model once for each way; it is exported first if necessary.
-
-    Args:
-        model_file: the model.
-        folder: the folder of the copies.
-        ways: the ways.
-    """
+    """Load the model once for each way; it is exported first if necessary."""
     original = Ranker.load(model_file, no_cuda=True)
     made = {}
     for way in ways:
@@ -102,7 +94,6 @@ def turns(run: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], Any]:
     """Return a function that handles the next of some items at each call.
 
     Args:
-        run: what is done.
         items: the items, from which it starts again at the end.
     """
     turn: Iterator[Any] = itertools.cycle(items)
@@ -116,9 +107,6 @@ def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Se
     """Measure milliseconds from a context's text to its vectors, one at a time, by its length in tokens.
 
     Args:
-        rankers: the rankers by way.
-        peers: the encoders of sentence-transformers.
-        contexts: the texts.
         rounds: how often each is measured.
     """
     first = next(iter(rankers.values())).model
@@ -141,9 +129,6 @@ def candidate_rows(rankers: dict[str, Ranker], peers: dict[str, Any], texts: Seq
     """Measure candidates per second, from texts to vectors.
 
     Args:
-        rankers: the rankers by way.
-        peers: the encoders of sentence-transformers.
-        texts: the candidates.
         rounds: how often each is measured.
     """
     ways: dict[str, Callable[[], Any]] = {
@@ -159,9 +144,7 @@ def stores(ranker: Ranker, candidates_file: str, folder: str) -> dict[str, Candi
     """Return the candidates in each kind of index, by its name in the tables; missing ones are built.
 
     Args:
-        ranker: the model that encodes them.
         candidates_file: one candidate per line.
-        folder: the folder of the indexes.
     """
     found = {}
     for name, (stored_as, index_type) in INDEXES.items():
@@ -180,9 +163,6 @@ def reply_rows(
     """Measure milliseconds of a whole reply, text in and the best 10 texts out, over each index; and of its search.
 
     Args:
-        rankers: the rankers by way.
-        stores: the indexes.
-        contexts: the texts.
         rounds: how often each is measured.
     """
     rows: dict[str, Row] = {name: {"way": name} for name in ("search alone", *rankers)}
@@ -216,12 +196,7 @@ def searched(query: Query, store: CandidateStore) -> Any:
 
 
 def quality_rows(rankers: dict[str, Ranker], examples: Sequence[Example]) -> list[Row]:
-    """Measure R@1 among the task's candidates, and how far scores are from those of the first ranker.
-
-    Args:
-        rankers: the rankers by way.
-        examples: the examples.
-    """
+    """Measure R@1 among the task's candidates, and how far scores are from those of the first ranker."""
     rows: list[Row] = []
     reference: list[np.ndarray] = []
     for name, ranker in rankers.items():
@@ -252,10 +227,6 @@ def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
     """Return the context encoder with mean pooling as `SentenceTransformer`, in each available backend.
 
     Its onnx and openvino need optimum-onnx and optimum-intel.
-
-    Args:
-        ranker: the model.
-        folder: the folder of its export.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -289,9 +260,7 @@ def examples_of_task(task: str, datapath: str | None, count: int) -> list[Exampl
     """Return the first examples of a task's valid split that have candidates with a right one among them.
 
     Args:
-        task: the name of the task.
         datapath: ParlAI's data folder; None for the default.
-        count: how many.
     """
     patches.apply()
     given = {"task": task, "datatype": "valid"} | ({"datapath": datapath} if datapath else {})

@@ -95,12 +95,6 @@ def in_engine(
     """Measure one engine: fill it from the store, index it, search it.
 
     Args:
-        way: its name in the table.
-        url: its URL.
-        index_type: hnsw or exact.
-        ranker: the model.
-        store: the candidates.
-        asked: the encoded contexts.
         exact: the results of the exact search.
         places: the index of each candidate id in the store.
     """
@@ -139,9 +133,7 @@ def plain_and_ours(
     """Measure one vector per context: pymilvus's own search for ten texts, and ours.
 
     Args:
-        collection: the candidates in Milvus.
         candidates: the same through our code.
-        asked: the encoded contexts.
         vectors: one vector of each.
     """
     queries = [
@@ -171,9 +163,6 @@ def timed(way: str, asked: Sequence[Query], find: Callable[[Query], tuple[np.nda
     """Measure the median milliseconds of a search, and how good it is.
 
     Args:
-        way: its name in the table.
-        asked: the encoded contexts.
-        find: the search.
         exact: the results of the exact search.
     """
     turn = itertools.cycle(asked)

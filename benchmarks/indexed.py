@@ -11,12 +11,7 @@ from polyagents.ranker import Ranker
 
 
 def index_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Make a parser with the flags that name the index and the contexts.
-
-    Args:
-        name: the name of the benchmark.
-        description: its help text.
-    """
+    """Make a parser with the flags that name the index and the contexts."""
     parser = CommandParser(f"python -m polyagents.benchmarks.{name}", description)
     parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
     parser.add_argument("--index-dir", required=True, help="its index, with hnsw beside it")

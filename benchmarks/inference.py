@@ -71,8 +71,6 @@ def filled(vectors: Tensor, count: int, doubled: bool) -> Blocks:
     with R orthogonal: twice as wide, and all dot products stay what they are.
 
     Args:
-        vectors: the real ones.
-        count: how many.
         doubled: whether to double the width, keeping all dot products.
     """
     generator = torch.Generator().manual_seed(0)
@@ -124,7 +122,6 @@ def queries(ranker: Ranker, context: str) -> dict[str, Query]:
 
     Args:
         ranker: a poly-encoder; all use its encoder, and codes of another number are drawn with the spread of its own.
-        context: the text.
     """
     model = two_towers(ranker)
     encoder, own = model.context_encoder, getattr(model.module, "codes", None)
@@ -148,10 +145,7 @@ def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int]
     """Measure scoring of one context with C stored candidates for the best 10: the paper's Tables 5 and 9.
 
     Args:
-        ranker: the model.
         vectors: real candidate vectors [C, D].
-        context: the text.
-        counts: the numbers of candidates.
         rounds: how often each is measured.
     """
     rows = []
@@ -173,11 +167,7 @@ def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, di
     """Measure one architecture over one set: ours, and ParlAI's if the vectors fit in memory.
 
     Args:
-        name: the architecture.
-        query: the encoded context.
-        stored: the candidates.
         matrix: the same for ParlAI; None to skip it.
-        dict_file: the dictionary for ParlAI's agent.
         rounds: how often each is measured.
     """
     without = Blocks([block._replace(coarse=None) for block in stored.list])  # as version 0.1.0 stores them
@@ -208,10 +198,7 @@ def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Seq
     """Measure message in, text out, with fixed candidates: the whole `act()` on both sides.
 
     Args:
-        ranker: the model.
-        texts: the candidates.
         vectors: their vectors [C, D].
-        contexts: the messages.
         rounds: how often each is measured.
     """
     module = ranker.model.module
@@ -241,22 +228,12 @@ def our_agent(model_file: str) -> RankerAgent:
 
 
 def rank_fixed(agent: RankerAgent, candidates: InMemoryCandidates) -> None:
-    """Make our agent rank these candidates from now on, as a chat does.
-
-    Args:
-        agent: the agent.
-        candidates: the candidates.
-    """
+    """Make our agent rank these candidates from now on, as a chat does."""
     agent.fixed, agent.eval_candidates = FixedCandidates("", agent.ranking, lambda _: candidates), "fixed"
 
 
 def answer(speaker: Any, contexts: Iterator[str]) -> str:
-    """Compute a whole reply to the next context.
-
-    Args:
-        speaker: the agent.
-        contexts: the messages.
-    """
+    """Compute a whole reply to the next context."""
     return peers.reply(speaker, next(contexts))
 
 
@@ -275,8 +252,6 @@ def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
     """Measure candidates per second from text to vector: ours as build_index does it, ParlAI's for a fixed set.
 
     Args:
-        ranker: the model.
-        texts: the candidates.
         rounds: how often each is measured.
     """
     model = two_towers(ranker)
@@ -300,9 +275,6 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
     """Measure an index on disk, opened as a user opens it: exact search, memory, and FAISS if it is there.
 
     Args:
-        ranker: the model.
-        index_dir: the index.
-        contexts: the texts.
         rounds: how often each is measured.
     """
     begin = time.perf_counter()
@@ -356,8 +328,6 @@ def approximate(
     """Compare FAISS's shortlist with the exact search.
 
     Args:
-        store: the index.
-        asked: the encoded contexts.
         exact: the results of the exact search.
         ms: its milliseconds.
         rounds: how often each is measured.
@@ -381,10 +351,7 @@ def reranking(cross: Ranker, uni: Ranker | None, context: str, texts: Sequence[s
     """Measure one context with 100 replies in fp32: cross-encoders of three libraries, and our uni-encoder.
 
     Args:
-        cross: our cross-encoder.
         uni: our uni-encoder; None to skip it.
-        context: the text.
-        texts: the replies.
         rounds: how often each is measured.
     """
     theirs = peers.st_cross_encoder(cross)

@@ -21,8 +21,6 @@ def batches(count: int, size: int, updates: int) -> Iterator[list[int]]:
     """Yield batches of indices, each drawn anew, as ParlAI draws examples.
 
     Args:
-        count: of the examples.
-        size: of a batch.
         updates: how many batches.
     """
     for _ in range(updates):

@@ -38,10 +38,6 @@ def narrow(backbone: str, folder: str) -> str:
 
     Args:
         backbone: the other's folder.
-        folder: the folder to write.
-
-    Returns:
-        That folder.
     """
     config = transformers.AutoConfig.from_pretrained(backbone)
     config.update({"hidden_size": 16, "num_attention_heads": 1, "intermediate_size": 16, "num_hidden_layers": 1})
@@ -82,14 +78,7 @@ class Clock(Callback):
 
 
 def parlai_seconds(opt: Opt, backbone: str, batch: int, updates: int) -> list[float]:
-    """Return the seconds of each update of ParlAI's loop.
-
-    Args:
-        opt: names the task.
-        backbone: the folder.
-        batch: examples of an update.
-        updates: how many.
-    """
+    """Return the seconds of each update of ParlAI's loop."""
     flags = {"backbone": backbone, "batchsize": batch, "precision": "fp32"}
     with quiet():
         agent = training.create_agent(training.our_options("bi", **flags))
@@ -107,9 +96,6 @@ def our_seconds(examples: Sequence[tuple[str, str]], backbone: str, batch: int, 
 
     Args:
         examples: texts and labels, enough for all updates.
-        backbone: the folder.
-        batch: examples of an update.
-        updates: how many.
     """
     clock = Clock()
     Ranker.train(

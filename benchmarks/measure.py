@@ -43,17 +43,12 @@ def finished() -> float:
 
 
 def device() -> torch.device:
-    """Return where training is measured: the GPU, where there is one."""
+    """Return where training is measured: the GPU, if there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def copy_time(matrices: Sequence[torch.Tensor], rounds: int = 7) -> float:
-    """Measure the median milliseconds of copying stored matrices once: the lower bound for a scan.
-
-    Args:
-        matrices: the matrices.
-        rounds: how often it is measured.
-    """
+    """Measure the median milliseconds of copying stored matrices once: the lower bound for a scan."""
     largest = torch.empty_like(max(matrices, key=torch.Tensor.numel))
 
     def copy() -> None:

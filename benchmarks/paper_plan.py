@@ -59,7 +59,6 @@ class Compressed:
     """All vectors of a store, compressed, each compared with the query: a `Shortlist`.
 
     Attributes:
-        index: FAISS's index.
         length: the length of a list.
     """
 
@@ -78,12 +77,7 @@ class Compressed:
 
 
 def compressed(store: CandidateStore, asked: Sequence[Query]) -> list[Row]:
-    """Measure how good the ten best are that compressed vectors find, by form and length of the lists.
-
-    Args:
-        store: the candidates.
-        asked: the encoded contexts.
-    """
+    """Measure how good the ten best are that compressed vectors find, by form and length of the lists."""
     exact = np.concatenate([search(query, store, 10).indices for query in asked])
     vectors = store.rows(range(store.slots)).numpy()
     rows = []
@@ -106,7 +100,6 @@ def times_of(store: CandidateStore, asked: Sequence[Query], rounds: int) -> np.n
     """Measure milliseconds [B, rounds] of single searches for the ten best, by the index beside the store.
 
     Args:
-        store: the candidates.
         asked: the encoded contexts, which are searched in turn.
         rounds: how often each is measured.
 

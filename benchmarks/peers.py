@@ -85,11 +85,9 @@ def parlai_agent(
     It is on the CPU, but for `no_cuda=False`.
 
     Args:
-        kind: bi, poly or cross.
         layers: of each encoder.
         width: D; the inner width of a layer is 4 D, as BERT's.
         heads: of each layer's attention.
-        m: context vectors of a poly-encoder.
         polyencoder_type: codes or n_first, ParlAI's two.
         dict_file: `M.dict` of one of our models, whose tokens are used.
         flags: others of ParlAI's own.
@@ -149,12 +147,7 @@ def set_fixed_candidates(agent: TorchRankerAgent, texts: Sequence[str], vectors:
 
 
 def as_encodings(agent: TorchRankerAgent, vectors: Tensor) -> Tensor:
-    """Return a view of vectors [C, D] in the shape that the agent keeps; ParlAI's poly-encoder wants [1, C, D].
-
-    Args:
-        agent: the agent.
-        vectors: the vectors.
-    """
+    """Return a view of vectors [C, D] in the shape that the agent keeps; ParlAI's poly-encoder wants [1, C, D]."""
     return vectors.unsqueeze(0) if isinstance(agent, PolyencoderAgent) else vectors
 
 
@@ -165,7 +158,6 @@ def reply(agent: TorchRankerAgent, text: str) -> str:
     `eval_step` makes Python objects, to take the texts of the first 100: that is here, and not in `score_and_sort`.
 
     Args:
-        agent: ours or ParlAI's.
         text: the message, which is a conversation of its own.
     """
     agent.reset()
@@ -199,10 +191,6 @@ def train(agent: TorchRankerAgent, texts: Sequence[str], labels: Sequence[str]) 
 def encode_context(agent: TorchRankerAgent, text: str) -> Any:
     """Encode one context as ParlAI's `score_candidates` does before it meets a candidate.
 
-    Args:
-        agent: ParlAI's agent.
-        text: the context.
-
     Returns:
         bi: [1, D]; poly: vectors [1, M, D] and mask [1, M].
     """
@@ -222,7 +210,6 @@ def score_and_sort(agent: TorchRankerAgent, context: Any, vectors: Tensor, k: in
 
     Args:
         agent: a bi- or poly-encoder of ParlAI.
-        context: what `encode_context` returned.
         vectors: [C, D] fp32.
         k: how many are returned, best first.
 
@@ -243,10 +230,6 @@ def encode_candidates(agent: TorchRankerAgent, texts: Sequence[str]) -> Tensor:
 
     It tokenises one text at a time, pads all of them to the longest of the set, and encodes 256 at once in their order
     (`--encode-candidate-vecs-batchsize`).
-
-    Args:
-        agent: ParlAI's agent.
-        texts: the candidates.
     """
     with quiet():
         encodings: Tensor = agent._make_candidate_encs(agent._make_candidate_vecs(list(texts)))
@@ -259,11 +242,6 @@ def rank_pairs(agent: TorchRankerAgent, context: str, texts: Sequence[str]) -> l
     This is a message with `label_candidates`, observe and act, the only source of candidates that it ranks: its
     `score_candidates` wants them with a dimension for the examples, which fixed ones lack. All C pairs go through the
     encoder at once, each padded to the longest candidate, so memory grows with C.
-
-    Args:
-        agent: ParlAI's cross-encoder.
-        context: the text.
-        texts: the candidates.
     """
     agent.reset()
     agent.observe({"text": context, "label_candidates": list(texts), "episode_done": True})
@@ -330,9 +308,7 @@ def st_folder(tokenizer: RankingTokenizer, backbone: PreTrainedModel, folder: st
     """Write one of our backbones, and our tokens, in a form that sentence-transformers can load.
 
     Args:
-        tokenizer: our tokenizer of this backbone.
         backbone: has a row of embeddings for each of our tokens.
-        folder: the folder to write.
     """
     transformers_logging.disable_progress_bar()
     backbone.save_pretrained(folder)
@@ -344,7 +320,6 @@ def st_bi_encoder(folder: str, precision: str) -> Any:
     """Make a `SentenceTransformer` in training: one encoder for both texts, with the first output.
 
     Args:
-        folder: what `st_folder` wrote.
         precision: fp32, or bf16 by autocast around the whole model, as its own trainer has it.
     """
     from sentence_transformers import SentenceTransformer
@@ -368,7 +343,6 @@ def st_loss(model: Any, **mini_batch: int) -> Any:
     """Make its loss over the other labels of a batch, like ours: dot products, not scaled.
 
     Args:
-        model: what `st_bi_encoder` returned.
         mini_batch: `mini_batch_size` in texts or `mini_batch_num_tokens` for its cached loss; nothing for the plain
             one.
     """
@@ -383,9 +357,7 @@ def st_features(model: Any, texts: Sequence[str], labels: Sequence[str]) -> list
     """Make its two padded batches of B contexts and labels, truncated like ours: the end of a context stays.
 
     Args:
-        model: what `st_bi_encoder` returned.
         texts: B contexts.
-        labels: their labels.
     """
     features = []
     for column, length, side in ((texts, TEXT_TRUNCATE, "left"), (labels, LABEL_TRUNCATE, "right")):

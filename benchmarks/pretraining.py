@@ -67,10 +67,7 @@ def ours(agent: PretrainAgent, pairs: list[TextPair], updates: int, window: int)
     """Measure tokens per second of updates of masked words, and the share of padding.
 
     Args:
-        agent: our agent.
-        pairs: the texts.
         updates: how many updates.
-        window: the number of the window.
     """
     agent.reset_metrics()
     begin, real, width = time.perf_counter(), 0, 0
@@ -88,12 +85,8 @@ def trainers(agent: PretrainAgent, model: Any, examples: list[PretrainingExample
     """Measure the same for the Trainer.
 
     Args:
-        agent: our agent, for its settings.
-        model: the model.
-        examples: the texts, tokenised.
         updates: how many steps.
         size: the number of examples of a step.
-        seed: the seed of the Trainer.
     """
     clock = Clock()
     collate = Counting(agent.dict.ready.to_transformers(), mlm_probability=0.15)

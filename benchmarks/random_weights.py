@@ -67,13 +67,7 @@ WEIGHTS = {
 
 
 def losses(model: str, seed: int, **flags: Any) -> list[float]:
-    """Return the mean training loss of each part of the updates.
-
-    Args:
-        model: the architecture.
-        seed: the seed.
-        **flags: further flags.
-    """
+    """Return the mean training loss of each part of the updates."""
     with tempfile.TemporaryDirectory() as folder, quiet():
         opt = TrainModel.setup_args().parse_kwargs(
             task="integration_tests:overfit",

@@ -109,10 +109,6 @@ def run(
 
     Args:
         ending: the signal that ends the replica.
-        replica: the one that ends.
-        proxy: the proxy.
-        questions: the requests.
-        opt: the flags.
     """
     load = Load(proxy.port, questions, opt.clients, replica.token)
     part = opt.seconds / 3
@@ -148,7 +144,6 @@ class TimedRequest:
     """One request of a client.
 
     Attributes:
-        ended: the time, by `time.perf_counter`.
         ms: milliseconds from the request to the end of its answer.
         status: the status of the answer, or the name of the client's error.
         right: whether its best candidate is the expected one.
@@ -165,9 +160,7 @@ class Phase:
     """The beginning of a phase.
 
     Attributes:
-        name: its name.
         retries: retries of the proxy until then.
-        begin: the time, by `time.perf_counter`.
     """
 
     name: str
@@ -176,12 +169,7 @@ class Phase:
 
 
 def rows_of(phases: Sequence[Phase], asked: Sequence[TimedRequest]) -> list[Row]:
-    """Make a row for each phase but the last, which is the end; a request counts in the phase of its answer.
-
-    Args:
-        phases: the phases.
-        asked: the requests.
-    """
+    """Make a row for each phase but the last, which is the end; a request counts in the phase of its answer."""
     begins = [phase.begin for phase in phases]
     within: list[list[TimedRequest]] = [[] for _ in phases[1:]]
     for one in asked:
@@ -195,12 +183,7 @@ def rows_of(phases: Sequence[Phase], asked: Sequence[TimedRequest]) -> list[Row]
 
 
 def figures(asked: Sequence[TimedRequest], seconds: float) -> Row:
-    """Compute the figures of one phase.
-
-    Args:
-        asked: its requests.
-        seconds: its length.
-    """
+    """Compute the figures of one phase."""
     answered = [one for one in asked if one.status == 200]
     times = [one.ms for one in answered]
     percentiles = [round(float(each), 1) for each in np.percentile(times, (50, 95, 99))] if times else [None] * 3
@@ -246,12 +229,7 @@ class Load:
         connection.close()
 
     def ask(self, connection: http.client.HTTPConnection, body: bytes) -> tuple[int | str, int | None]:
-        """Send one request; return status and best candidate of the answer.
-
-        Args:
-            connection: the client's connection.
-            body: the request.
-        """
+        """Send one request; return status and best candidate of the answer."""
         try:
             connection.request("POST", "/rank", body, self.headers)
             answer = connection.getresponse()
@@ -286,7 +264,6 @@ class Replica:
 
     Args:
         opt: model file, index URL, and the folder for its log.
-        name: the name of its log.
         token: what every request must send.
     """
 
@@ -353,7 +330,6 @@ def two_replicas(opt: argparse.Namespace, name: str) -> Iterator[list[Replica]]:
     """Start two replicas, and kill them at the end.
 
     Args:
-        opt: the flags.
         name: the beginning of their logs' names.
 
     Raises:
@@ -392,8 +368,6 @@ def proxy_for(program: str, replicas: Sequence[Replica], log: str) -> Iterator[P
 
     Args:
         program: the path of HAProxy.
-        replicas: the replicas.
-        log: its log.
 
     Raises:
         InputError: it ends at once.
@@ -438,7 +412,6 @@ def get(port: int, path: str) -> tuple[int, bytes]:
     """Return status and content of a page on loopback.
 
     Args:
-        port: the port.
         path: the path.
     """
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWERING)) as connection:

@@ -36,7 +36,6 @@ def scoring_picture(rows: Sequence[dict[str, Any]], path: str) -> None:
 
     Args:
         rows: the rows of the scoring table.
-        path: the picture.
     """
     widths = sorted({row["width"] for row in rows})
     figure, panels = plt.subplots(1, len(widths), figsize=(6 * len(widths), 4.5), sharey=True, squeeze=False)

@@ -32,10 +32,8 @@ def serve(model_file: str, candidates_file: str, together: int, ready: Connectio
     """Run a server until it is killed.
 
     Args:
-        model_file: the model.
         candidates_file: one candidate per line.
         together: the largest number of requests that are ranked at once.
-        ready: receives the address.
     """
     served = Served.load(model_file, candidates_file)
     with listening("127.0.0.1", 0) as opened:
@@ -49,8 +47,6 @@ async def client(url: str, bodies: list[bytes], times: list[float], sizes: list[
     """Send one body after the other on one connection.
 
     Args:
-        url: the address of the server.
-        bodies: the requests.
         times: gets the milliseconds of each.
         sizes: gets the number of requests that were ranked together with each.
     """
@@ -90,10 +86,7 @@ async def load(url: str, bodies: list[bytes], clients: int, measured: Measured) 
     """Send all bodies once.
 
     Args:
-        url: the address of the server.
-        bodies: the requests.
         clients: how many are sent at a time.
-        measured: gets the measurements.
     """
     begin = time.perf_counter()
     asking = (client(url, bodies[place::clients], measured.times, measured.sizes) for place in range(clients))

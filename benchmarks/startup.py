@@ -44,7 +44,6 @@ class Way:
 
     Attributes:
         command: the command, without the Python before it.
-        stdin: its standard input.
         seconds: its limit; None if only a ratio is wanted.
         against: name of the way that it is compared with; None for those.
         ratio: the limit of its time divided by the other's.
@@ -62,7 +61,6 @@ def ways(model_file: str, replies: str) -> dict[str, Way]:
 
     Args:
         model_file: a bi- or poly-encoder; for LOAD its backbone's configuration is beside it, in `.config.json`.
-        replies: a file of three candidates.
     """
     ours, theirs = ("-m", "polyagents"), ("-m", "parlai")
     rank = (*ours, "rank", "-mf", model_file, "--candidates-file", replies)

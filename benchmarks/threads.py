@@ -57,7 +57,6 @@ def milliseconds(settings: dict[str, str], steps: int) -> float:
     """Return the median step of one process.
 
     Args:
-        settings: its environment.
         steps: how many steps.
     """
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS} | settings

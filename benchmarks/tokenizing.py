@@ -20,12 +20,7 @@ from polyagents.parlai_files import parlai_options
 
 
 def compare(file: str, lines: Sequence[str]) -> dict[str, Any]:
-    """Make a row: the number of tokens, the lines that differ, and the time of both.
-
-    Args:
-        file: a model of ParlAI's.
-        lines: the texts.
-    """
+    """Make a row: the number of tokens, the lines that differ, and the time of both."""
     options = parlai_options.read(file) | {"dict_file": f"{file}.dict"}
     theirs = DictionaryAgent(Opt(options))
     ours = TextDictionary(Opt({"backbone": file, "dict_file": f"{file}.dict"})).ready

@@ -5,7 +5,7 @@ Every figure comes from a process of its own, so that its peak memory is its own
     python -m polyagents.benchmarks.training < job.json > row.json
 
 A step is texts in, updated weights out. All train all layers, with the dropout of the backbone, on the same batches, on
-the GPU where there is one; what is not about sizes and tokens is each library's own default.
+the GPU if there is one; what is not about sizes and tokens is each library's own default.
 """
 
 import functools
@@ -98,7 +98,6 @@ def compare(
     """Measure every way at every batch size.
 
     Args:
-        backbone: a folder or hub name.
         examples: (text, label); one of the largest batch for each step, and one that warms up.
         sizes: the batch sizes, ascending; the largest is trained in parts.
         precision: fp32 or bf16; ParlAI has fp32 only.
@@ -126,7 +125,6 @@ def jobs(sizes: Sequence[int], chunk_tokens: int) -> list[Job]:
     """Return all lines of the table.
 
     Args:
-        sizes: the batch sizes.
         chunk_tokens: the size of the parts of the largest batch.
     """
     in_tokens, large = TOKENS.format(chunk_tokens), sizes[-1]
@@ -142,8 +140,6 @@ def ratios(rows: Sequence[Row], sizes: Sequence[int], in_tokens: str) -> list[Ro
     """Return the ratios of interest; none where memory ran out.
 
     Args:
-        rows: the table.
-        sizes: the batch sizes.
         in_tokens: the name of the way with parts of tokens.
     """
     small, plain, large = sizes[0], sizes[-2], sizes[-1]
@@ -182,15 +178,7 @@ def run(content: dict[str, Any]) -> Row:
 
 
 def draw(opt: Opt, count: int) -> list[tuple[str, str]]:
-    """Draw examples of a task's training set, the same every time, each with its conversation so far.
-
-    Args:
-        opt: names the task.
-        count: how many.
-
-    Returns:
-        (text, label) pairs.
-    """
+    """Draw examples of a task's training set, the same every time, each with its conversation so far."""
     random.seed(0)  # ParlAI's flatten mutator draws one of several labels
     with quiet():
         teacher = create_task_agent_from_taskname(
@@ -220,12 +208,7 @@ def columns(examples: Sequence[tuple[str, str]]) -> Pairs:
 
 
 def prepare(backbone: str, folder: str) -> None:
-    """Write our dictionary and the backbone in a form that gives the others the same tokens and weights.
-
-    Args:
-        backbone: a folder or hub name.
-        folder: the folder to write.
-    """
+    """Write our dictionary and the backbone in a form that gives the others the same tokens and weights."""
     if backbone.startswith(SCRATCH):
         raise InputError(f"--backbone {backbone} has no weights before training; give a pretrained encoder's folder.")
     opt = our_options("bi", backbone=backbone)
@@ -253,10 +236,6 @@ def our_options(kind: str, **flags: Any) -> Opt:
     """Return the options of one of our agents in training, with all layers, since the others train them all.
 
     All layers, since the others train them all; the default for a pretrained backbone leaves the embeddings.
-
-    Args:
-        kind: bi or poly.
-        **flags: further flags.
     """
     name = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder"}[kind]
     return ParlaiParser(True, True).parse_kwargs(
@@ -278,11 +257,7 @@ def our_agent(kind: str, batch: int, setting: Setting, chunked: bool, **flags: A
     """Make one of our agents in training; in chunks of `--chunk-tokens`, or whole.
 
     Args:
-        kind: bi or poly.
-        batch: the batch size.
-        setting: the common settings.
         chunked: whether to use chunks.
-        **flags: further flags.
     """
     chunks = {"chunk_tokens": setting.chunk_tokens} if chunked else {}
     with quiet():
@@ -294,13 +269,7 @@ def our_agent(kind: str, batch: int, setting: Setting, chunked: bool, **flags: A
 
 
 def train_ours(kind: str, job: Job, setting: Setting) -> Trainee:
-    """Make a bi- or poly-encoder of ours.
-
-    Args:
-        kind: bi or poly.
-        job: the line of the table.
-        setting: the common settings.
-    """
+    """Make a bi- or poly-encoder of ours."""
     agent = our_agent(kind, job.batch, setting, job.parts != WHOLE)
     module = agent.ranking.module
     encoders = {id(encoder): encoder for encoder in (module.context_encoder, module.candidate_encoder)}
@@ -309,12 +278,7 @@ def train_ours(kind: str, job: Job, setting: Setting) -> Trainee:
 
 
 def train_parlai(job: Job, setting: Setting) -> Trainee:
-    """Make ParlAI's poly-encoder with the backbone's sizes and dropout, and random weights, which take as long.
-
-    Args:
-        job: the line of the table.
-        setting: the common settings.
-    """
+    """Make ParlAI's poly-encoder with the backbone's sizes and dropout, and random weights, which take as long."""
     config = AutoConfig.from_pretrained(setting.folder)
     agent = peers.parlai_agent(
         "poly",
@@ -335,12 +299,7 @@ def train_parlai(job: Job, setting: Setting) -> Trainee:
 
 
 def train_st(job: Job, setting: Setting) -> Trainee:
-    """Make a bi-encoder of sentence-transformers, stepped like its trainer; optimiser and clipping are ours.
-
-    Args:
-        job: the line of the table.
-        setting: the common settings.
-    """
+    """Make a bi-encoder of sentence-transformers, stepped like its trainer; optimiser and clipping are ours."""
     model = peers.st_bi_encoder(setting.folder, setting.precision)
     mini_batch = {WHOLE: {}, TEXTS: {"mini_batch_size": 32}}.get(
         job.parts, {"mini_batch_num_tokens": setting.chunk_tokens}
@@ -373,8 +332,6 @@ def measured(job: Job, setting: Setting, batches: Sequence[Pairs]) -> Row:
     """Train for a few steps, the first of which warms up.
 
     Args:
-        job: the line of the table.
-        setting: the common settings.
         batches: one batch for each step.
 
     Returns:
@@ -408,13 +365,7 @@ def measured(job: Job, setting: Setting, batches: Sequence[Pairs]) -> Row:
 
 
 def check(setting: Setting, texts: Sequence[str], labels: Sequence[str]) -> None:
-    """Check that ours and sentence-transformers have the same loss without dropout, and so do the same work.
-
-    Args:
-        setting: the common settings.
-        texts: contexts.
-        labels: their labels.
-    """
+    """Check that ours and sentence-transformers have the same loss without dropout, and so do the same work."""
     agent = our_agent("bi", len(texts), setting, False, dropout=0)
     ours = [float(reply["metrics"]["mean_loss"]) for reply in peers.train(agent, texts, labels)]
     model = peers.st_bi_encoder(setting.folder, setting.precision).eval()

@@ -158,7 +158,6 @@ def evaluate(agent: Any, labelled: bool = True) -> Callable[[int], Callable[[], 
     """Return a function from a batch number to an agent's work on it, after observing its messages.
 
     Args:
-        agent: the agent.
         labelled: whether the messages have labels.
     """
 
@@ -174,12 +173,7 @@ def evaluate(agent: Any, labelled: bool = True) -> Callable[[int], Callable[[], 
 
 
 def ways(model_file: str, folder: str) -> tuple[Layers, dict[str, tuple[str, Callable[[int], Callable[[], Any]]]]]:
-    """Return the paths of a batch: for each, the function that it is counted from, and batch number -> work.
-
-    Args:
-        model_file: the model.
-        folder: the folder of the index.
-    """
+    """Return the paths of a batch: for each, the function that it is counted from, and batch number -> work."""
     replies = os.path.join(folder, "replies.txt")
     with open(replies, "w", encoding="utf-8") as file:
         file.writelines(f"{text}\n" for batch in range(BATCHES) for text in texts(batch))

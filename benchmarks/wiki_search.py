@@ -31,12 +31,7 @@ def words() -> list[str]:
 
 
 def article(rng: Random, vocabulary: list[str]) -> str:
-    """Write wikitext with links, references and a template.
-
-    Args:
-        rng: source of the random choices.
-        vocabulary: the words.
-    """
+    """Write wikitext with links, references and a template."""
     lines = ["{{Infobox thing|name=x|made={{start date|1900}}}}"]
     for number in range(PARAGRAPHS):
         sentences = []
@@ -59,7 +54,6 @@ def write_dump(path: str, count: int) -> None:
     """Write a dump, compressed like Wikimedia's.
 
     Args:
-        path: the file.
         count: how many pages.
     """
     with open(path, "wb") as file:
@@ -80,7 +74,6 @@ def write_lines(path: str, count: int) -> None:
     """Write the output of WikiExtractor; the markup stays in, since nothing looks for it there.
 
     Args:
-        path: the file.
         count: how many pages.
     """
     with open(path, "w", encoding="utf-8") as file:
@@ -109,12 +102,7 @@ def children(pid: int) -> list[int]:
 
 
 def kilobytes(path: str, name: str) -> float:
-    """Return a line of a file of /proc; 0 if the process has just ended.
-
-    Args:
-        path: the file.
-        name: the beginning of the line.
-    """
+    """Return a line of a file of /proc; 0 if the process has just ended."""
     try:
         with open(path) as file:
             return next((float(line.split()[1]) for line in file if line.startswith(f"{name}:")), 0.0)

@@ -97,12 +97,7 @@ def versions() -> str:
 
 
 def run_own(name: str, arguments: Sequence[str]) -> Any:
-    """Run one of our commands; the result is what its `run` returns.
-
-    Args:
-        name: the command.
-        arguments: its command line.
-    """
+    """Run one of our commands; the result is what its `run` returns."""
     command, chosen = OWN_COMMANDS[name], threads.choose()
     module = importlib.import_module(command.module(name))
     with waiting(LOADING):

@@ -75,12 +75,7 @@ def with_hyphens(argument: str) -> str:
 
 
 def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Report an error in a command line to standard error, with the flag that may be meant; exit with code 2.
-
-    Args:
-        parser: the parser.
-        message: the error.
-    """
+    """Report an error in a command line to standard error, with the flag that may be meant; exit with code 2."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
     wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
     close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
@@ -118,7 +113,6 @@ class Whole:
     """The type of a flag that takes whole numbers.
 
     Attributes:
-        least: the smallest of them.
         most: the largest; by default what a machine word holds, the limit of deque, numpy and Rust's libraries.
         none: a word of ParlAI's below `least`, such as -1 for no limit.
     """

@@ -52,7 +52,6 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
 
     Args:
         name: of the folder, or on the hub.
-        flag: the flag that gave it.
 
     Raises:
         InputError: the model is quantised, is only adapters, or its configuration cannot be used.
@@ -176,7 +175,6 @@ def check_numbers(name: str, value: Any) -> None:
     """Refuse numbers that no model has.
 
     Args:
-        name: of the value.
         value: a number, a list, or anything else, which passes.
 
     Raises:
@@ -194,7 +192,6 @@ def is_possible(name: str, value: float) -> bool:
 
     Args:
         name: the field, with [] at its end for an item of a list.
-        value: its value.
 
     Returns:
         False for a number that no model has.

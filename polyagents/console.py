@@ -27,7 +27,6 @@ def one_line(text: str, kept: str = "(?!)") -> str:
     """Show the control characters of a text.
 
     Args:
-        text: the text.
         kept: a regular expression for those that stay; by default none, so that no name forges a line or a column.
     """
     return re.sub(f"({kept})|{CONTROL}", lambda part: part[1] or f"\\u{ord(part[0]):04x}", text)
@@ -43,7 +42,6 @@ class Output:
         """Take the place of a stream; every character can be written to it afterwards.
 
         Args:
-            stream: the stream.
             is_error: whether it is standard error.
         """
         self.stream, self.is_error, self.exit_code = stream, is_error, 0

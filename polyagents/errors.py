@@ -34,8 +34,6 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return the names that a misspelt one may mean, as a part of a sentence: " (did you mean poly?)"; or nothing.
 
     Args:
-        name: the name that was given.
-        known: the names that exist.
         prefix: what all names begin with, and which says nothing about their likeness, if `name` begins with it, too.
 
     Returns:

@@ -51,7 +51,6 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     """Return the sentence for an error that the user can correct; None for all others.
 
     Args:
-        error: what a command raised.
         extra: the extra of setup.py that the command needs. A missing module that several extras bring is then said to
             come with this one.
 
@@ -79,7 +78,7 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
 
 
 def missing_module(name: str, extra: str | None) -> str | None:
-    """Say what to install for a module that could not be imported; None where that is not known.
+    """Say what to install for a module that could not be imported; None if that is not known.
 
     Args:
         name: the module, with or without submodules.

@@ -36,9 +36,6 @@ def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/
         name: the name under which mteb keeps the results, "OWNER/MODEL". Their revision is a hash of the weights and of
             all options that decide a score, so that results of another training are not taken for this one's.
 
-    Returns:
-        The model.
-
     Raises:
         InputError: mteb is not installed, or the name has no "/".
     """
@@ -54,10 +51,6 @@ def description(model: RankingModel, name: str) -> Any:
 
     Args:
         model: any architecture.
-        name: "OWNER/MODEL".
-
-    Returns:
-        A `mteb.models.model_meta.ModelMeta`.
 
     Raises:
         InputError: mteb is not installed.
@@ -94,10 +87,8 @@ class SearchModel:
     """A two-tower model that implements mteb's SearchProtocol.
 
     Attributes:
-        ranker: encodes and searches.
         mteb_model_meta: what mteb writes beside the results.
         ids: the names of the documents of the last `index`.
-        texts: those documents.
         encoded: the same, encoded; None before the first `index`.
     """
 
@@ -121,7 +112,6 @@ class SearchModel:
         """Encode the documents of a task.
 
         Args:
-            corpus: rows of mteb's data set.
             task_metadata: not used; mteb passes it.
             hf_split: not used.
             hf_subset: not used.
@@ -150,7 +140,6 @@ class SearchModel:
         """Find the best documents of every query.
 
         Args:
-            queries: rows of mteb's data set.
             task_metadata: not used; mteb passes it.
             hf_split: not used.
             hf_subset: not used.
@@ -199,7 +188,6 @@ class PairModel:
     """A joint model that implements mteb's CrossEncoderProtocol.
 
     Attributes:
-        ranker: scores.
         mteb_model_meta: what mteb writes beside the results.
     """
 
@@ -300,10 +288,6 @@ def with_instruction(context: str, instruction: str | None) -> str:
     """Put an instruction before a conversation, as mteb does, but on a line of its own.
 
     Args:
-        context: the conversation.
         instruction: None for none.
-
-    Returns:
-        The context.
     """
     return f"{instruction}\n{context}" if instruction else context

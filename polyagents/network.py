@@ -1,4 +1,4 @@
-"""Whether servers can be reached: asked once, since clients try for a minute where there is no network."""
+"""Whether servers can be reached: asked once, since clients try for a minute if there is no network."""
 
 import functools
 import socket

@@ -20,13 +20,9 @@ def option(default: Any, help: str, parse: Callable[[str], Any] = str, choices: 
     """Declare a field that is a flag.
 
     Args:
-        default: the value where none is given; None is a possible value.
-        help: the sentence that `--help` shows.
+        default: the value if none is given; None is a possible value.
         parse: converts the flag's text to a value; it raises argparse.ArgumentTypeError for impossible text.
         choices: all possible values, where these are words.
-
-    Returns:
-        The field.
     """
     return dataclasses.field(default=default, metadata={"help": help, "parse": parse, "choices": choices})
 
@@ -60,11 +56,7 @@ def checked(field: "dataclasses.Field[Any]", value: Any) -> Any:
     """Check a value of a field and convert it to its type; a file's true and 64 mean what the flags' texts do.
 
     Args:
-        field: of a group of options.
         value: from the command line or from a file.
-
-    Returns:
-        The value, of its type.
 
     Raises:
         InputError: the value is not possible.

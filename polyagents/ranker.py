@@ -74,7 +74,6 @@ class Match:
 
     Attributes:
         index: its place in the list or index that was ranked; its id, where an engine was.
-        text: the candidate.
         score: fp32; an unbounded dot product, or a cosine where the model was trained with `--similarity cosine`.
     """
 
@@ -110,7 +109,7 @@ class Ranker:
 
     Attributes:
         model: the model, with its tokenizer and its options.
-        file: the model file or folder that it was loaded from; None where it was made in memory.
+        file: the model file or folder that it was loaded from; None if it was made in memory.
     """
 
     def __init__(self, model: RankingModel, file: str | None = None):
@@ -149,9 +148,6 @@ class Ranker:
                 files that `polyagents export` has written beside the model file.
             overrides: options of the model with other values, such as precision="bf16" or text_truncate=128.
 
-        Returns:
-            The ranker.
-
         Raises:
             InputError: there is no such file, or it was not trained with polyagents; or there is no export for the
                 backend, or only one of other weights.
@@ -188,10 +184,6 @@ class Ranker:
             name_or_folder: a folder that `save_pretrained` wrote, or a name such as "somebody/convai2-poly".
             revision: a branch, a tag or a commit of the hub's repository; by default its main branch.
             token: that of a user who may read it; by default the one that `hf auth login` has stored.
-            options: those of `load`.
-
-        Returns:
-            The ranker.
 
         Raises:
             InputError: the hub has no such model or does not answer, or the files are no model of ours.
@@ -216,7 +208,7 @@ class Ranker:
         ['README.md', 'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json']
 
         Args:
-            folder: created where it is missing; files of the same names are replaced.
+            folder: created if it is missing; files of the same names are replaced.
             license: the licence in the card, such as "mit"; without one the card says that nobody has decided.
 
         Raises:
@@ -238,7 +230,7 @@ class Ranker:
         >>> ranker.push_to_hub("somebody/convai2-poly", license="mit")  # doctest: +SKIP
 
         Args:
-            repo_id: such as "somebody/convai2-poly"; the repository is created where it is missing.
+            repo_id: such as "somebody/convai2-poly"; the repository is created if it is missing.
             private: whether a new repository is private; by default what the owner's settings say.
             revision: the branch to commit to, by default the main one.
             commit_message: its first line is the title.
@@ -246,7 +238,7 @@ class Ranker:
             license: as for `save_pretrained`.
 
         Returns:
-            The address of the commit.
+            The URL of the commit on the hub.
 
         Raises:
             InputError: the hub refuses, or does not answer.
@@ -284,9 +276,6 @@ class Ranker:
 
         Args:
             target: a device, such as "cpu", "cuda" or "cuda:1"; or torch.float32, torch.bfloat16 or torch.float16.
-
-        Returns:
-            This ranker.
 
         Raises:
             InputError: there is no such device, not enough memory on it, or no such precision, or another runtime
@@ -341,7 +330,6 @@ class Ranker:
 
         Args:
             contexts: B contexts; one string is one context.
-            show_progress: show a progress bar.
 
         Returns:
             `vectors` [B, M, D] fp32 and `mask` [B, M], False where a text was too short for M vectors; on the CPU.
@@ -371,7 +359,6 @@ class Ranker:
 
         Args:
             candidates: C texts; one string is one text.
-            show_progress: show a progress bar.
 
         Returns:
             [C, D] fp32 on the CPU.
@@ -412,16 +399,13 @@ class Ranker:
             model_file: the file of the best model, as `save` writes it; None keeps it in memory.
             model: bi, poly, uni or cross, or the name of another architecture; by default that of init_model, or poly.
             valid: examples that are ranked regularly: they decide which model is the best, and when to stop.
-            callbacks: called during the training (training/callbacks.py).
+            callbacks: called at each event of the run (training/callbacks.py).
             progress: whether to show a progress bar, and a line for each evaluation, on standard error.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
             options: those of the model and of its training, by the names of train_model's flags, such as backbone,
                 poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md lists all.
-
-        Returns:
-            The ranker.
 
         Raises:
             InputError: an option or an example is not possible, or the model file contains something else.
@@ -521,7 +505,7 @@ class Ranker:
         [1, 1]
 
         Args:
-            contexts: one context, or several.
+            contexts: one context, or a list of B.
             candidates: texts, or what `index`, `open_index`, `open_engine` or `prepare` returned.
             top_k: how many, at most.
 
@@ -604,9 +588,6 @@ class Ranker:
             context: the context that they were ranked for.
             matches: the shortlist; indices and texts are kept, scores are this ranker's.
             top_k: how many to return, at most.
-
-        Returns:
-            The matches.
         """
         (ranked,) = self.rank(texts_of([context], "context"), [match.text for match in matches], top_k)
         return [Match(matches[match.index].index, match.text, match.score) for match in ranked]
@@ -649,13 +630,10 @@ class Ranker:
 
         Args:
             candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
-            index_dir: a folder, created where it is missing.
+            index_dir: a folder, created if it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, where several build together.
             cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.
-
-        Returns:
-            The index.
 
         Raises:
             InputError: the file cannot be read, the folder cannot be written, or the model is a uni- or cross-encoder.
@@ -674,11 +652,7 @@ class Ranker:
         CandidateStore('replies.index', 6 candidates of width 128, bf16)
 
         Args:
-            index_dir: its folder.
             exact: search exactly, even if there is an approximate index.
-
-        Returns:
-            The index.
 
         Raises:
             InputError: there is no index, it is damaged, or other weights encoded it.
@@ -705,7 +679,6 @@ class Ranker:
 
         Args:
             index: what `index`, `open_index` or `open_engine` returned.
-            candidates: texts.
 
         Returns:
             The index as it is now.
@@ -734,9 +707,6 @@ class Ranker:
         Args:
             url: such as "milvus://host:19530/replies" or "postgresql://host/database/replies"; docs/scale.md lists all.
 
-        Returns:
-            The candidates.
-
         Raises:
             InputError: there are none, another model encoded them, or no server answers.
         """
@@ -760,14 +730,10 @@ class Ranker:
         2
 
         Args:
-            candidates: texts.
             url: as for `open_engine`.
             index_type: hnsw, or exact where the engine should compare with every vector.
             worker: this process's part, where several build together.
             cluster: machines that encode in place of this one (ray_cluster.py).
-
-        Returns:
-            The candidates.
 
         Raises:
             InputError: the engine refuses, or does not answer.
@@ -792,7 +758,6 @@ class Ranker:
 
         Args:
             index: all of its candidates are indexed; exact search stays possible.
-            index_type: hnsw or ivfpq.
             contexts: those that recall is measured with; by default candidates are used in their place.
 
         Returns:
@@ -835,9 +800,6 @@ def device(no_cuda: bool, gpu: int) -> torch.device:
     Args:
         no_cuda: use the CPU even if there is a GPU.
         gpu: the number of the GPU; -1 is the current one.
-
-    Returns:
-        The device.
     """
     if no_cuda or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -859,26 +821,13 @@ def reply_seconds(ranker: Ranker, contexts: Sequence[str], candidates: Candidate
     """Measure the median time of a reply: the best candidate for one context after the other.
 
     Args:
-        ranker: a ranker.
-        contexts: the contexts.
         candidates: as for `Ranker.rank`.
-
-    Returns:
-        Seconds.
     """
     return median_seconds(lambda context: ranker.rank(context, candidates, top_k=1), contexts)
 
 
 def median_seconds(reply: Callable[[str], Any], contexts: Sequence[str]) -> float:
-    """Measure the median time of a function of one context after the other.
-
-    Args:
-        reply: the function.
-        contexts: the contexts.
-
-    Returns:
-        Seconds.
-    """
+    """Measure the median time of a function of one context after the other."""
     seconds = []
     for context in contexts:
         begin = time.perf_counter()

@@ -48,7 +48,6 @@ class RayCluster:
         Args:
             address: "auto" for the cluster that this machine is part of, "HOST:PORT" of its head, or "local" for a
                 cluster of this machine's own cores that ends with this process.
-            model_file: the model that encodes.
             overrides: options that differ from those of the training, as `Ranker.load` takes them.
 
         Raises:
@@ -88,7 +87,6 @@ class RayCluster:
         Args:
             work: called on a machine with the model, the texts and a part.
             texts: copied to the machines.
-            parts: what to do.
 
         Yields:
             The parts, each as soon as it is done.

@@ -24,8 +24,7 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
         environment: the variables of this process; changed in place.
 
     Returns:
-        A line for the log that says what was chosen; None where the user had decided everything, or torch is imported
-        already and nothing would change.
+        A line for the log that says what was chosen; None if the user had decided everything, or torch is imported
     """
     if "torch" in sys.modules:
         return None

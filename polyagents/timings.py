@@ -1,7 +1,7 @@
 """How long this machine takes for each of several ways to compute the same: measured once, and kept in a file.
 
 No flag of a processor says it. A Xeon with AVX512_BF16 and without AMX multiplies in bf16 at 137 GFLOP/s and in fp32 at
-251 (issue 19); an AMD EPYC with the same flag is 2.3 times as fast in bf16 as in fp32.
+251; an AMD EPYC with the same flag is 2.3 times as fast in bf16 as in fp32.
 """
 
 import contextlib

@@ -71,7 +71,7 @@ def fault_of(target: str, path: Path, pages: dict[Path, Page]) -> str | None:
         pages: all pages of the site.
 
     Returns:
-        Half a sentence; None where the link is not dead.
+        Half a sentence; None if the link is not dead.
     """
     parts = urlsplit(target)
     if parts.scheme == "data":

@@ -54,7 +54,6 @@ def banned(paths: list[Path], words: dict[str, str]) -> Iterator[tuple[str, str]
     """Find words that no text of ours should hold.
 
     Args:
-        paths: the files to search.
         words: what to write instead, by the regular expression of a word; upper and lower case are the same unless
             the expression says otherwise.
 
@@ -109,7 +108,7 @@ def advice(paths: list[Path], switched: dict[str, bool]) -> Iterator[str]:
 def main() -> int:
     """Check everything; the exit code is 1 where there is more to change than pyproject.toml allows."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--all", action="store_true", help="print them all, even where there are no more than allowed")
+    parser.add_argument("--all", action="store_true", help="print them all, even if there are no more than allowed")
     ours = settings()
     found = list(banned(pages() + sources(), ours["words"]))
     problems = list(advice(pages(), ours["proselint"]))

@@ -29,10 +29,6 @@ def say_once(opt: Opt, sentence: str) -> None:
 
     A training reads its file several times (for the dictionary, too), in several processes with --num-workers or
     under torchrun.
-
-    Args:
-        opt: the options of the run.
-        sentence: the warning.
     """
     if is_primary_worker() and not opt.get("background_index"):
         warn_once(sentence)
@@ -42,12 +38,8 @@ def check_count(opt: Opt, data_set: str, split: str, found: int, what: str, path
     """Warn if a file that was read to its end has not as many examples as the paper or the release.
 
     Args:
-        opt: the options of the run.
         data_set: the name in the tables of counts.
-        split: train, valid or test.
         found: the number of examples in the file.
-        what: what is counted, in words.
-        path: the file.
     """
     expected = (TABLE_1 | RELEASED)[data_set][split]
     if found != expected:

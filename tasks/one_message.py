@@ -39,12 +39,7 @@ class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
 
     @abc.abstractmethod
     def read(self, opt: Opt, split: str) -> Examples:
-        """Read all examples of a split.
-
-        Args:
-            opt: the options of the task.
-            split: train, valid or test.
-        """
+        """Read all examples of a split."""
 
     @abc.abstractmethod
     def fields(self, example: Any) -> dict[str, Any]:
@@ -62,7 +57,6 @@ class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
         """FixedDialogTeacher: return an example.
 
         Args:
-            episode_idx: its index.
             entry_idx: always 0.
         """
         return Message(self.fields(self.examples[self.own[episode_idx]]) | {"episode_done": True})

@@ -9,7 +9,7 @@ import pytest
 
 from polyagents.commands.names import OWN_COMMANDS
 
-HERE = Path(__file__).parent / "round_one"
+HERE = Path(__file__).parent / "version_0_1"
 EXPECTED = json.loads((HERE / "expected.json").read_text())
 
 CORE = """

@@ -32,7 +32,7 @@ from polyagents.ranking.saving import save_model
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
-MODELS = Path(__file__).parent / "round_one"
+MODELS = Path(__file__).parent / "version_0_1"
 CONTEXTS = ["hi , do you ski ?", "i own a dog", "your persona: i ski .\nwhat do you do ?"]
 CANDIDATES = ["i like red", "so you like blue", "my dog barks", "yes", "no , never"]
 

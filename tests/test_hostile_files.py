@@ -18,7 +18,7 @@ from polyagents.files.context_lines import read_contexts
 from polyagents.files.tensors import write_tensors
 from polyagents.index.shard import checksum
 
-HERE = Path(__file__).parent / "round_one"
+HERE = Path(__file__).parent / "version_0_1"
 TEXTS = ["i am here", "canada is in north america", "fruits are still very nice"]
 BUDGETS = [20, pytest.param(500, marks=pytest.mark.slow)]
 
@@ -69,7 +69,7 @@ def tried(examples, check):
 
 @pytest.fixture
 def files(tmp_path):
-    """A model of round one, and an index of it with its approximate one."""
+    """A model of 0.1.0, and an index of it with its approximate one."""
     for part in ("", ".opt", ".dict"):
         shutil.copy(HERE / f"poly{part}", tmp_path / f"M{part}")
     ranker = Ranker.load(tmp_path / "M")

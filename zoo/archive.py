@@ -46,7 +46,6 @@ def fetch(archive: Archive, datapath: str) -> str:
     """Download and unpack an archive; processes that start together download it once.
 
     Args:
-        archive: the archive.
         datapath: the folder of all data and models.
 
     Returns:
@@ -84,7 +83,6 @@ def archive_path(archive: Archive, models: str) -> str:
     """Return the path of the archive before it is unpacked, whoever put it there.
 
     Args:
-        archive: the archive.
         models: the folder of all models.
     """
     return os.path.join(models, os.path.basename(urlsplit(archive.url).path))
@@ -94,7 +92,6 @@ def obtain(archive: Archive, folder: str) -> None:
     """Download, check, unpack, and move into place.
 
     Args:
-        archive: the archive.
         folder: where its content goes.
     """
     models = os.path.dirname(folder)
@@ -128,7 +125,6 @@ def replace_folder(new: str, folder: str) -> None:
     One that ParlAI has marked as its own goes, as it does with ParlAI. Any other may hold what the user put there.
 
     Args:
-        new: the complete folder.
         folder: its final path.
     """
     with contextlib.suppress(OSError):
@@ -151,7 +147,6 @@ def expected_sum(archive: Archive, models: str) -> tuple[str | None, str]:
     """Return the SHA-256 that an archive must have (None before its first use), and who says so.
 
     Args:
-        archive: the archive.
         models: the folder of all models.
     """
     if archive.sha256 is not None:
@@ -164,7 +159,6 @@ def check_sum(path: str, expected: str | None, who_says: str) -> str:
     """Compare the SHA-256 of an archive with the expected one.
 
     Args:
-        path: the archive.
         expected: the SHA-256; None if it is unknown.
         who_says: the source of the expected one, for the error.
 
@@ -215,7 +209,6 @@ def record_sum(archive: Archive, models: str, found: str) -> None:
     """Record the SHA-256 of an archive for its next download.
 
     Args:
-        archive: the archive.
         models: the folder of all models.
         found: its SHA-256.
     """
@@ -228,10 +221,6 @@ def record_sum(archive: Archive, models: str, found: str) -> None:
 
 def unpack(path: str, folder: str) -> None:
     """Unpack an archive into a new folder.
-
-    Args:
-        path: the archive.
-        folder: the new folder.
 
     Raises:
         WrongArchiveError: it is damaged, or holds more than files of its own folder; nothing is written then.

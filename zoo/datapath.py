@@ -49,7 +49,6 @@ def is_built(folder: str, version: str | None = None) -> bool:
     """Return whether a folder is marked as complete.
 
     Args:
-        folder: the downloaded folder.
         version: the version that must be complete; None for any.
     """
     try:
@@ -61,11 +60,6 @@ def is_built(folder: str, version: str | None = None) -> bool:
 
 
 def mark_built(folder: str, version: str) -> None:
-    """Mark a folder as complete: the time in the first line of `.built`, the version in the second.
-
-    Args:
-        folder: the downloaded folder.
-        version: its version.
-    """
+    """Mark a folder as complete: the time in the first line of `.built`, the version in the second."""
     with open(os.path.join(folder, ".built"), "w", encoding="utf-8") as file:
         file.write(f"{datetime.datetime.today()}\n{version}")

@@ -47,7 +47,6 @@ def download(url: str, path: str, sha256: str | None = None) -> None:
     """Download a whole file; the part that an earlier call left is not requested again.
 
     Args:
-        url: the address of the file.
         path: where it goes.
         sha256: of the whole file; None to take any.
 
@@ -114,10 +113,6 @@ HOOKS = {"response": check_redirection}
 def receive(url: str, part: str) -> None:
     """Do one request, for the whole file or the missing part of it.
 
-    Args:
-        url: the address of the file.
-        part: the partial download.
-
     Raises:
         requests.RequestException, urllib3.exceptions.HTTPError: it was not answered, or not to the end.
     """
@@ -146,8 +141,6 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
     """Append a response to a file, with a progress bar in bytes.
 
     Args:
-        answer: the response.
-        part: the partial download.
         start: its size before.
         total: the size of the whole file; None if it is unknown.
     """
@@ -163,9 +156,7 @@ def is_continuation(answer: requests.Response, start: int, partial: PartialDownl
     """Return whether a partial response is the rest of a partial download. Some servers ignore If-Range.
 
     Args:
-        answer: the response.
         start: the size of the partial download.
-        partial: its metadata.
     """
     place, _, total = answer.headers.get("Content-Range", "").partition("/")
     if partial is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
@@ -202,12 +193,7 @@ def reason(error: Exception) -> str:
 
 
 def is_whole(part: str, url: str) -> bool:
-    """Return whether a killed process has already downloaded everything.
-
-    Args:
-        part: the partial download.
-        url: the address of the file.
-    """
+    """Return whether a killed process has already downloaded everything."""
     partial = read_partial(part, url)
     return partial is not None and partial.length is not None and partial.length == size_of(part)
 
@@ -225,12 +211,7 @@ def forget(part: str) -> None:
 
 
 def read_partial(part: str, url: str) -> PartialDownload | None:
-    """Return the metadata of a partial download; None if it is missing or belongs to another URL.
-
-    Args:
-        part: the partial download.
-        url: the address of the file.
-    """
+    """Return the metadata of a partial download; None if it is missing or belongs to another URL."""
     try:
         partial = read_fields(sidecar(part), PartialDownload)
     except (OSError, ValueError):
@@ -247,7 +228,6 @@ def write_json(path: str, content: object) -> None:
     """Write a small file atomically.
 
     Args:
-        path: the file.
         content: what becomes JSON.
     """
     write_text(path, json.dumps(content, indent=2) + "\n")

@@ -44,7 +44,6 @@ class Model:
 
     Attributes:
         name: the part after `zoo:`.
-        title: ParlAI's name of it.
         kind: bi, poly or cross, as for `polyagents train_model --model`.
         agent: ParlAI's agent that wrote the files.
         pretrained_on: the texts of the pretraining.
@@ -118,9 +117,6 @@ def model(kind: str, folder: str, texts: str, task: str | None, metric: str) -> 
     """Make an entry; what follows from the kind is filled in.
 
     Args:
-        kind: bi, poly or cross.
-        folder: its folder in the archive.
-        texts: the texts of the pretraining.
         task: the task of the fine-tuning; None if there was none.
         metric: the value that it should reach.
     """

@@ -56,12 +56,8 @@ def run(stage: Stage, log: str, seconds: float) -> str:
     """Run a stage, and stop it with all processes that it has begun where it takes too long.
 
     Args:
-        stage: the stage.
         log: a file that its output is added to.
         seconds: how long it may take.
-
-    Returns:
-        How it ended.
     """
     with open(log, "ab") as output:
         process = subprocess.Popen(stage.command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -86,7 +82,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_state(out: str) -> State:
-    """Read what earlier calls have done; nothing where there is none, or where the file is not ours."""
+    """Read what earlier calls have done; nothing if there is none, or where the file is not ours."""
     try:
         found = read_json(os.path.join(out, "state.json"))
     except (OSError, ValueError):

@@ -14,12 +14,7 @@ SQUARE = {"cuda": 8_192, "cpu": 512}  # of the matrices whose product says what 
 
 
 def measured(case: rows.Row, device: str) -> rows.Row:
-    """Measure the encoding of texts of a reply's length, all of them different.
-
-    Args:
-        case: backbone and precision.
-        device: cuda or cpu.
-    """
+    """Measure the encoding of texts of a reply's length, all of them different."""
     known = replies()
     texts = [f"{known[place % len(known)]} {known[place * 7 % len(known)]} {place}" for place in range(COUNTS[device])]
     with tempfile.TemporaryDirectory() as folder:

@@ -18,11 +18,7 @@ REPORT, PICTURE = "report.md", "gpu.png"
 
 
 def write(out: str) -> str:
-    """Write the report of all calls so far, and return it.
-
-    Args:
-        out: the folder of results.
-    """
+    """Write the report of all calls so far, and return it."""
     state = read_state(out)
     stages = [{"stage": name, "ended": one["state"], "seconds": one["seconds"]} for name, one in state.items()]
     parts = ["# On a GPU", "## Stages", markdown(stages)]
@@ -55,12 +51,7 @@ def tables_of(file: str) -> list[str]:
 
 
 def draw(measured: list[rows.Row], path: str) -> None:
-    """Draw the milliseconds of the searches beside one reading of the matrix; nothing where there are none.
-
-    Args:
-        measured: the rows of the searches.
-        path: the picture.
-    """
+    """Draw the milliseconds of the searches beside one reading of the matrix; nothing if there are none."""
     measured = [row for row in measured if "search ms" in row]
     if not measured:
         return

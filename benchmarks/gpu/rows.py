@@ -14,12 +14,7 @@ Row = dict[str, Any]
 
 
 def parser(name: str, about: str) -> argparse.ArgumentParser:
-    """Declare the flags that the measurements share.
-
-    Args:
-        name: the module.
-        about: what it measures.
-    """
+    """Declare the flags that the measurements share."""
     parser = CommandParser(name, about)
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="where to measure")
     parser.add_argument("--rows", required=True, help="the file of the rows")
@@ -31,8 +26,6 @@ def measure_missing(file: str, cases: Iterable[Row], measured: Callable[[Row], R
 
     Args:
         file: of JSON lines; a last line that is cut off is measured again.
-        cases: what distinguishes the rows.
-        measured: measures a case.
     """
     there = read(file)
     os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)

@@ -46,7 +46,6 @@ def measured(case: rows.Row, device: torch.device) -> rows.Row:
     """Measure a search, and compare what it finds with all scores.
 
     Args:
-        case: candidates, width, m and contexts.
         device: where the contexts are.
     """
     generator = torch.Generator().manual_seed(0)

@@ -18,12 +18,9 @@ class Data:
     """What the user gave.
 
     Attributes:
-        out: the folder of results.
         device: cuda, or cpu to try all stages.
         backbone: the folder of an encoder.
-        task: what is trained on.
         datapath: ParlAI's folder of data; None for its own.
-        studies: files of studies.
         settings: NAME=VALUE for these.
     """
 
@@ -42,7 +39,6 @@ class Stage:
 
     Attributes:
         name: of its log and of its line in the report.
-        command: its command line.
         results: files that it writes, with rows for the report.
     """
 
@@ -53,9 +49,6 @@ class Stage:
 
 def stages_of(data: Data) -> list[Stage]:
     """Return all stages, in their order.
-
-    Args:
-        data: what the user gave.
 
     Raises:
         InputError: a study cannot be read.
@@ -94,10 +87,6 @@ def training(data: Data) -> Stage:
 
 def study(data: Data, file: str) -> Stage:
     """Return the stage of a study, which writes its results below the folder of results.
-
-    Args:
-        data: what the user gave.
-        file: the study's.
 
     Raises:
         InputError: there is no such file.

@@ -43,10 +43,8 @@ def study(file: str, work: str | None, settings: Sequence[str], only_report: boo
     """Run a study and report it.
 
     Args:
-        file: the study's file.
         work: the folder of logs and models.
         settings: the values of placeholders, as NAME=VALUE.
-        only_report: run nothing.
         cores: the threads of each run; None for all cores.
 
     Raises:

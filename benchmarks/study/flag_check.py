@@ -16,10 +16,6 @@ from polyagents.parlai_agents.quiet import quiet
 def check_flags(study: Study, values: Mapping[str, str]) -> None:
     """Let train_model parse the flags of every row that is trained.
 
-    Args:
-        study: the study.
-        values: the values of the placeholders.
-
     Raises:
         InputError: a flag is unknown, or has a value that it cannot have.
     """
@@ -30,13 +26,7 @@ def check_flags(study: Study, values: Mapping[str, str]) -> None:
 
 
 def check_row(row: Row, study: Study, values: Mapping[str, str]) -> None:
-    """Let train_model parse the flags of a row, with names of files that need not exist.
-
-    Args:
-        row: the row.
-        study: the study.
-        values: the values of the placeholders.
-    """
+    """Let train_model parse the flags of a row, with names of files that need not exist."""
     nowhere = os.path.join(os.devnull, "M")
     words = command_line(row, study, {**values, "SEED": "0"}, dict.fromkeys(row.builds_on, nowhere))
     said, parser = io.StringIO(), TrainModel.setup_args()

@@ -17,14 +17,11 @@ class Job:
         seed: the seed of the run.
         draws: the seed for the order of the examples, dropout, and negatives.
         words: flags of train_model, without the model's file and the seed.
-        marks: when it is measured.
         split: evaluated at each of them.
         num_examples: how many of its examples.
         replies: candidates of the timed replies; None if none is timed.
         folder: for the model, emptied first.
-        results: the file of results.
         pool: candidates of a larger ranking of the finished model; None if there is none.
-        pool_examples: contexts of that ranking.
         rerank: for a pipeline, the model files of its two rows and how many candidates are re-ranked; its words are
             those of its first row, which name the task. None if the row is trained.
         keep: whether another row builds on the model.

@@ -86,7 +86,6 @@ def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example],
 
     Args:
         opt: the options of a training, with the task that is evaluated and the batch size of its evaluation.
-        split: valid or test.
         num_examples: as for `evaluate`.
     """
     own = Opt(opt | {"task": opt["evaltask"], "datatype": split, "batchsize": opt["eval_batchsize"]})
@@ -120,12 +119,7 @@ def distinct_labels(opt: Opt, count: int, first: Iterable[str] = (), splits: Seq
 
 
 def milliseconds_per_reply(reply: Callable[[str], Any], examples: Sequence[Example]) -> float:
-    """Return the median time of a reply, one context after the other.
-
-    Args:
-        reply: computes a reply.
-        examples: the contexts.
-    """
+    """Return the median time of a reply, one context after the other."""
     begin = time.perf_counter()
     reply(examples[0].context)  # the first one warms up
     affordable = int(TIMED_SECONDS / (time.perf_counter() - begin))

@@ -29,13 +29,7 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def curves(study: Study, runs: Runs, path: str) -> None:
-    """Draw R@1 over examples and over training seconds, with bands of the intervals.
-
-    Args:
-        study: the study.
-        runs: its results.
-        path: the picture.
-    """
+    """Draw R@1 over examples and over training seconds, with bands of the intervals."""
     figure, (left, right) = pyplot.subplots(1, 2, figsize=SIZE, sharey=True, layout="constrained")
     for name, style in styles([row.name for row in study.rows]).items():
         points = tables.curve(study, runs, study.row(name))
@@ -134,7 +128,6 @@ def logarithmic(panel: Any, label: str) -> None:
 
     Args:
         panel: where to draw.
-        label: its label.
     """
     panel.set(xscale="log", xlabel=f"{label} (log scale)")
     low, high = panel.get_xlim()
@@ -148,11 +141,6 @@ def logarithmic(panel: Any, label: str) -> None:
 
 
 def save(figure: Any, path: str) -> None:
-    """Write a picture.
-
-    Args:
-        figure: the picture.
-        path: its file.
-    """
+    """Write a picture."""
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

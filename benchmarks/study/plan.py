@@ -48,7 +48,6 @@ class Mark:
         """Return whether a training has reached it.
 
         Args:
-            examples: its examples.
             seconds: its seconds.
         """
         return (examples if self.kind == EXAMPLES else seconds) >= self.at
@@ -134,7 +133,6 @@ class Study:
         evaluation: the same for all rows.
         replies: candidates of the timed replies; None if no reply is timed.
         pool: candidates of a second, larger ranking of the final models; None if there is none.
-        pool_examples: contexts of that ranking.
         rows: in the order of the file, except that rows come before those that build on them.
     """
 
@@ -189,7 +187,6 @@ class UniqueKeys(yaml.SafeLoader):
         """Construct a mapping like SafeLoader, and check that all keys are different.
 
         Args:
-            node: the mapping.
             deep: as for SafeLoader.
         """
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -251,12 +248,7 @@ def study_of(found: Any) -> Study:
 
 
 def checked(key: str, found: Mapping[str, Any]) -> Any:
-    """Return the value of a key of the study, of the right type.
-
-    Args:
-        key: the key.
-        found: the study's file.
-    """
+    """Return the value of a key of the study, of the right type."""
     kind, words, missing = KEYS[key]
     if key not in found and missing is ...:
         raise ValueError(f"{key} is missing; give {words}.")
@@ -271,8 +263,6 @@ def refuse_unknown(given: Mapping[Any, Any], known: Any, what: str) -> None:
     """Refuse unknown keys.
 
     Args:
-        given: the keys that are there.
-        known: the keys that exist.
         what: where they are, for the error.
     """
     for key in given:
@@ -284,8 +274,6 @@ def marks_of(examples: Any, seconds: Any, what: str) -> tuple[tuple[int, ...], f
     """Return the marks of a row.
 
     Args:
-        examples: the value in the file.
-        seconds: the value in the file.
         what: whose they are, for the error.
 
     Raises:
@@ -306,7 +294,6 @@ def flags_of(given: Any, what: str) -> Flags:
     """Return flags under the names of train_model, with hyphens.
 
     Args:
-        given: the mapping in the file.
         what: whose they are, for the error.
 
     Raises:
@@ -328,10 +315,6 @@ def row_of(name: str, own: Mapping[str, Any], flags: Flags, examples: Sequence[i
     """Make one row, whose own flags override the study's; null removes a flag of the study.
 
     Args:
-        name: its name.
-        own: its mapping in the file.
-        flags: the study's flags.
-        examples: the study's marks.
         seconds: the study's mark of seconds.
 
     Raises:
@@ -448,9 +431,6 @@ def command_line(row: Row, study: Study, values: Mapping[str, str], files: Mappi
     """Return the flags of train_model for a trained row, without the model's file and the seed.
 
     Args:
-        row: the row.
-        study: has its task and evaluation.
-        values: the values of the placeholders.
         files: the model file of each row that it builds on.
 
     Raises:

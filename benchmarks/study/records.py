@@ -26,7 +26,6 @@ class Measurement:
 
     Attributes:
         mark: examples or seconds: the unit of the mark.
-        at: the mark.
         examples: training examples until then.
         updates: updates until then.
         seconds: training seconds until then, without loading, evaluating and saving.
@@ -70,8 +69,6 @@ class Run:
     """One row with one seed, as far as it was measured.
 
     Attributes:
-        row: its name.
-        seed: of the run.
         measurements: in the order in which they were made.
         end: None while it is not finished.
     """
@@ -107,33 +104,17 @@ METRICS = {"R@1": recall, "MRR": reciprocal}
 
 
 def file_name(row: Row, seed: int) -> str:
-    """Return the name of a run: its row's for people, the seed, and the row's key, which is unique to its flags.
-
-    Args:
-        row: the row.
-        seed: the seed.
-    """
+    """Return the name of a run: its row's for people, the seed, and the row's key, which is unique to its flags."""
     return f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.name).strip('-')}-{seed}-{row.key}"
 
 
 def path_of(folder: str, row: Row, seed: int) -> str:
-    """Return the file of a run's results.
-
-    Args:
-        folder: the folder of results.
-        row: the row.
-        seed: the seed.
-    """
+    """Return the file of a run's results."""
     return os.path.join(folder, f"{file_name(row, seed)}.jsonl")
 
 
 def write(path: str, run: Run) -> None:
-    """Write what is known of a run, atomically.
-
-    Args:
-        path: the file.
-        run: the run.
-    """
+    """Write what is known of a run, atomically."""
     lines: list[dict[str, Any]] = []
     for one in run.measurements:
         means = {name: round(float(metric(one.ranks).mean()), 6) for name, metric in METRICS.items()}
@@ -145,11 +126,6 @@ def write(path: str, run: Run) -> None:
 
 def read(path: str, row: Row, seed: int) -> Run:
     """Read a file of results; if there is none, the run is empty.
-
-    Args:
-        path: the file.
-        row: the row.
-        seed: the seed.
 
     Raises:
         InputError: the file is damaged.
@@ -166,11 +142,6 @@ def read(path: str, row: Row, seed: int) -> Run:
 
 def run_of(lines: Sequence[Any], name: str, seed: int) -> Run:
     """Make a run of its lines.
-
-    Args:
-        lines: the parsed lines.
-        name: the name of the row.
-        seed: the seed.
 
     Raises:
         ValueError: they are no measurements.

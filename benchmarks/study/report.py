@@ -26,11 +26,6 @@ TESTS = (
 def write(name: str, study: Study, folder: str) -> str:
     """Write report.md, curves.png and cost.png beside the results; returns what report.md says.
 
-    Args:
-        name: the name of the study.
-        study: the study.
-        folder: the folder of results.
-
     Raises:
         InputError: there are no results, or some are damaged or not comparable.
     """
@@ -52,13 +47,7 @@ def write(name: str, study: Study, folder: str) -> str:
 
 
 def heading(name: str, study: Study, runs: Runs) -> list[str]:
-    """Describe what was measured.
-
-    Args:
-        name: the name of the study.
-        study: the study.
-        runs: its results.
-    """
+    """Describe what was measured."""
     evaluated = {len(one.ranks) for run in runs.values() for one in run.measurements}
     machines = sorted({run.end.machine for run in runs.values() if run.end is not None})
     replies = sorted({run.end.replies for run in runs.values() if run.end is not None and run.end.milliseconds})
@@ -83,13 +72,7 @@ def heading(name: str, study: Study, runs: Runs) -> list[str]:
 
 
 def section(title: str, study: Study, rows: Sequence[Reached]) -> list[str]:
-    """Make a table of rows at their marks, and the tests between them.
-
-    Args:
-        title: its heading.
-        study: the study.
-        rows: the rows.
-    """
+    """Make a table of rows at their marks, and the tests between them."""
     if not rows:
         return []
     return [f"## {title}", markdown([line(row) for row in rows]), *tests(study, rows, tables.differences(rows))]
@@ -112,13 +95,7 @@ def with_interval(found: Estimate) -> str:
 
 
 def tests(study: Study, rows: Sequence[Reached], found: Sequence[Difference]) -> list[str]:
-    """Describe the tests: a triangle of all pairs, or a line for each row beside the first.
-
-    Args:
-        study: the study.
-        rows: the rows.
-        found: the differences.
-    """
+    """Describe the tests: a triangle of all pairs, or a line for each row beside the first."""
     if not found:
         return []
     by_pair = {(one.row.row.name, one.other.row.name): one for one in found}
@@ -131,12 +108,7 @@ def tests(study: Study, rows: Sequence[Reached], found: Sequence[Difference]) ->
 
 
 def named(study: Study, row: Reached) -> str:
-    """Return a row's name, with its mark if that is not the study's: such rows are not compared at equal cost.
-
-    Args:
-        study: the study.
-        row: the row.
-    """
+    """Return a row's name, with its mark if that is not the study's: such rows are not compared at equal cost."""
     usual = row.mark.kind == FINISHED or row.mark.at in (study.seconds, *study.examples[-1:])
     return row.row.name if usual else f"{row.row.name} (at {row.mark.at:,g} {row.mark.kind})"
 

@@ -38,10 +38,7 @@ class TimedBatches:
         seconds: the seconds that were spent in it.
 
     Args:
-        parley: trains on one batch.
-        batchsize: its examples.
         update_freq: batches per update.
-        marks: when to measure.
         measure: a callback with the marks that have been reached, and examples, updates and seconds until now.
         clock: in seconds.
     """
@@ -84,7 +81,6 @@ class MeasuredTraining:
     """ParlAI's loop over one row, and its measurements until now.
 
     Args:
-        job: the input of the process.
         loop: with the row's flags.
     """
 
@@ -125,7 +121,6 @@ class MeasuredTraining:
         """Evaluate the model once for all marks that it has reached, and write the results.
 
         Args:
-            due: the marks.
             examples: training examples until now.
             updates: updates until now.
             seconds: training seconds until now.
@@ -179,10 +174,6 @@ def carry_out(job: Job) -> None:
 
 def carry_out_training(job: Job, opt: Opt) -> None:
     """Train, measure, and keep the model if another row builds on it.
-
-    Args:
-        job: the input of the process.
-        opt: ParlAI's options.
 
     Raises:
         InputError: the training ended before its marks.

@@ -21,7 +21,6 @@ class Places:
     """The paths of a study's files.
 
     Attributes:
-        results: the folder of results.
         work: the folder of logs, and of the models that other rows build on.
     """
 
@@ -29,30 +28,15 @@ class Places:
     work: str
 
     def model_folder(self, row: Row, seed: int) -> str:
-        """Return the folder of a run's model.
-
-        Args:
-            row: the row.
-            seed: the seed.
-        """
+        """Return the folder of a run's model."""
         return os.path.join(self.work, records.file_name(row, seed))
 
     def model_file(self, row: Row, seed: int) -> str:
-        """Return the model file of a run.
-
-        Args:
-            row: the row.
-            seed: the seed.
-        """
+        """Return the model file of a run."""
         return os.path.join(self.model_folder(row, seed), "M")
 
     def log(self, row: Row, seed: int) -> str:
-        """Return the log of a run's process.
-
-        Args:
-            row: the row.
-            seed: the seed.
-        """
+        """Return the log of a run's process."""
         return f"{self.model_folder(row, seed)}.log"
 
 
@@ -60,11 +44,6 @@ def missing(study: Study, places: Places, seed: int) -> list[Row]:
     """Return the rows that must be run with a seed, each after those that it builds on.
 
     Those are run again, too, where their model is not in the work folder: results and model then belong together.
-
-    Args:
-        study: the study.
-        places: its files.
-        seed: the seed.
     """
     wanted = set[str]()
     for row in reversed(study.rows):
@@ -81,8 +60,6 @@ def carry_out(study: Study, places: Places, values: Mapping[str, str]) -> list[s
 
     Args:
         study: all of its rows with all of its seeds.
-        places: its files.
-        values: the values of the placeholders.
 
     Returns:
         A sentence for each run that failed; rows that build on it were skipped.
@@ -104,7 +81,7 @@ def run(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, 
     """Carry out one run in a process of its own.
 
     Returns:
-        What went wrong; None where nothing did.
+        What went wrong; None if nothing did.
     """
     job = job_of(study, row, seed, places, values)
     with open(places.log(row, seed), "w", encoding="utf-8") as log:
@@ -150,12 +127,7 @@ def last_line(path: str) -> str:
 
 
 def others_in(folder: str, study: Study) -> Sequence[str]:
-    """Return results of runs that the study no longer has.
-
-    Args:
-        folder: the folder of results.
-        study: the study.
-    """
+    """Return results of runs that the study no longer has."""
     known = {os.path.basename(records.path_of(folder, row, seed)) for row in study.rows for seed in study.seeds}
     there = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(name for name in there if name.endswith(".jsonl") and name not in known)

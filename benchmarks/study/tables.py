@@ -24,10 +24,8 @@ class Reached:
     """A row at a mark: means over the seeds that are measured there.
 
     Attributes:
-        row: the row.
         mark: one of the row's marks.
         found: the measurement of each seed.
-        examples: training examples.
         seconds: training seconds.
         total: those and all of the rows that it builds on; None if one of these has no results.
         metrics: R@1 and MRR.
@@ -59,10 +57,6 @@ class Difference:
 def read_runs(study: Study, folder: str) -> Runs:
     """Read the results of a study.
 
-    Args:
-        study: the study.
-        folder: the folder of results.
-
     Raises:
         InputError: a file is damaged, or rows were evaluated on different examples.
     """
@@ -81,28 +75,13 @@ def read_runs(study: Study, folder: str) -> Runs:
 
 
 def reached(study: Study, runs: Runs, row: Row, mark: Mark) -> Reached | None:
-    """Return a row at a mark; None if no seed has been measured there.
-
-    Args:
-        study: the study.
-        runs: its results.
-        row: the row.
-        mark: the mark.
-    """
+    """Return a row at a mark; None if no seed has been measured there."""
     found = {seed: runs[row.name, seed].at(mark) for seed in study.seeds}
     return over_seeds(study, runs, row, mark, {seed: one for seed, one in found.items() if one is not None})
 
 
 def over_seeds(study: Study, runs: Runs, row: Row, mark: Mark, found: Mapping[int, Measurement]) -> Reached | None:
-    """Combine the measurements of a row by seed; None if there are none.
-
-    Args:
-        study: the study.
-        runs: its results.
-        row: the row.
-        mark: the mark.
-        found: the measurements by seed.
-    """
+    """Combine the measurements of a row by seed; None if there are none."""
     if not found:
         return None
     totals = [total_seconds(study, runs, row, seed, one.seconds) for seed, one in found.items()]
@@ -131,10 +110,6 @@ def total_seconds(study: Study, runs: Runs, row: Row, seed: int, own: float) -> 
     """Return training seconds of a run and of all that it builds on; None if one of those is not finished.
 
     Args:
-        study: the study.
-        runs: its results.
-        row: the row.
-        seed: the seed.
         own: the seconds of the run itself.
     """
     ends = [runs[below.name, seed].end for below in study.all_below(row)]
@@ -142,34 +117,19 @@ def total_seconds(study: Study, runs: Runs, row: Row, seed: int, own: float) -> 
 
 
 def at_last_examples(study: Study, runs: Runs) -> list[Reached]:
-    """Return every row at its last mark of examples.
-
-    Args:
-        study: the study.
-        runs: its results.
-    """
+    """Return every row at its last mark of examples."""
     last = [(row, Mark(EXAMPLES, row.examples[-1])) for row in study.rows if row.examples]
     return [one for row, mark in last if (one := reached(study, runs, row, mark)) is not None]
 
 
 def at_seconds(study: Study, runs: Runs) -> list[Reached]:
-    """Return every row at its mark of seconds.
-
-    Args:
-        study: the study.
-        runs: its results.
-    """
+    """Return every row at its mark of seconds."""
     marks = [(row, mark) for row in study.rows for mark in row.marks if mark.kind == SECONDS]
     return [one for row, mark in marks if (one := reached(study, runs, row, mark)) is not None]
 
 
 def finished(study: Study, runs: Runs) -> list[Reached]:
-    """Return every finished model at its last measurement, pipelines included.
-
-    Args:
-        study: the study.
-        runs: its results.
-    """
+    """Return every finished model at its last measurement, pipelines included."""
     rows = []
     for row in study.rows:
         ended = {seed: run for seed in study.seeds if (run := runs[row.name, seed]).end is not None}
@@ -179,13 +139,7 @@ def finished(study: Study, runs: Runs) -> list[Reached]:
 
 
 def curve(study: Study, runs: Runs, row: Row) -> list[Reached]:
-    """Return a row at all of its marks, in the order of its training.
-
-    Args:
-        study: the study.
-        runs: its results.
-        row: the row.
-    """
+    """Return a row at all of its marks, in the order of its training."""
     found = [one for mark in row.marks if (one := reached(study, runs, row, mark)) is not None]
     return sorted(found, key=lambda one: one.examples)
 

@@ -29,12 +29,7 @@ class Pipeline:
     top: int = 1
 
     def reply(self, context: str, candidates: Candidates) -> list[Match]:
-        """Return the best candidate for a context.
-
-        Args:
-            context: the context.
-            candidates: the candidates.
-        """
+        """Return the best candidate for a context."""
         matches = self.first.rank(context, candidates, top_k=self.top)
         return matches if self.then is None else self.then.rerank(context, matches, top_k=1)
 
@@ -46,7 +41,6 @@ class Pipeline:
         """Return the rank of an example's label, from 1; it loses ties, and any right candidate counts.
 
         Args:
-            example: the example.
             candidates: C texts, a right one among them.
             scores: [C], of the first ranker.
         """
@@ -62,7 +56,6 @@ def is_right(example: Example, candidates: Sequence[str]) -> np.ndarray:
     """Return which candidates read like one of the example's labels, [C].
 
     Args:
-        example: the example.
         candidates: C texts.
     """
     labels = {normalized(label) for label in example.labels}
@@ -81,12 +74,7 @@ def rank_of(scores: np.ndarray, right: np.ndarray) -> int:
 
 
 def ranks_in_own_lists(pipeline: Pipeline, examples: Sequence[Example]) -> list[int]:
-    """Return the rank of each example's label among its own candidates.
-
-    Args:
-        pipeline: what ranks.
-        examples: the examples.
-    """
+    """Return the rank of each example's label among its own candidates."""
     ranks = []
     for example in examples:
         candidates = list(example.candidates)
@@ -97,13 +85,7 @@ def ranks_in_own_lists(pipeline: Pipeline, examples: Sequence[Example]) -> list[
 
 
 def ranks_in_pool(pipeline: Pipeline, examples: Sequence[Example], pool: Sequence[str]) -> list[int]:
-    """Return the rank of each example's label among all of a pool, which contains it.
-
-    Args:
-        pipeline: what ranks.
-        examples: the examples.
-        pool: the candidates.
-    """
+    """Return the rank of each example's label among all of a pool, which contains it."""
     scores = pipeline.first.score([example.context for example in examples], pool)
     return [pipeline.rank_of_label(example, pool, row) for example, row in zip(examples, scores, strict=True)]
 
@@ -114,8 +96,6 @@ def pool_of(opt: Opt, examples: Sequence[Example], count: int) -> list[str]:
     First the labels of the examples, then those of the training split, then of the valid split.
 
     Args:
-        opt: the options of a training.
-        examples: the examples.
         count: how many at most.
     """
     return distinct_labels(opt, count, (example.labels[0] for example in examples), (TRAIN, VALID))

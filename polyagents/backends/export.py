@@ -33,7 +33,6 @@ class Exported:
     """The result of an export.
 
     Attributes:
-        folder: its folder.
         difference: the largest difference of an encoder's output from torch's, divided by the largest output.
     """
 
@@ -47,7 +46,6 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
     Args:
         model: on a CPU.
         model_file: the file that it was loaded from.
-        to: onnx or openvino.
         int8: keep weights in 8 bits, and multiply in them; scores then differ from torch's.
 
     Returns:
@@ -75,12 +73,7 @@ def manifest_of(model: RankingModel, graphs: Sequence[GraphFiles], int8: bool) -
     """Build the manifest of an export.
 
     Args:
-        model: the model.
-        graphs: those that were written.
         int8: whether weights are in 8 bits.
-
-    Returns:
-        The manifest.
     """
     encoders = {name: backbone_fingerprint(encoder) for name, encoder in encoders_of(model.module).items()}
     return Manifest(FORMAT, int8, encoders, [vars(graph) for graph in graphs])
@@ -90,7 +83,6 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
     """Write one graph, and compare it with torch.
 
     Args:
-        encoder: the encoder that is exported.
         calls: the first is traced; all are compared.
         path: that of the graph's first file.
         runtime: the runtime that will read it.
@@ -125,11 +117,6 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
 @torch.no_grad()
 def difference(encoder: Encoder, graph: Graph, call: Call) -> float:
     """Measure how far a graph is from torch.
-
-    Args:
-        encoder: the encoder that was exported.
-        graph: as the runtime loaded it.
-        call: the inputs.
 
     Returns:
         The largest difference of a real token's outputs, divided by the largest output.

@@ -76,10 +76,6 @@ class Manifest:
 def folder_of(model_file: str, runtime: Runtime) -> str:
     """Return the folder of a model's export, whether or not it exists.
 
-    Args:
-        model_file: the model.
-        runtime: the runtime.
-
     Returns:
         The path.
     """
@@ -105,7 +101,7 @@ def backbone_fingerprint(encoder: Encoder) -> str:
 
 @contextmanager
 def temporary_folder(folder: str) -> Iterator[str]:
-    """Give a temporary folder within an export's, which is created where it is missing.
+    """Give a temporary folder within an export's, which is created if it is missing.
 
     Raises:
         InputError: the path belongs to something else, or cannot be written.
@@ -125,14 +121,8 @@ def store_graph(folder: str, written: str, encoder: str, inputs: dict[str, int],
     """Move the files of a graph to the folder, under their final names.
 
     Args:
-        folder: that of the export.
         written: the path of the first of them in the temporary folder.
-        encoder: the name of its encoder.
         inputs: the names of its inputs, and how many axes each has.
-        runtime: the one that wrote it.
-
-    Returns:
-        The graph.
     """
     root, first = os.path.splitext(written)
     paths = [written, *(root + ending for ending in runtime.endings if ending != first)]
@@ -144,13 +134,7 @@ def store_graph(folder: str, written: str, encoder: str, inputs: dict[str, int],
 
 
 def publish(folder: str, manifest: Manifest, runtime: Runtime) -> None:
-    """Replace the manifest, and remove the graphs that only the one before named.
-
-    Args:
-        folder: that of the export.
-        manifest: the new one.
-        runtime: the runtime.
-    """
+    """Replace the manifest, and remove the graphs that only the one before named."""
     write_text(os.path.join(folder, MANIFEST), json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
     named = {graph["stem"] + ending for graph in manifest.graphs for ending in runtime.endings}
     for name in os.listdir(folder):
@@ -165,13 +149,6 @@ def publish(folder: str, manifest: Manifest, runtime: Runtime) -> None:
 
 def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
     """Read the manifest of a model's export.
-
-    Args:
-        model_file: the model.
-        runtime: the runtime.
-
-    Returns:
-        The manifest.
 
     Raises:
         InputError: there is no export, or its manifest is damaged.
@@ -193,14 +170,6 @@ def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
 def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> list[GraphFiles]:
     """Return the graphs that a manifest names, after a check that their files are those that were written.
 
-    Args:
-        model_file: the model.
-        runtime: the runtime.
-        manifest: that of the export.
-
-    Returns:
-        The graphs.
-
     Raises:
         InputError: a file is missing, damaged, or not part of an export.
     """
@@ -219,11 +188,6 @@ def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> lis
 def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
     """Compare a graph's files with the manifest.
 
-    Args:
-        folder: that of the export.
-        graph: as the manifest describes it.
-        runtime: the runtime.
-
     Raises:
         OSError: a file is missing, or cannot be read.
         ValueError: a file has another name, size or content.
@@ -237,13 +201,5 @@ def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
 
 
 def export_command(model_file: str, runtime: Runtime) -> str:
-    """Return the command that exports a model.
-
-    Args:
-        model_file: the model.
-        runtime: the runtime.
-
-    Returns:
-        The command line.
-    """
+    """Return the command that exports a model."""
     return f"polyagents export -mf {model_file} --to {runtime.name}"

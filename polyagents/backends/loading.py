@@ -33,7 +33,6 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
     Args:
         model: with the weights of the file.
         model_file: the file that it was loaded from, beside which its export is.
-        backend: torch, onnx or openvino.
 
     Raises:
         InputError: the backend does not exist or is not installed; there is no export, or it is damaged or of other
@@ -63,7 +62,6 @@ def refuse_precision(backend: str, precision: str) -> None:
     """Refuse an arithmetic that a backend lacks.
 
     Args:
-        backend: torch, onnx or openvino.
         precision: auto, fp32, bf16 or fp16.
 
     Raises:

@@ -31,7 +31,6 @@ def refuse_other_files(content: memoryview, kind: str) -> None:
 
     Args:
         content: the bytes of a message.
-        kind: which of `MESSAGES` it is.
 
     Raises:
         ValueError: it does, or is not of the format.
@@ -78,9 +77,7 @@ def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:
     """Trace a backbone, and write it as one file.
 
     Args:
-        backbone: a function of tensors.
         inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
-        path: the file.
 
     Raises:
         InputError: the backbone is too large for the format.

@@ -18,9 +18,7 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
     to 8 bits when it is known, with a scale for each product. No texts are needed to choose scales.
 
     Args:
-        backbone: a function of tensors.
         inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
-        path: the file.
         int8: whether weights get 8 bits.
 
     Raises:

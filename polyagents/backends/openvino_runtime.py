@@ -19,7 +19,6 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
     """Trace a backbone, and write it as two files.
 
     Args:
-        backbone: a function of tensors.
         inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
         path: the .xml file; the .bin file is written beside it.
         int8: whether weights get 8 bits.

@@ -36,7 +36,6 @@ class RuntimeModule(Protocol):
         """Trace a backbone, and write it.
 
         Args:
-            backbone: a function of tensors.
             inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
             path: the first file.
             int8: whether weights get 8 bits.
@@ -54,11 +53,9 @@ class Runtime:
 
     Attributes:
         name: the value of `--backend` and `--to`; the name of its extra in setup.py; the ending of its folder.
-        label: its name in messages.
         module: our module that knows it.
         endings: those of the files of a graph.
         computes_with: the packages that compute, by the names that Python imports.
-        exports_with: the packages that export.
         has_bf16: whether it computes in bf16 where the machine does.
     """
 

@@ -123,10 +123,6 @@ def computing_by(model: RankingModel, recorders: Mapping[str, Recorder]) -> Iter
 
     Args:
         model: changed, and restored at the end.
-        recorders: by the names of encoders.
-
-    Yields:
-        Nothing.
     """
     encoders = encoders_of(model.module)
     before = {name: encoder.backend for name, encoder in encoders.items()}

@@ -114,8 +114,6 @@ def build_in_folder(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster 
     """Build an index in a folder, add to it or remove from it.
 
     Args:
-        ranker: the model.
-        opt: the flags.
         cluster: the machines that encode; None for this one.
     """
     from polyagents.index.texts import FileTexts
@@ -136,8 +134,6 @@ def build_in_engine(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster 
     """Build in a vector database; print one JSON line: the number of candidates, and the collection that is searched.
 
     Args:
-        ranker: the model.
-        opt: the flags.
         cluster: the machines that encode; None for this one.
     """
     from polyagents.index.texts import FileTexts
@@ -151,12 +147,7 @@ def build_in_engine(ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster 
 
 
 def delete(store: "CandidateStore", texts: "FileTexts") -> None:
-    """Remove the lines of a file from an index; lines that it lacks are counted, not refused.
-
-    Args:
-        store: the index.
-        texts: the lines.
-    """
+    """Remove the lines of a file from an index; lines that it lacks are counted, not refused."""
     found = [store.find(text) for text in texts.part(0, len(texts))]
     there = [index for index in found if index is not None]
     store.delete(there)
@@ -168,9 +159,6 @@ def report(ranker: "Ranker", folder: str, index_type: str, contexts_file: str | 
     """Print one JSON line: candidates, bytes, and the recall of an approximate index.
 
     Args:
-        ranker: the model.
-        folder: the index.
-        index_type: exact, hnsw or ivfpq.
         contexts_file: the contexts for recall; None to use candidates.
     """
     from polyagents.index.texts import FileTexts  # imports torch

@@ -63,7 +63,6 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
     """Write the encoder that reads contexts, and say how it is used.
 
     Args:
-        model: the model.
         folder: where to write.
 
     Returns:
@@ -84,7 +83,6 @@ def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
     """Write a bi- or cross-encoder for sentence-transformers, and say how it is used.
 
     Args:
-        model: the model.
         folder: where to write.
 
     Returns:
@@ -101,7 +99,6 @@ def write_model_file(model: "RankingModel", file: str) -> str:
     """Write a model file as training does, and say how it is used.
 
     Args:
-        model: the model.
         file: where to write.
 
     Returns:
@@ -119,7 +116,6 @@ def write_parlai(model: "RankingModel", file: str) -> str:
     The model file comes last, so where it is, the others are.
 
     Args:
-        model: the model.
         file: where to write.
 
     Returns:

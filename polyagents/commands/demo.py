@@ -56,9 +56,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
     """Train like `parlai train_model`, with a progress bar instead of its log; return the seconds that it took.
 
     Args:
-        name: the architecture.
         model_file: where the model goes.
-        start: flags for the initial weights.
         percent: the part of the demo's updates.
     """
     from parlai.scripts.train_model import TrainLoop, TrainModel  # imports ParlAI, which --help should not need
@@ -88,14 +86,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
 
 
 def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]) -> tuple[float, float, float]:
-    """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply.
-
-    Args:
-        name: the architecture.
-        model_file: the model.
-        replies: the candidates.
-        contexts: the messages that are timed.
-    """
+    """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
     from polyagents.parlai_agents.quiet import quiet
@@ -115,7 +106,6 @@ def table(results: list[Result], replies: int) -> str:
     """Format the comparison as text.
 
     Args:
-        results: the rows.
         replies: how many candidates there are.
     """
     lines = [f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'training, s':>14}   (a reply is one of {replies})"]
@@ -125,12 +115,7 @@ def table(results: list[Result], replies: int) -> str:
 
 
 def draw(results: list[Result], path: str) -> None:
-    """Draw quality against speed.
-
-    Args:
-        results: the rows.
-        path: the picture.
-    """
+    """Draw quality against speed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -151,13 +136,7 @@ def draw(results: list[Result], path: str) -> None:
 
 
 def converse(ranker: "Ranker", dialogue: list[tuple[str, str]], replies: list[str]) -> None:
-    """Print one test dialogue: the partner's turns are given, the model chooses among all replies of the task.
-
-    Args:
-        ranker: the model.
-        dialogue: turns and right replies.
-        replies: the candidates.
-    """
+    """Print one test dialogue: the partner's turns are given, the model chooses among all replies of the task."""
     index = ranker.prepare(replies)
     history: list[str] = []
     for message, label in dialogue:

@@ -32,7 +32,6 @@ class EvaluateParser(TaskCommandParser):
         """Return ParlAI's options of a command line, for the model whose file comes last in it.
 
         Args:
-            arguments: the command line.
             file: the model file; None for the one in the command line.
         """
         written_by_parlai = file is not None and not parlai_command.names_a_model(arguments) and our_agent(file)

@@ -139,8 +139,6 @@ def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: i
     """Print a JSON line with the counts; print a summary, and what to do next, to standard error.
 
     Args:
-        opt: the flags.
-        counts: what became of the candidates.
         skipped: how many examples were skipped.
         candidates: how many candidates there were.
     """

@@ -9,7 +9,6 @@ def check_out_file(flag: str, path: str) -> None:
     """Refuse a file that cannot be written, before hours are spent on its content.
 
     Args:
-        flag: the flag that names it.
         path: its path.
 
     Raises:

@@ -88,12 +88,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def prepared(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates":
-    """Return the candidates, encoded as far as possible in advance.
-
-    Args:
-        ranker: the model.
-        opt: the flags.
-    """
+    """Return the candidates, encoded as far as possible in advance."""
     from polyagents.index.texts import read_candidates  # imports torch
 
     if opt["index_url"] is not None:

@@ -36,7 +36,6 @@ class Trained:
     """A model that a recipe trained.
 
     Attributes:
-        file: the model.
         name: the recipe's name, with `/smoke` if it was one.
         changed: flags that were given in addition to the recipe, as text.
         epochs: how long it was trained.
@@ -62,7 +61,6 @@ class Trained:
         """Return its result, in percent.
 
         Args:
-            split: valid or test.
             metric: the metric, by the paper's name.
         """
         value = self.reports[split].get(METRICS.get(metric, metric.replace("R@", "hits@")))
@@ -127,12 +125,7 @@ def trained_in(folder: str) -> list[Trained]:
 
 
 def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
-    """Describe the flags of a model that differ from the recipe and could have changed the result.
-
-    Args:
-        name: the recipe.
-        opt: the model's options.
-    """
+    """Describe the flags of a model that differ from the recipe and could have changed the result."""
     if name.endswith(SMOKE):
         return "smoke: two updates on a sample"
     flags = DEFAULTS | (flags_of(name) or {})
@@ -145,12 +138,7 @@ def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
 
 
 def candidates_of(name: str, opt: Mapping[str, Any]) -> int:
-    """Return the number of candidates of an example: the task's number, or the fixed ones and the label.
-
-    Args:
-        name: the recipe.
-        opt: the model's options.
-    """
+    """Return the number of candidates of an example: the task's number, or the fixed ones and the label."""
     if opt.get("eval_candidates") != "fixed":
         return CANDIDATES[find(name).task]
     with open(located(str(opt["fixed_candidates_path"]), opt.get("datapath")), "rb") as file:
@@ -158,12 +146,7 @@ def candidates_of(name: str, opt: Mapping[str, Any]) -> int:
 
 
 def reply_time(file: str, kind: str) -> float:
-    """Return the milliseconds of a reply: the median over some messages.
-
-    Args:
-        file: the model.
-        kind: its architecture.
-    """
+    """Return the milliseconds of a reply: the median over some messages."""
     words = replies()
     candidates = [f"{words[i % len(words)]} {words[i // len(words)]}" for i in range(TIMED_CANDIDATES)]
     contexts = ["\n".join(turn.text for turn in dialogue) for dialogue in dialogues("test")[: MESSAGES[kind]]]
@@ -230,12 +213,7 @@ def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
 
 
 def draw(models: Sequence[Trained], path: str) -> None:
-    """Draw R@1 against milliseconds per reply, one panel per task.
-
-    Args:
-        models: the models.
-        path: the picture.
-    """
+    """Draw R@1 against milliseconds per reply, one panel per task."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -267,9 +245,6 @@ def draw_group(panel: Any, group: Sequence[Trained], split: str, colour: str) ->
 
     Args:
         panel: where to draw.
-        group: the models.
-        split: valid or test.
-        colour: the colour of the group.
     """
     recipe = group[0].recipe
     points = [value for model in group if (value := model.percent(split, "R@1")) is not None]

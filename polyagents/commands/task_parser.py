@@ -34,7 +34,6 @@ class TaskCommandParser(CommandParser):
         """Add a flag of the command's own to this parser and to ParlAI's.
 
         Args:
-            *names: its names.
             **settings: as for argparse.
         """
         if "-h" not in names:

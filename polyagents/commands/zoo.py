@@ -60,12 +60,7 @@ def table() -> str:
 
 
 def description(model: Model, folder: str) -> str:
-    """Describe one model.
-
-    Args:
-        model: the model.
-        folder: the folder of models.
-    """
+    """Describe one model."""
     trained = f"pretrained on {model.pretrained_on}"
     if model.fine_tuned_on:
         trained += f", fine-tuned on {model.fine_tuned_on}"
@@ -83,24 +78,14 @@ def description(model: Model, folder: str) -> str:
 
 
 def state(model: Model, folder: str) -> str:
-    """Say whether the file of a model exists.
-
-    Args:
-        model: the model.
-        folder: the folder of models.
-    """
+    """Say whether the file of a model exists."""
     if not is_built(os.path.join(models_folder(folder), ARCHIVE.folder), ARCHIVE.version):
         return f"not downloaded; it comes with all others from {ARCHIVE.url}"
     return "downloaded" if os.path.exists(file_of(model, folder)) else "missing from the archive that was downloaded"
 
 
 def file_of(model: Model, folder: str) -> str:
-    """Return the path at which ParlAI looks for a model of the zoo.
-
-    Args:
-        model: the model.
-        folder: the folder of models.
-    """
+    """Return the path at which ParlAI looks for a model of the zoo."""
     return os.path.join(models_folder(folder), *model.name.split("/"))
 
 

@@ -28,11 +28,7 @@ def share(count: int, of: int) -> Estimate:
     Interval Estimation for a Binomial Proportion). It assumes that what is counted is independent.
 
     Args:
-        count: how many.
         of: out of how many, at least 1.
-
-    Returns:
-        The share and its interval.
     """
     ends = stats.binomtest(count, of).proportion_ci(CONFIDENCE, method="wilson")
     return Estimate(count / of, float(ends.low), float(ends.high))

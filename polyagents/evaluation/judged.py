@@ -81,7 +81,6 @@ def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: An
         real: [C], False for padding.
         right: [C], True for candidates that are a label.
         texts: the text of each candidate.
-        label: the right answers.
 
     Returns:
         The candidates without repeated answers.
@@ -107,9 +106,7 @@ def first_and_best(scores: np.ndarray, right: np.ndarray, texts: Any, label: Lab
 
     Args:
         scores: [C] fp32.
-        right: the columns of right candidates.
         texts: the text of each candidate.
-        label: the right answers.
 
     Returns:
         The best score of each answer, by its first column.

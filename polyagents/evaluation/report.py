@@ -22,7 +22,6 @@ class Evaluated:
     """The results of one model on the examples of a task.
 
     Attributes:
-        model_file: its file.
         architecture: the name of its architecture in reports, such as "poly-encoder".
         cutoffs: the k of its metrics, its `--recall-at`.
         source: where its candidates came from: inline, batch, batch-all-cands or fixed.
@@ -80,7 +79,6 @@ def with_intervals(values: dict[str, Floats], model: Evaluated) -> dict[str, Est
 
     Args:
         values: [E], by the name of the metric.
-        model: its dialogues are resampled.
 
     Returns:
         The estimates, by the name of the metric.
@@ -98,7 +96,6 @@ def differences(values: dict[str, Floats], first: dict[str, Floats], model: Eval
     Args:
         values: [E] of the model, by the name of the metric.
         first: the same of the first model.
-        model: its dialogues are resampled.
 
     Returns:
         The differences, by the name of the metric.
@@ -118,9 +115,6 @@ def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any
     Args:
         measured: the models, the first one first.
         task: facts about the task, taken into the report.
-
-    Returns:
-        Plain values.
     """
     first = measured[0].evaluated
     return {
@@ -182,10 +176,6 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
 
     Args:
         measured: the models, the first one first.
-        task: its name.
-
-    Returns:
-        Lines of text.
     """
     first = measured[0].evaluated
     dialogues = f" of {count_dialogues(first):,} dialogues" if unit(first) == "dialogue" else ""

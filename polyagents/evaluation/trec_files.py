@@ -31,7 +31,7 @@ def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]
     """Open a run and qrels, each of which is written atomically.
 
     Args:
-        run: a file; None where none is wanted.
+        run: a file; None if none is wanted.
         qrels: the same.
         name: the name of the run in the file; white space in it is replaced.
 
@@ -65,11 +65,6 @@ def run_lines(number: int, judged: Judged, name: str) -> Iterator[str]:
 
     Args:
         number: of the example, from 1.
-        judged: its candidates.
-        name: of the run.
-
-    Yields:
-        The lines.
     """
     best = judged.best(DEPTH)
     scores = strictly_falling(judged.scores[best])
@@ -82,10 +77,6 @@ def qrel_lines(number: int, judged: Judged) -> Iterator[str]:
 
     Args:
         number: of the example, from 1.
-        judged: its candidates.
-
-    Yields:
-        The lines.
     """
     for column in judged.columns[judged.right].tolist():
         yield f"{number} 0 {column} 1\n"

@@ -16,7 +16,7 @@ from polyagents.errors import InputError
 from polyagents.files.own_folder import refuse_foreign
 
 MACHINE = hashlib.blake2b(socket.gethostname().encode(), digest_size=3).hexdigest()
-TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished file's name; round one's were shorter
+TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished file's name; those of 0.1.0 are shorter
 
 
 def temporary_name(path: str) -> str:
@@ -135,7 +135,6 @@ def write_text(path: str, text: str) -> None:
     """Write a small file atomically.
 
     Args:
-        path: the file.
         text: its content, written as UTF-8.
 
     Raises:

@@ -18,7 +18,7 @@ class ContextLine(NamedTuple):
         number: from 1, blank lines counted.
         context: the context; None for a line that has none.
         fields: what else a line of JSON has, which belongs into the answer.
-        error: a sentence, where there is no context.
+        error: a sentence, if there is no context.
     """
 
     number: int
@@ -47,7 +47,6 @@ def line_of(text: str, number: int) -> ContextLine:
 
     Args:
         text: the line, without white space around it.
-        number: of the line.
     """
     try:
         found = parse_json(text) if text.startswith("{") else None

@@ -11,10 +11,6 @@ from polyagents.files.lines import LONGEST, texts_of
 def check_names(names: Sequence[str], where: str) -> None:
     """Refuse a header in which two columns have one name; those without a name do not count.
 
-    Args:
-        names: those of the columns.
-        where: the file, for a sentence.
-
     Raises:
         InputError: there are two.
     """
@@ -35,7 +31,6 @@ def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[st
     Args:
         file: opened for reading bytes.
         name: that of the file in sentences.
-        delimiter: divides cells.
 
     Raises:
         InputError: as `texts_of`; or a row is not CSV, or longer than a line may be.
@@ -55,7 +50,6 @@ def row_of(line: str, lines: Iterator[str], delimiter: str) -> list[str]:
     Args:
         line: the first line of the row, with its end.
         lines: the lines after it, of which a quoted cell may take some.
-        delimiter: divides cells.
 
     Raises:
         NotCsv: a quote is not closed, is followed by text, or a carriage return stands alone.

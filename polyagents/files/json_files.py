@@ -51,13 +51,6 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def read_fields(path: str | os.PathLike[str], kind: type[Fields]) -> Fields:
     """Read a JSON file as a dataclass or named tuple, as `fields_of_json` does.
 
-    Args:
-        path: the file.
-        kind: the class.
-
-    Returns:
-        An object of the class.
-
     Raises:
         OSError: the file cannot be read.
         ValueError: the file is no JSON, or has other fields or types.
@@ -67,13 +60,6 @@ def read_fields(path: str | os.PathLike[str], kind: type[Fields]) -> Fields:
 
 def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
     """Build a dataclass or named tuple from JSON: every field is there, or has a default, and is of its type.
-
-    Args:
-        found: what was parsed.
-        kind: the class.
-
-    Returns:
-        An object of the class.
 
     Raises:
         ValueError: a field is missing, unknown, or of another type.
@@ -105,7 +91,6 @@ def fits(value: Any, hint: Any) -> bool:
     None is of others.
 
     Args:
-        value: what was parsed.
         hint: the type, as `get_type_hints` returns it.
 
     Returns:

@@ -24,7 +24,7 @@ def exclusive_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], 
     """Lock a folder for its only builder; wait for another one to end.
 
     Args:
-        folder: created where it is missing.
+        folder: created if it is missing.
         kind: as for `refuse_foreign`, as are `flag` and `is_own`.
         flag: the flag that gave the folder.
         is_own: recognises an own folder.
@@ -53,9 +53,6 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
     Args:
         path: the file, in a folder that exists.
         busy: what another process that has the lock is doing; said while this one waits.
-
-    Returns:
-        The lock, already acquired.
 
     Raises:
         OSError: the file cannot be written.
@@ -96,7 +93,7 @@ class ModelLock:
 
 
 def lock_model(file: str) -> ModelLock | None:
-    """Lock a model file for training; return None where its folder is missing or may not be written.
+    """Lock a model file for training; return None if its folder is missing or may not be written.
 
     Raises:
         InputError: another process trains it, or a file beside it that training would overwrite is another's.
@@ -119,7 +116,6 @@ def release(lock: filelock.BaseFileLock, process: int) -> None:
     """Remove a lock's file, then release the lock; do nothing in a child that the process has forked.
 
     Args:
-        lock: acquired.
         process: the id of the process that acquired it.
     """
     if os.getpid() == process:

@@ -23,7 +23,6 @@ def write(path: str, state: dict[str, Any]) -> None:
     """Write a state.
 
     Args:
-        path: the file.
         state: weights under "model", and numbers, texts, lists, dicts and tensors under other names.
 
     Raises:
@@ -88,7 +87,6 @@ def extract_tensors(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> 
     Args:
         value: numbers, texts, lists, dicts and tensors, nested.
         path: of the value in the state; names its tensors.
-        tensors: collects the tensors.
 
     Returns:
         The value for JSON.

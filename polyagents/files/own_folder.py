@@ -40,7 +40,7 @@ def own_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] 
     """Prepare a folder in which a command may write and remove files, and mark it as its own.
 
     Args:
-        folder: created where it is missing.
+        folder: created if it is missing.
         kind: as for `refuse_foreign`; the marker's name.
         flag: as for `refuse_foreign`.
         is_own: as for `refuse_foreign`.

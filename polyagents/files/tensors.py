@@ -22,9 +22,7 @@ def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, 
     it does that in a folder whose name does.
 
     Args:
-        path: the file.
         tensors: by name.
-        metadata: texts for the file's header.
 
     Raises:
         InputError: the disk is full, or the file may not be written.
@@ -44,7 +42,6 @@ def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> lis
 
     Args:
         own: the model's, by name.
-        given: the file's.
 
     Returns:
         What is wrong, a phrase each; empty where the model can load them.

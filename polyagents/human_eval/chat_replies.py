@@ -17,9 +17,8 @@ class ChatPartner(Protocol):
         """Return what the model says next.
 
         Args:
-            persona: what the model reads before the chat; "" where there is none.
+            persona: what the model reads before the chat; "" if there is none.
             messages: what was said so far; the first, third, ... are the person's.
-            seed: for models that draw.
 
         Raises:
             InputError: the model has nothing left to say.
@@ -58,7 +57,6 @@ class RankerPartner:
         """Talk with a model.
 
         Args:
-            ranker: the model.
             candidates: all replies, encoded as far as that can be done ahead.
             history_size: how many utterances the model reads, the last ones; -1 is all of them.
         """
@@ -69,7 +67,6 @@ class RankerPartner:
 
         Args:
             persona: lines before the chat.
-            messages: the messages so far.
             seed: not used.
         """
         utterances = [*([persona] if persona else []), *messages]
@@ -84,7 +81,6 @@ def reply_seed(seed: int, chat: ChatState) -> int:
     """Derive a seed for each reply, the same again after a restart.
 
     Args:
-        seed: the seed of the plan.
         chat: the chat that waits for a reply.
     """
     place = f"{seed} {chat.number} {len(chat.messages)}"

@@ -55,7 +55,6 @@ def make_pair(first: Side, second: Side, right: int | None = None) -> Conversati
     """Make a pair; the same two sides always have the same name.
 
     Args:
-        first: one side.
         second: the other side.
         right: for an onboarding check, the side (0 or 1) that everyone should choose.
     """
@@ -67,7 +66,6 @@ def model_of(side: Side, conversations: Mapping[str, Conversation]) -> str:
     """Return the model that is judged on a side.
 
     Args:
-        side: the side.
         conversations: the conversations by name.
     """
     return conversations[side.conversation].models[side.speaker]

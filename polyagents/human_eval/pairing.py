@@ -19,10 +19,6 @@ Matchup = tuple[str, str]
 def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
     """Parse `A:B,A:C` or `all`; names of models may have colons and commas of their own.
 
-    Args:
-        given: the value of the flag.
-        models: the models that exist.
-
     Raises:
         InputError: a model is not there, or meets itself.
     """
@@ -64,7 +60,6 @@ def make_pairs(
 
     Args:
         conversations: all conversations.
-        matchups: the pairs of models.
         per_matchup: the number of pairs of each.
         seed: decides the pairs and their order.
 
@@ -96,10 +91,7 @@ def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: in
     twice. Two speakers of one conversation are no pair.
 
     Args:
-        first: the sides of one model.
         second: the sides of the other.
-        seed: decides the pairs.
-        count: the largest number of pairs.
     """
     rng = Random(seed)
     first, second = shuffled(rng, first), shuffled(rng, second)
@@ -112,12 +104,7 @@ def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: in
 
 
 def shuffled(rng: Random, items: Sequence[T]) -> list[T]:
-    """Return items in random order, drawn by random() only, whose sequence Python promises to keep.
-
-    Args:
-        rng: source of the random choices.
-        items: the items.
-    """
+    """Return items in random order, drawn by random() only, whose sequence Python promises to keep."""
     return sorted(items, key=lambda _: rng.random())
 
 

@@ -68,13 +68,11 @@ class Judgement:
     """An annotator's choice.
 
     Attributes:
-        annotator: the annotator's name.
-        pair: the pair's name.
         models: the models of the two sides.
         winner: the model that was preferred, one of the two.
         question: the question that was asked.
         reason: what the annotator wrote; may be "".
-        seconds: the time from seeing the pair to the answer; None where it is not known.
+        seconds: the time from seeing the pair to the answer; None if it is not known.
         passed: whether the annotator passed the onboarding checks.
     """
 
@@ -93,8 +91,7 @@ class ChatMessage:
     """One message of a chat between a person and a model.
 
     Attributes:
-        text: what was said.
-        good: for a reply, whether the person called it good or bad; None where it was not rated.
+        good: for a reply, whether the person called it good or bad; None if it was not rated.
     """
 
     text: str
@@ -107,10 +104,8 @@ class RatedChat:
 
     Attributes:
         number: distinguishes it from all others.
-        annotator: the person's name.
-        model: the model that replied.
         messages: the first, third, ... are the person's.
-        rating: of the whole, 1 to 5; None where it was not asked for.
+        rating: of the whole, 1 to 5; None if it was not asked for.
         conversation: the name of the conversation that it became in the store.
         passed: whether the person passed the onboarding checks.
     """

@@ -51,9 +51,6 @@ class NeighbourSource(Protocol):
         Args:
             vectors: [q, D].
             k: how many candidates the caller needs.
-
-        Returns:
-            What was found.
         """
         ...
 
@@ -72,10 +69,9 @@ class Shortlist(Protocol):
 
         Args:
             vectors: [Q, D].
-            count: the length of a list.
 
         Returns:
-            Dot products [Q, count], with the index's rounding, and indices; -1 where there are no more.
+            Dot products [Q, count], with the index's rounding, and indices; -1 if there are no more.
         """
         ...
 
@@ -92,9 +88,6 @@ class StoreNeighbours:
         Args:
             vectors: [q, D].
             k: how many candidates the caller needs.
-
-        Returns:
-            What was found.
         """
         count = min(max(self.shortlist.length, 2 * k), self.store.slots)
         products, lists = self.shortlist.nearest(vectors, count)
@@ -112,7 +105,6 @@ def search_shortlist(
     Args:
         query: B contexts.
         shortlist: the index of the store's vectors.
-        store: the candidates.
         k: at most as many as the store has.
 
     Returns:
@@ -135,11 +127,6 @@ def search_shortlist(
 @undisturbed()
 def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, bool]:
     """Find the best candidates of one context.
-
-    Args:
-        query: one context.
-        source: the candidates.
-        k: how many.
 
     Returns:
         The candidates, and whether the stop rule held.

@@ -71,7 +71,6 @@ class Cluster(Protocol):
         Args:
             work: called on a machine with the model, the texts and a part.
             texts: all texts of the build.
-            parts: what to do.
 
         Returns:
             The parts, each as soon as it is done.
@@ -88,7 +87,6 @@ class CandidateEncoder:
 
     Attributes:
         model: the fingerprint of all that determines the vectors but the texts.
-        encode: encodes texts to vectors.
         stored_as: bf16, fp32 or int8.
     """
 
@@ -101,11 +99,7 @@ class CandidateEncoder:
         """Return the encoder of a model's candidates; vectors that are rounded anyway are computed in low precision.
 
         Args:
-            model: the model.
             stored_as: bf16, fp32 or int8.
-
-        Returns:
-            The encoder.
         """
         return cls(
             model.fingerprint(), functools.partial(model.encode_texts, low_precision=stored_as != "fp32"), stored_as
@@ -117,9 +111,6 @@ class CandidateEncoder:
         Args:
             place: of the shard in the store.
             keys: those of its texts, one after the other.
-
-        Returns:
-            The name.
         """
         digest = hashlib.sha256(f"{self.model}:{self.stored_as}:".encode() + keys).hexdigest()[:16]
         return f"{place:06d}-{digest}.safetensors"
@@ -137,9 +128,7 @@ def write_shards(
     """Encode texts into shards, except those that an earlier build has finished.
 
     Args:
-        folder: that of the store.
         texts: distinct.
-        encoder: encodes them.
         worker: decides which shards this process writes.
         first: the place of the first new shard.
         last: a shard that is not full, whose candidates are copied to the first new one.
@@ -181,10 +170,6 @@ def encode_shard(
     """Encode texts and write their shard.
 
     Args:
-        path: the file.
-        texts: those of the shard.
-        encoder: encodes them.
-        bar: shows progress.
         last: a shard that is not full, whose candidates come first.
     """
     parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(texts, encoder.encode, bar)]
@@ -211,11 +196,6 @@ class ShardWork:
     def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
         """Write the shard, unless it is there.
 
-        Args:
-            model: the machine's.
-            texts: those of the build.
-            part: which of them.
-
         Raises:
             InputError: the machine has another model, the disk is full, or the folder may not be written.
         """
@@ -234,7 +214,6 @@ def require_files(folder: str, names: Sequence[str]) -> None:
 
     Args:
         folder: the shared one.
-        names: those of the files.
 
     Raises:
         InputError: some do not appear.
@@ -265,11 +244,6 @@ def candidates_in(parts: Sequence[Part]) -> int:
 def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterator[Tensor]:
     """Encode texts in blocks of some thousands, with progress.
 
-    Args:
-        texts: what to encode.
-        encode: encodes a block.
-        bar: shows progress.
-
     Yields:
         The vectors [n, D] of each block.
     """
@@ -281,10 +255,6 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
 
 def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]:
     """Encode blocks; beside a GPU two at a time, so that one is tokenised while the GPU computes the other.
-
-    Args:
-        encode: encodes a block.
-        blocks: of texts.
 
     Yields:
         The vectors of each block, in their order.
@@ -307,7 +277,6 @@ def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor
 
     Args:
         texts: one at least.
-        encode: encodes a block.
         show_progress: whether a progress bar is shown.
 
     Returns:
@@ -337,9 +306,6 @@ def announce(
     """Say how much will be encoded, how large it will be and how long it will take, measured on a sample of the texts.
 
     Args:
-        folder: that of the store.
-        texts: those of the build.
-        encoder: encodes them.
         left: how many are still to be encoded.
         done: how many an earlier build has encoded.
         worker: one of those that share the work.

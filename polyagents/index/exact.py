@@ -122,10 +122,6 @@ ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, Block]] = weakr
 def resident(vectors: Vectors, device: torch.device) -> Block | None:
     """Return all vectors as one block on a GPU, which keeps them from the first search on.
 
-    Args:
-        vectors: the candidates.
-        device: the device.
-
     Returns:
         The block; None on a CPU, which reads them where they are, and where they do not fit.
     """
@@ -142,15 +138,7 @@ def resident(vectors: Vectors, device: torch.device) -> Block | None:
 
 
 def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
-    """Return the blocks on a device.
-
-    Args:
-        vectors: the candidates.
-        device: the device.
-
-    Returns:
-        The blocks.
-    """
+    """Return the blocks on a device."""
     there = resident(vectors, device)
     if there is not None:
         return [there]
@@ -168,10 +156,8 @@ class Best:
         """Score candidates in fp32, those of the highest bounds first, until no other can be among the best.
 
         Args:
-            block: the block of the candidates.
             rows: [r], their places in it.
             bounds: [r], an upper bound of the score of each.
-            query: the context.
 
         Returns:
             The score that a candidate needs from now on.

@@ -52,7 +52,6 @@ class FaissShortlist:
 
         Args:
             vectors: [Q, D].
-            count: the length of a list.
 
         Returns:
             Dot products [Q, count], rounded as the index stores vectors, and indices.
@@ -71,7 +70,6 @@ class Description:
     """The content of `shortlist.json`, which describes the FAISS index beside it.
 
     Attributes:
-        index_type: hnsw or ivfpq.
         identity: that of the store that it was built from.
         recall_at_1, recall_at_10: the share of the best 1 and 10 of the exact search that it found when it was built.
         contexts: on how many contexts that was measured.
@@ -100,12 +98,8 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
     An index that is there already is kept.
 
     Args:
-        store: its vectors are indexed.
         index_type: hnsw (better recall, 2 bytes a number) or ivfpq (an eighth of a byte a number, built much faster).
         query: B contexts with which recall is measured.
-
-    Returns:
-        The description of the index.
 
     Raises:
         InputError: there is no such type, or it cannot contain vectors of this width.
@@ -151,13 +145,6 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
 def empty_index(index_type: str, store: CandidateStore) -> Any:
     """Create a FAISS index without candidates, trained if its type needs that.
 
-    Args:
-        index_type: hnsw or ivfpq.
-        store: its vectors train the index.
-
-    Returns:
-        The index.
-
     Raises:
         InputError: the store has too few candidates for the type, or vectors of a width that it cannot contain.
     """
@@ -188,9 +175,6 @@ def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
     Args:
         exact: indices [B, 10] of the exact search.
         found: indices [B, 10] of the shortlist.
-
-    Returns:
-        Both shares.
     """
     shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
     return float(np.mean(shares[0])), float(np.mean(shares[1]))
@@ -200,7 +184,7 @@ def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
 
 
 def describe(store: CandidateStore) -> Description | None:
-    """Return the description of the index that was built for a store as it is now; None where there is none."""
+    """Return the description of the index that was built for a store as it is now; None if there is none."""
     try:
         description = read_fields(os.path.join(store.folder, DESCRIPTION), Description)
     except (OSError, ValueError):
@@ -217,7 +201,7 @@ def describe(store: CandidateStore) -> Description | None:
 
 
 def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
-    """Open the FAISS index of a store; return None where there is none for it as it is now.
+    """Open the FAISS index of a store; return None if there is none for it as it is now.
 
     Raises:
         InputError: the file is damaged.
@@ -249,10 +233,6 @@ def is_as_written(store: CandidateStore, description: Description) -> bool:
     FAISS itself notices few changes: of 90 damaged files it opened 27. A file that was read completely once is read
     again only if its size or time of change differ, as a shard is.
 
-    Args:
-        store: the store of the index.
-        description: that of the index.
-
     Returns:
         False if the file was changed.
     """
@@ -270,11 +250,7 @@ def sample_of(store: CandidateStore, count: int) -> Sequence[str]:
     """Return some candidates, evenly spaced.
 
     Args:
-        store: the candidates.
         count: how many, at most.
-
-    Returns:
-        Their texts.
     """
     places = np.unique(np.linspace(0, store.slots - 1, min(count, store.slots)).astype(np.int64))
     return [store[int(place)] for place in places]

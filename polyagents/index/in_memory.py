@@ -50,7 +50,6 @@ class InMemoryCandidates(InMemoryVectors):
 
         Args:
             texts: the candidates, one at least.
-            model: encodes texts to vectors.
 
         Returns:
             The candidates with their vectors.
@@ -67,5 +66,5 @@ class InMemoryCandidates(InMemoryVectors):
         return [self.listed[index] for index in indices]
 
     def find(self, text: str) -> int | None:
-        """Return the index of a candidate; None where it is not among them."""
+        """Return the index of a candidate; None if it is not among them."""
         return self.places.get(text)

@@ -44,8 +44,7 @@ def index_folder(folder: str, flag: str = "--index-dir") -> contextlib.AbstractC
     """Lock the folder of a store, as `exclusive_folder` does.
 
     Args:
-        folder: created where it is missing.
-        flag: the flag that gave it.
+        folder: created if it is missing.
     """
     return exclusive_folder(folder, "build_index", flag, is_index)
 
@@ -71,7 +70,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
-        """Read the manifest of a folder; return None where there is none that can be read."""
+        """Read the manifest of a folder; return None if there is none that can be read."""
         try:
             manifest = read_fields(os.path.join(folder, MANIFEST), cls)
             return replace(manifest, shards=[(name, count) for name, count in manifest.shards]).checked()
@@ -133,11 +132,7 @@ def damaged(path: str, what: str) -> InputError:
     """Build the error for a shard that cannot be used.
 
     Args:
-        path: that of the shard.
         what: the end of the sentence that starts with the path.
-
-    Returns:
-        The error.
     """
     return InputError(
         f"{path} {what}; run polyagents build_index with the same candidates file to rebuild that part (if candidates "
@@ -150,10 +145,6 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
 
     Reading all of a large store takes minutes. So the size and time of change of a file that was read completely once
     are remembered, as git does for its working tree, and it is read again only when these differ.
-
-    Args:
-        folder: that of the store.
-        shards: those to check.
 
     Raises:
         InputError: a shard is missing, damaged or changed.
@@ -186,10 +177,6 @@ def verified(folder: str) -> dict[str, list[int]]:
 
 def remember(folder: str, names: Iterable[str]) -> None:
     """Record that these shards are complete.
-
-    Args:
-        folder: that of the store.
-        names: those of the files.
 
     Raises:
         InputError: the folder may not be written.

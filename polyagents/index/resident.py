@@ -1,7 +1,7 @@
 """The exact search over vectors that are all on one device, for GPUs: few large steps, and one look at the results.
 
 A search on a CPU looks at the bar, the k-th best score so far, after each block, and scans no further than it must. On
-a GPU each look waits for all work that was begun (2,367 looks for 64 contexts over 100,000 candidates, issue 19). Here
+a GPU each look waits for all work that was begun (2,367 looks for 64 contexts over 100,000 candidates). Here
 the bounds of all candidates are computed, the highest of them are scored in fp32, and only then it is decided for which
 contexts that proves the answer: no other candidate's bound reaches the k-th best score. The others are left to the
 search of exact.py.
@@ -78,7 +78,6 @@ def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tens
 
     Returns:
         Their bounds and their places in the block, both [B, count], the highest bound first; None if the architecture
-        knows no bound.
     """
     scan, best = Scan(query.context), None
     for part in block.split(max(SCANNED // query.products, 512)):
@@ -119,7 +118,6 @@ def joined(blocks: list[Block], device: torch.device) -> Block:
 
     Args:
         blocks: that follow one another; one at least.
-        device: the device.
     """
     count = sum(len(block.vectors) for block in blocks)
     columns: list[Tensor | None] = []

@@ -122,9 +122,6 @@ def scan_times(width: int, wide: bool) -> dict[torch.dtype, float]:
     Args:
         width: D.
         wide: whether for MANY context vectors, or for the NARROWEST.
-
-    Returns:
-        Seconds, for some thousand candidates.
     """
     generator = torch.Generator().manual_seed(0)
     vectors, asked = torch.randn(ROWS, width, generator=generator), MANY if wide else NARROWEST

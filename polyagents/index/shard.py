@@ -71,10 +71,7 @@ class Shard:
 
         Args:
             start: the index of its first candidate in the store.
-            alive: [n], False where a candidate was deleted; None where none was.
-
-        Returns:
-            The block.
+            alive: [n], False where a candidate was deleted; None if none was.
         """
         get = self.tensors.get
         coarse = Coarse(*(self.tensors[name] for name in COARSE)) if "coarse" in self.tensors else None
@@ -96,9 +93,6 @@ class Shard:
         Args:
             start: the place of the first.
             stop: the place after the last; None for the end.
-
-        Returns:
-            The texts.
 
         Raises:
             InputError: a text is not UTF-8, so another program has written it.
@@ -142,11 +136,6 @@ def is_shard(tensors: dict[str, Tensor]) -> bool:
 def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
     """Write a shard atomically.
 
-    Args:
-        path: the file.
-        texts: those of the n candidates.
-        stored: their vectors.
-
     Raises:
         InputError: the disk is full, or the folder may not be written.
     """
@@ -167,11 +156,7 @@ def checksum(path: str, tensors: dict[str, Tensor]) -> str:
     """Compute the SHA-256 of a shard's tensors and of its name, which depends on its model and texts.
 
     Args:
-        path: that of the file.
         tensors: by name.
-
-    Returns:
-        Hexadecimal digits.
     """
     digest = hashlib.sha256(os.path.basename(path).encode())
     for name in sorted(tensors):

@@ -69,11 +69,7 @@ class CandidateStore:
         6
 
         Args:
-            folder: that of the store.
             model: the fingerprint of the model that encodes contexts.
-
-        Returns:
-            The store.
 
         Raises:
             InputError: there is no store, it is damaged, or other weights encoded it.
@@ -132,7 +128,7 @@ class CandidateStore:
         return [self[int(index)] for index in indices]
 
     def find(self, text: str) -> int | None:
-        """Return the index of a candidate; None where it is not among them.
+        """Return the index of a candidate; None if it is not among them.
 
         >>> store = ranker.open_index("replies.index")
         >>> store.find("bye"), store.find("good night")
@@ -218,13 +214,10 @@ class CandidateStore:
 
         Args:
             candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
-            folder: created where it is missing.
+            folder: created if it is missing.
             encoder: the model that encodes the candidates, and how its vectors are stored.
             worker: decides this process's part of the work, where several build together.
             cluster: machines that encode, in place of this one.
-
-        Returns:
-            The store.
 
         Raises:
             InputError: the file cannot be read, the disk is full, the folder is another's, or candidates of it were

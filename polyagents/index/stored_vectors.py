@@ -44,8 +44,8 @@ class Block(NamedTuple):
         norms: [n] fp32, lengths of the vectors.
         scales: [n] fp32; the true vector is the int8 one times its scale.
         rest: [n, D] int16, the lower bits of fp32 vectors whose upper bits are in `vectors`.
-        alive: [n], False where a candidate was deleted; None where none was.
-        coarse: the same vectors in 8 bits; None where there is no such copy.
+        alive: [n], False where a candidate was deleted; None if none was.
+        coarse: the same vectors in 8 bits; None if there is no such copy.
     """
 
     start: int
@@ -96,9 +96,6 @@ def packed(vectors: Tensor, stored_as: str) -> StoredVectors:
     Args:
         vectors: [n, D] fp32.
         stored_as: bf16, fp32 or int8.
-
-    Returns:
-        The stored form.
     """
     if stored_as == "int8":
         scales = vectors.abs().amax(1) / 127

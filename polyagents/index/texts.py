@@ -55,9 +55,6 @@ class Texts(Protocol):
         Args:
             start: the place of the first.
             stop: the place after the last.
-
-        Returns:
-            The texts.
         """
         ...
 
@@ -83,9 +80,6 @@ class ListedTexts:
         Args:
             start: the place of the first.
             stop: the place after the last.
-
-        Returns:
-            The texts.
         """
         return self.texts[start:stop]
 
@@ -151,9 +145,6 @@ class FileTexts:
         Args:
             start: the place of the first.
             stop: the place after the last.
-
-        Returns:
-            The lines.
 
         Raises:
             InputError: the file has changed since it was opened.
@@ -236,7 +227,6 @@ def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
 
     Args:
         raw: the bytes of the line.
-        path: the file, for messages.
         number: of the line, from 1.
 
     Returns:

@@ -24,9 +24,6 @@ class TopCandidates:
         Args:
             scores: [B, C].
             k: at most C are selected.
-
-        Returns:
-            The candidates.
         """
         indices = np.stack([top_k(row, k) for row in scores])
         return cls(indices, np.take_along_axis(scores, indices, 1))

@@ -68,8 +68,6 @@ def with_frozen_weights(
     """Complete the weights of a file by those that it does not hold: the backbone's, which the model has already.
 
     Args:
-        module: the model.
-        weights: what its file holds.
         file: its path.
         backbone: the name that its backbone was loaded from.
 
@@ -96,7 +94,6 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool)
     """Load a model's weights; those of a backbone with adapters are there already, and may be quantised.
 
     Args:
-        module: the model.
         weights: all of them, or only the trained ones.
         assign: whether these tensors become the model's own (True), or are copied into its tensors (False).
 

@@ -50,7 +50,6 @@ class TwoTowerArchitecture(Architecture, Protocol):
     `two_towers.TwoTowers` implements all of it but `context_vectors` and `score`.
 
     Attributes:
-        context_encoder: encodes contexts.
         candidate_encoder: encodes candidates; it may be the same object.
     """
 
@@ -90,7 +89,7 @@ class TwoTowerArchitecture(Architecture, Protocol):
         ...
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
-        """Bound scores by the largest dot products [n, B] (models/query.py); None where no bound is known."""
+        """Bound scores by the largest dot products [n, B] (models/query.py); None if no bound is known."""
         ...
 
     def query(self, context: ContextVectors) -> Query:
@@ -102,7 +101,6 @@ class JointArchitecture(Architecture, Protocol):
     """An architecture that reads context and candidates together.
 
     Attributes:
-        encoder: reads them.
         candidate_tokens: how many tokens of candidates may follow a context in one row; a row holds one candidate at
             least, and 0 gives each candidate a row of its own.
     """
@@ -123,10 +121,6 @@ def meets(module: object, protocol: type) -> bool:
     """Tell whether an object has every member that one of the protocols above names.
 
     `isinstance` would not do: from Python 3.12 on it does not ask `__getattr__`, which finds the parts of an nn.Module.
-
-    Args:
-        module: an architecture, built.
-        protocol: `TwoTowerArchitecture` or `JointArchitecture`.
 
     Returns:
         True if no member is missing.

@@ -1,7 +1,7 @@
 """The attention and the scores of the paper (section 4), each as long as its formula.
 
 Letters: B examples, C candidates, T tokens, M context vectors, D width. Masks are True where something is real.
-Everything here is computed in fp32, whatever the precision of the encoder (issue 2; low-precision scores collapse
+Everything here is computed in fp32, whatever the precision of the encoder (low-precision scores collapse
 into ties: sentence-transformers #3894).
 """
 
@@ -14,7 +14,6 @@ def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
 
     Args:
         logits: any shape.
-        mask: bool, broadcastable to `logits`.
         dim: the dimension over which the weights sum to 1.
 
     Returns:

@@ -49,8 +49,6 @@ def load_backbone(
     """Load a Hugging Face model, grow its embeddings for added tokens, and freeze the layers that do not learn.
 
     Args:
-        options: name, trained layers, dropout.
-        vocabulary: that of the tokenizer.
         training: whether gradients will be needed.
         config: the shape, where the weights come from elsewhere; the name is not looked up then.
         weights: the backbone's, by the names of `config`; with a config but without weights, those of a model file
@@ -115,8 +113,6 @@ def loaded(
     """Load the model from wherever it comes from: a file's weights, random weights, a folder or the hub.
 
     Args:
-        options: name, trained layers, dropout.
-        vocabulary: that of the tokenizer.
         attention: the name of transformers' implementation of attention; None is the model's own choice.
         config: the shape, or None.
         weights: the backbone's, or None.
@@ -150,7 +146,6 @@ def drawn(config: "transformers.PretrainedConfig", attention: str | None, kind: 
     """Build a model with random weights, in torch's default precision (`undisturbed`: fp32).
 
     Args:
-        config: the shape.
         attention: the name of transformers' implementation of attention.
         kind: one of transformers' automatic models.
     """
@@ -217,10 +212,6 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
 
     Args:
         name: the backbone's name, with the prefix.
-        vocabulary: that of the tokenizer.
-
-    Returns:
-        BERT's configuration of that size.
 
     Raises:
         InputError: there is no such size.
@@ -240,12 +231,7 @@ def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.Pretraine
 
 
 def reads_texts(model_class: Any, config_class: Any) -> bool:
-    """Tell whether classes of a model and its configuration are of a family that reads token ids and nothing else.
-
-    Args:
-        model_class: that of the model.
-        config_class: that of its configuration.
-    """
+    """Tell whether classes of a model and its configuration are of a family that reads token ids and nothing else."""
     modalities = getattr(model_class, "input_modalities", "text")
     takes_ids = "input_ids" in inspect.signature(model_class.forward).parameters
     parts = " ".join(getattr(config_class, "sub_configs", ()))
@@ -272,7 +258,6 @@ def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabu
 
     Args:
         backbone: changed in place.
-        vocabulary: that of the tokenizer.
     """
     rows = backbone.get_input_embeddings().weight.size(0)  # type: ignore[operator]
     if vocabulary.size <= rows:
@@ -301,7 +286,6 @@ def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) 
 
     Args:
         backbone: changed in place.
-        which: a value of `--train-layers`.
 
     Raises:
         InputError: the backbone has no list of layers.
@@ -356,15 +340,7 @@ def running_order(backbone: "transformers.PreTrainedModel") -> dict[str, int]:
 
 
 def unusable(kind: str, error: Exception) -> InputError:
-    """Build the error for a backbone that cannot read texts as our agents give them.
-
-    Args:
-        kind: its type in transformers.
-        error: what it said.
-
-    Returns:
-        The error.
-    """
+    """Build the error for a backbone that cannot read texts as our agents give them."""
     return InputError(
         f"This backbone ({kind}) cannot encode texts here ({type(error).__name__}: {first_line(error, 120)}); use one "
         f"such as BERT, RoBERTa or ModernBERT."

@@ -17,7 +17,6 @@ def drawn(init: str, m: int, width: int) -> Tensor:
     Args:
         init: "normal", N(0, 0.02); "uniform", U(0, 1); "unit", N(1/sqrt(D), 1), as chijames/Poly-Encoder draws them;
             "kmeans" draws as "normal" does, until the training puts `centres` in their place.
-        m: the number of codes.
         width: D.
 
     Returns:
@@ -36,7 +35,6 @@ def centres(states: Tensor, m: int) -> Tensor:
 
     Args:
         states: [N, D], of the tokens of some contexts.
-        m: the number of centres.
 
     Returns:
         [m, D] fp32 on the CPU.

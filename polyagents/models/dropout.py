@@ -34,9 +34,6 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
         p: the probability of a zero, 0 to 1.
         training: returns `x` unchanged where it is False.
         inplace: ignored; the result is always a new tensor.
-
-    Returns:
-        The shape of `x`.
     """
     threshold = round(p * STEPS)
     if not training or threshold == 0:
@@ -55,12 +52,8 @@ class Dropout(torch.autograd.Function):
         """Set random elements to 0 and scale the others.
 
         Args:
-            ctx: autograd's, keeps the mask.
             x: any shape.
             threshold: how many of STEPS possible random numbers give 0.
-
-        Returns:
-            The shape of `x`.
         """
         seed = int(torch.randint(2**62, (1,)))
         words = np.random.SFC64(seed).random_raw((x.numel() + 3) // 4)
@@ -76,7 +69,6 @@ class Dropout(torch.autograd.Function):
 
         Args:
             ctx: autograd's, with the mask.
-            gradient: that of the output.
 
         Returns:
             The gradient of x, and None for the threshold.

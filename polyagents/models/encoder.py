@@ -44,7 +44,7 @@ class Backend(Protocol):
 
     Attributes:
         quantized: the format of its weights, such as "onnx int8", where they are quantised, so that outputs differ from
-            torch's by more than rounding; None where they are not.
+            torch's by more than rounding; None if they are not.
     """
 
     quantized: str | None
@@ -58,7 +58,7 @@ class Encoder(nn.Module):
     """A backbone that encodes a batch of texts to states.
 
     Attributes:
-        backend: computes in place of the backbone; None where torch does.
+        backend: computes in place of the backbone; None if torch does.
         measures: tells for a width whether a CPU trains faster in bf16; set by who builds an encoder, False until then.
         width: D.
         first_position: the backbone's number for the position of a text's first token.
@@ -177,7 +177,7 @@ class Encoder(nn.Module):
         return inputs
 
     def _padding_mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
-        """What tells padding: None where there is none, else what is added to the logits of every head, [B, 1, 1, T].
+        """What tells padding: None if there is none, else what is added to the logits of every head, [B, 1, 1, T].
 
         transformers looks through every mask [B, T] for padding, for which the host waits until a GPU has computed
         all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask of
@@ -257,13 +257,8 @@ def in_chunks(
     """Encode chunk by chunk and put the results in the order of the batch.
 
     Args:
-        encoder: splits the batch.
-        encode: encodes one chunk.
         join: puts the results of the chunks in order, given them and their rows in the batch.
         tokens: the batch, [B, T].
-
-    Returns:
-        What `join` returned.
     """
     parts, rows = [], []
     for index, chunk in encoder.chunks(tokens):
@@ -317,7 +312,6 @@ def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) 
     Args:
         encoder: on a CPU or GPU; its mode (training or not) stays.
         texts: token ids; one text at least.
-        pad_id: that of the vocabulary.
 
     Returns:
         [N, D] fp32, for N tokens.
@@ -328,7 +322,7 @@ def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) 
 
 
 def max_tokens(backbone: "transformers.PreTrainedModel") -> int | None:
-    """Return how many tokens the backbone has positions for, None where their number is not limited."""
+    """Return how many tokens the backbone has positions for, None if their number is not limited."""
     named = ("max_position_embeddings", "max_seq_len")  # the second is MPT's
     positions = next((getattr(backbone.config, name) for name in named if hasattr(backbone.config, name)), None)
     return None if positions is None or positions < 1 else positions - first_position(backbone)  # XLNet has -1
@@ -408,7 +402,6 @@ def words(encoder: Encoder, count: int) -> list[int]:
 
     Args:
         encoder: tells which id is padding; 0 is for some backbones, whatever their configuration says.
-        count: how many.
     """
     return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
@@ -432,7 +425,6 @@ def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
 
     Args:
         sees: [B, T, T], True where a token may attend to another.
-        dtype: that of the logits.
 
     Returns:
         [B, 1, T, T], 0 where `sees` is True, otherwise the lowest number of `dtype`.

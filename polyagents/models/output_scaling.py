@@ -22,7 +22,6 @@ def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> 
     Args:
         encoder: on a CPU or GPU.
         texts: token ids.
-        pad_id: that of the vocabulary.
 
     Returns:
         The deviation; 0 or not a number where the outputs are of no use.
@@ -36,10 +35,6 @@ def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> flo
     Args:
         encoder: on a CPU or GPU.
         texts: token ids.
-        pad_id: that of the vocabulary.
-
-    Returns:
-        The factor, to four digits.
 
     Raises:
         InputError: all outputs are the same, infinite or not a number.

@@ -20,8 +20,8 @@ class PolyEncoder(TwoTowers):
     """A poly-encoder: a context has m vectors, and a candidate has one, which attends to them.
 
     Attributes:
-        codes: the learnt context codes [m, D]; None where the context vectors are outputs of the encoder.
-        log_sharpness: the logarithm of the learnt part of the sharpness, []; None where the sharpness is fixed.
+        codes: the learnt context codes [m, D]; None if the context vectors are outputs of the encoder.
+        log_sharpness: the logarithm of the learnt part of the sharpness, []; None if the sharpness is fixed.
     """
 
     short_name: ClassVar[str] = "poly"

@@ -39,7 +39,7 @@ class Scorer(Protocol):
             largest: [n, B], of n candidates.
 
         Returns:
-            [n, B], or None where no such bound is known: then every candidate is scored.
+            [n, B], or None if no such bound is known: then every candidate is scored.
         """
         ...
 

@@ -73,7 +73,6 @@ def last_positions(mask: Tensor, m: int) -> Tensor:
 
     Args:
         mask: [B, T].
-        m: how many.
 
     Returns:
         [B, m].
@@ -135,9 +134,6 @@ def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tens
         kind: "codes" (section 4.4), "n_first", "n_last" or "n_last_and_first" (the last m and h_1, counted once).
         m: number of vectors; "n_last_and_first" gives m + 1, and "codes" as many as there are codes.
         codes: [M, D], for kind "codes" only.
-
-    Returns:
-        The vectors and their mask.
     """
     if kind == "codes":
         assert codes is not None, "kind 'codes' comes with its codes"

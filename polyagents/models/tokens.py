@@ -70,7 +70,6 @@ def filled(rows: Sequence[Sequence[int]], mask: Tensor, padding: int) -> Tensor:
     Args:
         rows: the numbers of each text.
         mask: [B, T], True where a text has a number.
-        padding: the number that pads.
 
     Returns:
         [B, T].
@@ -85,7 +84,6 @@ def pad(texts: Sequence[Sequence[int]], pad_id: int) -> Tokens:
 
     Args:
         texts: token ids of each text.
-        pad_id: that of the vocabulary.
 
     Returns:
         A batch [B, T].
@@ -160,7 +158,6 @@ def pad_joint(rows: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], pad
 
     Args:
         rows: token ids of a context and of each of its candidates, every text with its [S] already.
-        pad_id: that of the vocabulary.
 
     Returns:
         A batch [R, T].
@@ -179,7 +176,6 @@ def pad_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], pad_id: int)
 
     Args:
         pairs: token ids of both.
-        pad_id: that of the vocabulary.
 
     Returns:
         A batch [R, T].

@@ -18,8 +18,7 @@ class Look(NamedTuple):
         places: the tables in which torch keeps children, weights and buffers.
         children: all parts.
         tensors: the ids of all weights and buffers; torch could not swap tensors to which there are weak references.
-        versions: how often each was changed in place; None where one was made in inference mode, which does not count.
-        storages: their addresses.
+        versions: how often each was changed in place; None if one was made in inference mode, which does not count.
         held: as long as these live, no other storage has the same address.
     """
 
@@ -108,7 +107,7 @@ def tensors_in(tables: list[dict[str, Any]]) -> list[Tensor]:
 
 
 def versions_of(tensors: list[Tensor]) -> list[int] | None:
-    """Return how often each was changed in place; None where one does not count that."""
+    """Return how often each was changed in place; None if one does not count that."""
     try:
         return [tensor._version for tensor in tensors]
     except RuntimeError:

@@ -17,7 +17,6 @@ def evaluation_candidates(opt: Opt, source: str, examples: Examples) -> Candidat
 
     Args:
         opt: the agent's options, for error messages.
-        source: batch, inline or batch-all-cands.
         examples: B of them.
 
     Raises:

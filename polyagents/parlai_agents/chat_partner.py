@@ -72,8 +72,6 @@ def load_other_agent(opt: Opt, model_file: str, model: str | None) -> Agent:
     """Load a model besides the one of --model-file, with the flags that were given for all.
 
     Args:
-        opt: the options of the command.
-        model_file: its file.
         model: the agent that is to load it; None for the one that wrote it.
     """
     own = ("model", "model_file", "dict_file")

@@ -42,7 +42,6 @@ class TextDictionary(DictionaryAgent):
         """Add only the flags that are read; ParlAI's word dictionary has twenty more.
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
         """
         group = parser.add_argument_group("Dictionary Arguments")
@@ -119,7 +118,6 @@ class TextDictionary(DictionaryAgent):
         """Return the token ids of one text, without special tokens around it; line ends become the newline token.
 
         Args:
-            text: the text.
             vec_type: not used; the result is a list.
         """
         return self.ready.encode([text])[0]
@@ -128,7 +126,6 @@ class TextDictionary(DictionaryAgent):
         """Return the text of token ids, without special tokens.
 
         Args:
-            vector: the ids.
             delimiter: not used.
         """
         return self.ready.decode(vector)

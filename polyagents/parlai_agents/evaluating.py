@@ -92,9 +92,6 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
     """Compute the result of an evaluation.
 
     Args:
-        opt: the options of `agent`.
-        agent: the ranker.
-        examples: the ranked examples.
         write: a callback for every example.
 
     Raises:

@@ -33,11 +33,6 @@ def exchanges(world: World, num_examples: float) -> Iterator[tuple[int, Any, Any
 
 
 def note(message: Mapping[str, Any], digest: Any) -> None:
-    """Add an example to a hash of all.
-
-    Args:
-        message: the example.
-        digest: the hash.
-    """
+    """Add an example to a hash of all."""
     texts = [message["text"], *message["eval_labels"], *(message.get("label_candidates") or ())]
     digest.update(utf8("\n".join(texts) + "\n\n"))

@@ -55,7 +55,6 @@ class FixedCandidates:
 
         Args:
             path: of the file, one candidate per line.
-            model: ranks them.
             encode_file: encodes a file, or finds its index, where candidates can be encoded ahead.
         """
         self.path, self.model, self.encode_file = path, model, encode_file
@@ -109,8 +108,6 @@ class FixedCandidates:
 
         Args:
             contexts: token ids of B contexts.
-            k: how many.
-            said: the texts that were said.
         """
         spoken = {place for line in said if (place := self.find(line)) is not None}
         found = self._best(contexts, k + len(spoken))
@@ -199,8 +196,6 @@ class EngineReplies:
 
         Args:
             contexts: token ids of B contexts.
-            k: how many.
-            said: the texts that were said.
         """
         best, _ = self.candidates.search(self.model.query(contexts), k + len(said))
         return [first_unsaid(one.texts, one.scores, said, k) for one in best]
@@ -211,9 +206,6 @@ def first_unsaid(texts: Sequence[str], scores: np.ndarray, said: Collection[str]
 
     Args:
         texts: the texts, best first.
-        scores: their scores.
-        said: the texts that were said.
-        k: how many.
     """
     ranked = list(zip(texts, map(float, scores), strict=True))
     fresh = ([one for one in ranked if one[0] not in said] or ranked)[:k]

@@ -21,12 +21,7 @@ PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
 
 
 def add_options(parser: ParlaiParser, options: type[Options]) -> None:
-    """Make flags of the fields of a class, under the title of the class that declares each.
-
-    Args:
-        parser: ParlAI's parser.
-        options: the class.
-    """
+    """Make flags of the fields of a class, under the title of the class that declares each."""
     declared = [kind for kind in reversed(options.__mro__) if issubclass(kind, Options) and kind is not Options]
     fields = {field.name: field for field in fields_of(options)}
     for kind in declared:
@@ -47,8 +42,6 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     """Add all flags of a ranker, with the paper's training settings as defaults (5.1).
 
     Args:
-        parser: the parser of a command.
-        architecture: the class of the model.
         is_training_command: whether a run's own settings are read, such as its batch size.
     """
     add_encoder_flags(parser)

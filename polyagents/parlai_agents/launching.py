@@ -54,7 +54,6 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
     """Start all processes, wait for them, and end all when one fails: its error is what the user sees.
 
     Args:
-        opt: the options of the training.
         port: the port of the first process; None for a free one.
     """
     count = opt["distributed_world_size"]
@@ -90,8 +89,6 @@ def worker(rank: int, opt: Opt, port: int) -> None:
     """Train in one of the processes, which starts with ParlAI as it was shipped.
 
     Args:
-        rank: the number of the process.
-        opt: the options of the training.
         port: the port of the first process.
     """
     compat.apply()
@@ -122,9 +119,6 @@ def gloo_context(
     """Do as ParlAI's distributed_context, on CPUs.
 
     Args:
-        rank: the number of the process.
-        opt: the options of the training.
-        rank_offset: added to the rank.
         gpu: not used.
         init_method: where the processes meet.
     """

@@ -68,7 +68,6 @@ def counting(report: Callable[[], Mapping[str, Any]], bar: tqdm) -> Callable[[],
     """Wrap a world's `report`, which ParlAI calls after each batch of an evaluation.
 
     Args:
-        report: the world's method.
         bar: to show how many examples it reports.
     """
 
@@ -85,7 +84,6 @@ def last_update(loop: TrainLoop, seconds: float) -> int | None:
 
     Args:
         loop: its flags say how long it trains.
-        seconds: how long it has trained.
 
     Returns:
         None if only its patience ends it.

@@ -40,10 +40,6 @@ class TaskTexts:
 
         They are weights, which all processes of a training copy from the first (distributed.same_weights).
 
-        Args:
-            encoder: the encoder of contexts.
-            m: how many.
-
         Raises:
             InputError: there are no texts, too few, or outputs that are no numbers.
         """

@@ -89,11 +89,7 @@ class ObservingAgent(TorchRankerAgent):
         return obs
 
     def self_observe(self, self_message: Message) -> None:
-        """Do as TorchAgent, which fails in the middle of an episode if nothing was said and nothing should have been.
-
-        Args:
-            self_message: the reply.
-        """
+        """Do as TorchAgent does, which fails in the middle of an episode if nothing was to be said and nothing was."""
         if (
             self_message.get("text") is None
             and not self.observation["episode_done"]
@@ -115,7 +111,6 @@ class ObservingAgent(TorchRankerAgent):
         """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not.
 
         Args:
-            obs_batch: the observations.
             sort: as in TorchAgent.
         """
         training = self._is_training_batch(obs_batch)

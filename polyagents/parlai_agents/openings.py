@@ -34,11 +34,6 @@ class Opening:
 def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
     """Draw beginnings from a task's dialogues, no dialogue twice; the same for the same seed.
 
-    Args:
-        opt: the options of the command.
-        count: how many.
-        seed: decides which.
-
     Raises:
         InputError: the task cannot be read, or has too few dialogues.
     """
@@ -58,7 +53,6 @@ def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> li
     ParlAI.
 
     Args:
-        opt: the options of the command.
         seed: decides the order; None for another one each time.
         dialogues: how many dialogues are read, the first ones; None for all.
 
@@ -87,12 +81,7 @@ def opening_of(text: str, other: str) -> Opening:
 
 
 def persona_in(text: str, mark: str) -> str:
-    """Return the persona lines of one kind.
-
-    Args:
-        text: a message.
-        mark: the prefix of the lines.
-    """
+    """Return the persona lines of one kind."""
     return "\n".join(line for line in text.split("\n") if line.startswith(mark))
 
 

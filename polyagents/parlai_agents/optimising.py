@@ -55,7 +55,7 @@ class OptimisingAgent(TorchAgent):
         """Make the scheduler like TorchAgent, without two errors in resuming.
 
         Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
-        where there is no scheduler the count of updates begins anew.
+        if there is no scheduler the count of updates begins anew.
 
         Args:
             states: the state of a resumed run.

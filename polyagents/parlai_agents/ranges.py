@@ -34,7 +34,6 @@ class Several:
     """The type of a flag that takes numbers with commas between them, each of a range.
 
     Attributes:
-        one: the range.
         count: how many there may be; None for any.
     """
 
@@ -138,8 +137,6 @@ def check(options: Mapping[str, Any], actions: Iterable[argparse.Action], source
 
     Args:
         options: by name; what is missing or None is not checked.
-        actions: the flags.
-        source: the file.
         whole: whether not only numbers are checked.
 
     Raises:

@@ -60,7 +60,6 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
-        objective: what training minimises.
         empty_batches: training batches since the last one with an example.
         last_values: those of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
@@ -78,7 +77,6 @@ class RankerAgent(ModelAgent, ObservingAgent):
         """Add the flags of TorchRankerAgent and of the architecture, with the paper's settings as defaults (5.1).
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
         """
         super().add_cmdline_args(parser, partial_opt=partial_opt)

@@ -17,7 +17,7 @@ from polyagents.training.metrics import evaluation_values
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 
 Metrics = dict[str, "list[AverageMetric | None]"]
-"""A value for each example; None where an example has nothing to measure."""
+"""A value for each example; None if an example has nothing to measure."""
 
 
 def evaluation_metrics(
@@ -29,7 +29,6 @@ def evaluation_metrics(
         scores: [B, C] on the CPU.
         candidates: the candidates, with labels.
         logit_scale: the factor of the scores in the loss.
-        recall_at: the k that are reported.
     """
     assert candidates.labels is not None
     labelled = (candidates.labels >= 0).tolist()
@@ -39,7 +38,7 @@ def evaluation_metrics(
 
 
 def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[AverageMetric | None]":
-    """Return a metric for each of B values; None where nothing was measured.
+    """Return a metric for each of B values; None if nothing was measured.
 
     Args:
         values: [B].
@@ -59,8 +58,6 @@ def tie_order(candidates: CandidateSet, example: int, count: int) -> np.ndarray 
     says: ParlAI's teachers find the label in it by its text, which other texts of the same token ids do not have.
 
     Args:
-        candidates: the candidates of the batch.
-        example: the index of the example.
         count: how many candidates it has.
     """
     if candidates.labels is None:
@@ -83,7 +80,6 @@ class Replies:
 
         Args:
             scores: [B, C].
-            candidates: the candidates.
         """
         # ParlAI's teachers count their hits in this list.
         k = self.ranked_texts if candidates.labels is None else max(self.ranked_texts, *TEACHER_RECALL_AT)
@@ -102,9 +98,7 @@ class Replies:
         """Return the best fixed candidates that were not said, unless nothing else remains.
 
         Args:
-            fixed: the candidates.
             contexts: token ids of B contexts.
-            said: the texts that were said.
         """
         found = fixed.unsaid(contexts, max(self.ranked_texts, 1), said)
         return self._output([texts for texts, _ in found], [scores for _, scores in found])

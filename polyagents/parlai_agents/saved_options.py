@@ -129,7 +129,6 @@ def modules_of(package: str, prefix: str = "") -> list[str]:
     """Return the names of the modules in a package, without importing one of them.
 
     Args:
-        package: its name.
         prefix: put before each name.
     """
     found = importlib.util.find_spec(package)
@@ -142,7 +141,6 @@ def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
     """Report in one sentence that nothing has a name, whatever Python raises in looking for it.
 
     Args:
-        sentence: the sentence.
         folder: where ParlAI looks for a short name, below `parlai`; "" if only an attribute is looked for here.
         name: the name, perhaps of a module with `:` and its attribute.
 
@@ -201,12 +199,7 @@ def load(optfile: str) -> Opt:
 
 
 def flags_of(agent: str, options: dict[str, Any]) -> list[argparse.Action]:
-    """Return the flags of ParlAI, of an agent, and of the task of its training.
-
-    Args:
-        agent: the name of the agent.
-        options: the options of the file.
-    """
+    """Return the flags of ParlAI, of an agent, and of the task of its training."""
     parser = ParlaiParser(True, False)
     parlai.core.loader.load_agent_module(agent).add_cmdline_args(parser, Opt(options))
     if options.get("task"):

@@ -37,7 +37,6 @@ def self_chat(opt: Opt, agents: Sequence[Agent], opening: Opening, turns: int) -
     """Let two agents talk.
 
     Args:
-        opt: the options of the command.
         agents: the one that speaks first, and the one that answers.
         opening: how the conversation begins; it is the first agent's first turn.
         turns: how many turns each agent has.

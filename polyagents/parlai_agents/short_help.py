@@ -45,9 +45,6 @@ def short_help(parser: argparse.ArgumentParser) -> str:
 
     Args:
         parser: that of the command, with the flags of its agent and task.
-
-    Returns:
-        The text.
     """
     formatter = parser._get_formatter()
     known = {action.dest: action for action in parser._actions if action.help != argparse.SUPPRESS}

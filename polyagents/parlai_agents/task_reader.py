@@ -28,10 +28,8 @@ class Position:
     """The position of a training in its task.
 
     Attributes:
-        windows: finished windows.
         updates: finished updates of the next window.
         of: the number of updates of that window; 0 if it has not been started.
-        total: updates in all.
     """
 
     windows: int = 0

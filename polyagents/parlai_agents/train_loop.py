@@ -155,12 +155,7 @@ def validate_once_more(loop: TrainLoop) -> None:
 
 
 def with_checkpoint(save_model: Any, progress: Progress) -> Any:
-    """Wrap ParlAI's save_model: a run that never validated saves M at its end, and a checkpoint to resume from.
-
-    Args:
-        save_model: ParlAI's method.
-        progress: returns the progress to store.
-    """
+    """Wrap ParlAI's save_model: a run that never validated saves M at its end, and a checkpoint to resume from."""
 
     def patched(self: Any, suffix: str | None = None) -> None:
         self.agent.progress = progress(self)
@@ -172,12 +167,7 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
 
 
 def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """Return what ParlAI's `_save_train_stats` writes, as a text, with the machine; empty if it writes nothing.
-
-    Args:
-        save_train_stats: ParlAI's method.
-        loop: the training loop.
-    """
+    """Return what ParlAI's `_save_train_stats` writes, as a text, with the machine; empty if it writes nothing."""
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)

@@ -39,7 +39,6 @@ def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
     """Return loss and R@1 of a training from its reports, those of the runs that it resumed included.
 
     Args:
-        loop: has ended.
         final: the report of the validation at the end.
     """
     training = points(loop.train_reports, "mean_loss", "train_accuracy")
@@ -53,7 +52,6 @@ def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list
     """Return what ParlAI's reports say of loss and R@1, where they say both.
 
     Args:
-        reports: of different moments.
         loss: the name of the loss in them.
         recall: that of R@1.
     """
@@ -68,9 +66,8 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
     """Return the summary of a training.
 
     Args:
-        loop: has ended.
         final: the report of the validation at the end.
-        plot: the picture of its curves; None where there is none.
+        plot: the picture of its curves; None if there is none.
     """
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
@@ -89,11 +86,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
 
 
 def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return what to run with a trained ranker; the options file of the model has the flags of the model.
-
-    Args:
-        opt: the options of its training.
-    """
+    """Return what to run with a trained ranker; the options file of the model has the flags of the model."""
     model, task = ("-mf", opt["model_file"]), flags_of_task(opt)
     return (
         (command("evaluate", *model, "-t", opt["task"], *task), "R@1, R@5, R@10 and MRR, with intervals"),
@@ -103,11 +96,7 @@ def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def flags_of_task(opt: Mapping[str, Any]) -> list[str]:
-    """Return the flags of a task that the user gave, and `--datapath`: ParlAI does not take them from a model's file.
-
-    Args:
-        opt: the options of a training.
-    """
+    """Return a task's flags that the user gave, and `--datapath`: ParlAI does not take them from a model's file."""
     parser, given = ParlaiParser(False, False), opt.get("override", {})
     others = {action.dest for action in parser._actions}
     parser.add_task_args(opt["task"], Opt(opt))

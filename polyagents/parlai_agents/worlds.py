@@ -52,7 +52,7 @@ class TaskSelfChatWorld(SelfChatWorld):
             super().init_openers()
 
     def get_contexts(self) -> list[str] | None:
-        """SelfChatWorld: return the persona of each agent; None where the task has none."""
+        """SelfChatWorld: return the persona of each agent; None if the task has none."""
         personas = self._opening().personas
         return list(personas) if any(personas) else None
 
@@ -97,14 +97,13 @@ def with_our_worlds(
     """Do as ParlAI's function, but find our worlds for chats about a task that has none of its own.
 
     Args:
-        taskname: the task.
         interactive_task: whether a person takes part.
         selfchat_task: whether a model talks to itself.
-        num_agents: how many take part; None where that is not known.
+        num_agents: how many take part; None if that is not known.
         default_world: the world of a task that has none; None for the most general one.
 
     Returns:
-        The class of the world; None where it cannot be known.
+        The class of the world; None if it cannot be known.
     """
     found = load_world_module(taskname, interactive_task, selfchat_task, num_agents, default_world)
     general = default_world is None and found in (None, DialogPartnerWorld)

@@ -39,9 +39,6 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
         path: `M.dict`, with `M.dict.codecs` beside it.
         options: ParlAI's of the model: whether it is lower case, and the names of the special tokens.
 
-    Returns:
-        Plain values.
-
     Raises:
         InputError: the options are missing, or the dictionary is damaged or of another kind.
     """
@@ -98,9 +95,6 @@ def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lo
         merges: subword-nmt's, first ones first.
         unknown: ParlAI's name of the unknown token.
         lower: whether texts are converted to lower case.
-
-    Returns:
-        The tokenizer.
     """
     vocabulary = {as_merged(token): index for index, token in enumerate(tokens)}
     for left, right in merges:
@@ -120,7 +114,6 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
     """Write the content of a dictionary that `read` returned as ParlAI's two files.
 
     Args:
-        content: as `RankingTokenizer.content` returns it.
         path: `M.dict`.
 
     Returns:

@@ -67,7 +67,7 @@ def architecture_of(agent: Any) -> str | None:
 
 
 def read(file: str) -> dict[str, Any]:
-    """Read `file.opt` as `read_whole` does; nothing where there is none, or it contains no options."""
+    """Read `file.opt` as `read_whole` does; nothing if there is none, or it contains no options."""
     try:
         return read_whole(file)
     except InputError:
@@ -78,10 +78,6 @@ def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
     """Read `file.opt`, which must be there and complete.
 
     Values that are neither plain nor lists of plain ones are dropped.
-
-    Args:
-        file: the model file.
-        suffix: that of the options file.
 
     Returns:
         The options by name.
@@ -132,13 +128,7 @@ def check(file: str) -> None:
 
 
 def is_possible(name: str, value: Any, hint: Any) -> bool:
-    """Tell whether an option has a value that ParlAI's agents can have.
-
-    Args:
-        name: of the option.
-        value: as it was parsed.
-        hint: its type.
-    """
+    """Tell whether an option has a value that ParlAI's agents can have."""
     if not fits(value, hint):
         return False
     if name.endswith("dropout"):
@@ -150,10 +140,6 @@ def is_possible(name: str, value: Any, hint: Any) -> bool:
 
 def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     """Return our flags that a ParlAI model decides.
-
-    Args:
-        options: ParlAI's.
-        architecture: the name of our class.
 
     Returns:
         Flags by name.
@@ -177,10 +163,6 @@ def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     """Translate all of ParlAI's options of a model to our flags, to run it as it is.
 
-    Args:
-        options: ParlAI's.
-        architecture: the name of our class.
-
     Returns:
         Flags by name.
     """
@@ -203,11 +185,6 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig") -> dict[str, Any]:
     """Translate our options of a model to ParlAI's.
-
-    Args:
-        opt: ours.
-        architecture: the name of our class.
-        config: the backbone's configuration.
 
     Returns:
         ParlAI's options by name.

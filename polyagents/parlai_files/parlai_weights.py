@@ -184,9 +184,6 @@ class ParlaiModel:
             architecture: the name of our class, such as "BiEncoder".
             state: the weights of `polyagents.models.bi.BiEncoder` or another architecture, on a `BertModel`.
             options: ParlAI's; that the encoders share their word embeddings is kept only if it is still so.
-
-        Returns:
-            The model.
         """
         context = next(iter(ENCODERS[architecture].values()))
         names = {
@@ -214,8 +211,6 @@ class ParlaiModel:
         """Write `file`, and before it `file.opt`, `file.dict` and `file.dict.codecs`.
 
         Args:
-            file: the model file.
-            dictionary: `RankingTokenizer.content()`.
             flags: all flags of ParlAI's agent with their defaults, since its loader adds none.
 
         Raises:
@@ -237,11 +232,7 @@ def table(architecture: str, layers: int) -> dict[str, str]:
     """Map ParlAI's names of modules (and of the codes) to ours.
 
     Args:
-        architecture: the name of our class.
         layers: how many an encoder has.
-
-    Returns:
-        Our names by ParlAI's.
     """
     encoder = ENCODER | {
         f"layers.{i}.{theirs}": f"encoder.layer.{i}.{ours}" for i in range(layers) for theirs, ours in LAYER.items()

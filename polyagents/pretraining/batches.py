@@ -17,8 +17,6 @@ def chunks(lengths: Sequence[int], tokens: int, draw: random.Random) -> list[Chu
 
     Args:
         lengths: the number of tokens of each row.
-        tokens: the limit of a chunk.
-        draw: shuffles rows of equal length.
 
     Returns:
         The rows of each chunk.
@@ -36,7 +34,6 @@ def split_up(made: list[Chunk], count: int) -> list[Chunk]:
     """Halve the fullest chunks until there are `count` of them, if there are enough rows.
 
     Args:
-        made: the chunks.
         count: how many are needed.
     """
     made = sorted(made, key=len)
@@ -52,8 +49,6 @@ def updates(made: list[Chunk], count: int, draw: random.Random) -> list[list[Chu
     """Distribute chunks in random order over `count` updates, as evenly as possible.
 
     Args:
-        made: the chunks.
-        count: the number of updates.
         draw: the random order.
 
     Returns:

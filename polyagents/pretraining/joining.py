@@ -22,7 +22,6 @@ def joined(chunks: Sequence[Prepared], limit: int, pad_id: int) -> Iterator[Prep
     Args:
         chunks: those of an update, all with the same objectives.
         limit: the number of tokens of a joined chunk, padding included; a larger chunk stays as it is.
-        pad_id: that of the vocabulary.
 
     Yields:
         The chunks, the longest texts first.
@@ -47,7 +46,6 @@ def one_of(chunks: Sequence[Prepared], width: int, pad_id: int) -> Prepared:
     Args:
         chunks: at least one.
         width: T, the length of the longest text.
-        pad_id: that of the vocabulary.
 
     Returns:
         A chunk [B, T].

@@ -33,7 +33,6 @@ class MaskingVocabulary:
         """Describe the vocabulary of a tokenizer.
 
         Args:
-            tokenizer: the tokenizer.
             mask: the token that hides another.
             special: tokens that are never guessed, besides those that the tokenizer calls special.
         """
@@ -58,7 +57,6 @@ def mask(
 
     Args:
         tokens: [B, T].
-        vocabulary: describes the V tokens.
         generator: source of all random choices.
         whole_words: choose words with all of their pieces; the share of tokens stays the same.
 

@@ -56,11 +56,7 @@ class PlanningAgent(BaseAgent):
         All processes get the same number of updates. If the objectives alternate, half of the pairs are for each.
 
         Args:
-            pairs: pairs read from the task.
             window: the number of the window, on which all random choices depend.
-
-        Returns:
-            The updates.
         """
         draw = random.Random(f"{self.seed} {get_rank()} {window}")
         given = self._as_asked(pairs, draw)
@@ -152,11 +148,6 @@ class PlanningAgent(BaseAgent):
 
     def prepared(self, chunk: Sequence[PretrainingExample], objectives: Objectives, draw: torch.Generator) -> Prepared:
         """Prepare a chunk for the model, on the CPU.
-
-        Args:
-            chunk: the examples.
-            objectives: what is guessed.
-            draw: source of the random choices.
 
         Returns:
             Tokens [B, T], targets by objective, and which words were hidden [B, T].

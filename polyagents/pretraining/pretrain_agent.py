@@ -71,11 +71,7 @@ class PretrainAgent(PlanningAgent):
         """Add TorchAgent's flags and ours, with the paper's settings as defaults (4.1).
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
-
-        Returns:
-            The parser.
         """
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         flags.add_encoder_flags(parser)
@@ -226,12 +222,7 @@ class PretrainAgent(PlanningAgent):
 
     @learning()
     def train_update(self, update: Update, number: int) -> None:
-        """Do one step of the optimiser. Its random choices depend on seed, process and number of the update.
-
-        Args:
-            update: the chunks of the step.
-            number: the number of the update.
-        """
+        """Do one step of the optimiser. Its random choices depend on seed, process and number of the update."""
         self.model.train()
         drawn = torch.Generator().manual_seed(hash((self.seed, get_rank(), number)))
         torch.manual_seed(int(torch.randint(2**62, (), generator=drawn)))  # for dropout
@@ -255,12 +246,7 @@ class PretrainAgent(PlanningAgent):
 
     @torch.no_grad()
     def eval_update(self, update: Update, number: int) -> None:
-        """Measure one update; the same words are hidden every time.
-
-        Args:
-            update: the chunks.
-            number: the number of the update.
-        """
+        """Measure one update; the same words are hidden every time."""
         self.model.eval()
         drawn = torch.Generator().manual_seed(number)
         chunks = [self.prepared(chunk, update.objectives, drawn) for chunk in update.chunks]
@@ -318,10 +304,5 @@ def classes_of(pretrain_task: str) -> int:
 
 
 def count_of(chunks: Sequence[Prepared], objective: str) -> int:
-    """Return how many targets an update has.
-
-    Args:
-        chunks: the chunks of the update.
-        objective: words or labels.
-    """
+    """Return how many targets an update has."""
     return sum(len(targets[objective]) for _, targets, _ in chunks)

@@ -22,7 +22,6 @@ class PretrainModel(nn.Module):
 
     Attributes:
         lm: transformers' model for masked words.
-        encoder: its backbone.
         next_utterance: maps the first output to the classes; model files use this name.
     """
 

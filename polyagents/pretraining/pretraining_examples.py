@@ -34,7 +34,6 @@ def split_sentences(pairs: Sequence[TextPair], draw: random.Random) -> list[Text
 
     Args:
         pairs: the texts; those of a single line are skipped.
-        draw: chooses the sentence.
 
     Returns:
         The two parts of each text, their sentences joined by spaces.
@@ -54,12 +53,10 @@ def with_others(
     """Give half of the pairs the label of another one of `others` (class 0); the rest keep their own (1; paper 4.1).
 
     The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
-    four tasks learnt. A label that reads like the own one is not another; where there is none, the own stays.
+    four tasks learnt. A label that reads like the own one is not another; if there is none, the own stays.
 
     Args:
-        pairs: the pairs.
         others: the pairs whose labels can be taken.
-        draw: source of the random choices.
 
     Returns:
         Each pair with its class.
@@ -89,7 +86,6 @@ def encode(
 
     Args:
         pairs: each pair with its class.
-        tokenizer: the tokenizer.
         text_limit: the largest number of tokens of an input; None for no limit.
         label_limit: the largest number of tokens of a label; None for no limit.
     """

@@ -79,7 +79,6 @@ def with_relevance(pairs: Sequence[TextPair], context_size: int, draw: random.Ra
     The other dialogue is of the same task, for the reason that `with_others` gives.
 
     Args:
-        pairs: a window of the task.
         context_size: the number of utterances of a short context.
         draw: source of all random choices.
 
@@ -106,14 +105,10 @@ def with_second_text(
     another dialogue's. Where this leaves nothing of a class, it is one of the others.
 
     Args:
-        dialogue: the dialogue.
         place: index of the utterance that is right.
         context_size: the number of utterances before it.
         other: another dialogue of the same task.
         draw: chooses the class and the text.
-
-    Returns:
-        The pair, and its class.
     """
     choices = (
         other.texts_but(dialogue.distinct_readings),

@@ -27,9 +27,6 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
         architecture: the name of its class, such as "PolyEncoder".
         values: options by name; unknown ones are ignored, missing ones have their defaults.
 
-    Returns:
-        The settings.
-
     Raises:
         InputError: there is no such architecture, or a value is not possible.
     """
@@ -64,7 +61,6 @@ def build_encoder(
     """Build the encoder of a model, and set the tokenizer's prompts.
 
     Args:
-        settings: those of the model.
         tokenizer: changed in place.
         training: whether gradients will be needed.
         config: as for `load_backbone`.
@@ -91,11 +87,6 @@ def build_encoder(
 
 def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings) -> RankingModel:
     """Build the model around an encoder.
-
-    Args:
-        encoder: from `build_encoder`.
-        tokenizer: that of the encoder's vocabulary.
-        settings: those of the model.
 
     Returns:
         The model, on the CPU.
@@ -124,8 +115,6 @@ def check_lengths(encoder: Encoder, backbone: str, texts: int | None, labels: in
     """Refuse lengths for which the encoder has no positions.
 
     Args:
-        encoder: the encoder.
-        backbone: the name of its backbone.
         texts: the maximal tokens of a context; None is no limit.
         labels: the maximal tokens of a candidate; None is no limit.
         longest: tokens of the longest input that these allow.

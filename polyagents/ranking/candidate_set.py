@@ -55,7 +55,7 @@ class CandidateSet:
             that an example does not rank.
         right: [B, C], True for every candidate that reads as one of the example's labels.
         texts: the C texts when shared, otherwise those of each example, without padding.
-        labels: [B], the column of each example's label, -1 for an example without a label; None where no example has
+        labels: [B], the column of each example's label, -1 for an example without a label; None if no example has
             one.
     """
 
@@ -89,12 +89,8 @@ def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None
     as equal to the label: they ignore case, punctuation and articles.
 
     Args:
-        given: candidates besides the labels.
         labels: one for each example, None for an example without one; None in place of the list where there are no
             labels.
-
-    Returns:
-        The candidates.
     """
     column: dict[tuple[int, ...], int] = {}
     texts = []
@@ -134,9 +130,6 @@ def shared_set_with_own(
         own: ranked by one example, a list for each.
         others: encoded, but ranked by other processes only.
         labels: one for each example, which it ranks.
-
-    Returns:
-        The candidates.
     """
     shared = shared_set([*given, *others, *(candidate for listed in own for candidate in listed)], labels)
     meant = torch.zeros_like(shared.real)
@@ -149,15 +142,7 @@ def shared_set_with_own(
 
 
 def columns_of(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
-    """Return the column of each candidate in a shared set, which contains equal ones once.
-
-    Args:
-        given: candidates of the set.
-        shared: the set.
-
-    Returns:
-        Their columns.
-    """
+    """Return the column of each candidate in a shared set, which contains equal ones once."""
     column = {ids: place for place, ids in enumerate(shared.ids)}
     return [column[candidate.ids] for candidate in given]
 
@@ -170,9 +155,6 @@ def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | No
     Args:
         given: the candidates of each example.
         labels: as for `shared_set`.
-
-    Returns:
-        The candidates.
 
     Raises:
         InputError: there is nothing to rank.
@@ -203,7 +185,6 @@ def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Cand
     """Return an example's candidates with a right one among them.
 
     Args:
-        own: the candidates of the example.
         label: its label, if it has one.
 
     Returns:

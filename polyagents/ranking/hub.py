@@ -20,12 +20,8 @@ def download(repo_id: str, revision: str | None, token: str | None) -> str:
     """Download a model to the hub's cache, unless it is there already.
 
     Args:
-        repo_id: its name on the hub.
         revision: a branch, a tag or a commit; None is the main branch.
         token: that of a user who may read it; None for the user who is logged in, if any.
-
-    Returns:
-        The folder.
 
     Raises:
         InputError: there is no such model, it lacks a file, or the hub does not answer.
@@ -49,15 +45,10 @@ def upload(
     """Upload a model folder as one commit.
 
     Args:
-        folder: from `write_folder`.
-        repo_id: its name on the hub.
         private: as for `Ranker.push_to_hub`.
-        revision: a branch, created where it is missing; None is the main branch.
+        revision: a branch, created if it is missing; None is the main branch.
         commit_message: its first line is the title.
         token: that of a user who may write there; None for the user who is logged in.
-
-    Returns:
-        The address of the commit.
 
     Raises:
         InputError: the hub refuses, or does not answer.

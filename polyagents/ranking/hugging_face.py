@@ -17,8 +17,6 @@ def write_folder(
     """Write all files atomically; the weights come last.
 
     Args:
-        model: the backbone.
-        tokenizer: that of its vocabulary.
         folder: new or empty.
         again: whether the folder may have the files of an earlier call.
 
@@ -36,7 +34,6 @@ def give_rows(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer
 
     Args:
         model: changed in place.
-        tokenizer: that of its vocabulary.
     """
     if tokenizer.parlai is None:
         return

@@ -43,7 +43,6 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
     """Refuse a file that is incomplete, another agent's, or ParlAI's where it would be overwritten.
 
     Args:
-        file: a model file.
         opt: all options.
         architecture: the one that the user asked for.
         training: whether it will be trained.
@@ -109,17 +108,12 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
 
 
 def flag_and_value(name: str, value: Any) -> str:
-    """Return an option as one types it: `--poly-n-codes 64`.
-
-    Args:
-        name: of the option.
-        value: its value.
-    """
+    """Return an option as one types it: `--poly-n-codes 64`."""
     return f"--{name.replace('_', '-')} {value}"
 
 
 def trained_as(file: str) -> str | None:
-    """Return the architecture with which a model file was trained; None where nothing says so."""
+    """Return the architecture with which a model file was trained; None if nothing says so."""
     name = parlai_options.read(file).get("model")
     if name is None:
         return None
@@ -259,7 +253,6 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     """Return the flags that a file decides; those of the model itself come from its M.opt, if it is ours.
 
     Args:
-        file: a model file.
         architecture: the one that the user asked for.
         is_model: whether the file is the model itself, not one to start from.
 
@@ -307,7 +300,7 @@ def backbone_of(
         has_file: whether a model file's weights will follow.
 
     Returns:
-        Both, each None where `--backbone` decides it.
+        Both, each None if `--backbone` decides it.
     """
     if model is not None:
         return model.config(), None

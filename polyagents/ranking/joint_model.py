@@ -86,7 +86,6 @@ class JointModel(RankingModel):
 
         Args:
             contexts: token ids of B contexts.
-            candidates: those of the batch.
             wanted: [B, C], True for those to score.
 
         Returns:
@@ -108,9 +107,6 @@ def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Seq
     Args:
         candidates: token ids.
         tokens: how many a list may have, at most.
-
-    Yields:
-        The lists.
     """
     some: list[Sequence[int]] = []
     left = tokens

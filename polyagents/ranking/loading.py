@@ -40,9 +40,7 @@ class Parts:
 
     Attributes:
         values: the options by our names.
-        tokenizer: the tokenizer.
         config: the configuration of the backbone.
-        weights: by the architecture's names.
     """
 
     values: dict[str, Any]
@@ -57,11 +55,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
 
     Args:
         file: its path, with the other files in the same folder; or a folder that `model_folder.write_folder` wrote.
-        device: the device of its weights.
         overrides: options with other values than the file's.
-
-    Returns:
-        The model.
 
     Raises:
         InputError: a file is missing or damaged, or the model is not ours.
@@ -92,12 +86,8 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
     """Return the weights of a file, completed, if they are those of the model.
 
     Args:
-        model: in memory.
         weights: the file's, by name.
         file: its path, for messages.
-
-    Returns:
-        All weights of the model.
 
     Raises:
         InputError: some are missing, unknown, not finite, or of another shape or type.
@@ -117,10 +107,7 @@ def refuse_wrong_weights(
 
     Args:
         own: the model's, by name.
-        weights: the file's.
         file: its path.
-        architecture: the model's.
-        backbone: the name of the model's.
 
     Raises:
         InputError: some are missing, unknown, not finite, or of another shape or type.
@@ -181,10 +168,6 @@ def folder_parts(folder: str) -> Parts:
 def own_parts(file: str, architecture: str) -> Parts:
     """Read the files that our agents wrote.
 
-    Args:
-        file: the model file.
-        architecture: the name of its class.
-
     Raises:
         InputError: a file is missing or damaged.
     """
@@ -232,11 +215,7 @@ def parlai_parts(file: str, architecture: str) -> Parts:
     """Read the files that ParlAI's own agents wrote.
 
     Args:
-        file: the model file.
         architecture: the name of our class that will compute the model.
-
-    Returns:
-        Their content, by our names.
 
     Raises:
         InputError: a file is missing or damaged, or the model has a part that ours cannot compute.

@@ -26,12 +26,8 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
     """Write the card of a model, as Markdown with the metadata that model hubs read.
 
     Args:
-        model: in memory.
         config: the content of config.json, the fields of model_folder.FolderConfig.
-        license: such as "mit"; None where nobody has decided.
-
-    Returns:
-        The text of README.md.
+        license: such as "mit"; None if nobody has decided.
     """
     options = config["options"]
     name = f"A {model.label} that ranks replies and passages"
@@ -52,8 +48,6 @@ def metadata(model: RankingModel, options: Mapping[str, Any], license: str | Non
     """Write the YAML at the head of a card; JSON strings are valid YAML.
 
     Args:
-        model: in memory.
-        options: those of the model.
         license: as for `model_card`.
 
     Returns:
@@ -68,15 +62,7 @@ def metadata(model: RankingModel, options: Mapping[str, Any], license: str | Non
 
 
 def description(model: RankingModel, options: Mapping[str, Any]) -> str:
-    """Describe the model: architecture, encoder, size, lengths.
-
-    Args:
-        model: in memory.
-        options: those of the model.
-
-    Returns:
-        Markdown.
-    """
+    """Describe the model: architecture, encoder, size, lengths."""
     config = model.context_encoder.backbone.config
     weights = {id(weight): weight.numel() for weight in model.module.parameters()}
     rows = {
@@ -126,11 +112,7 @@ def shown(value: float, examples: float) -> str:
     """Format a number, with the interval of a share.
 
     Args:
-        value: the number.
         examples: out of how many the share is; 0 where it is no share.
-
-    Returns:
-        The text.
     """
     if examples < 1 or not 0 <= value <= 1:
         return f"{value:.4g}"
@@ -143,10 +125,6 @@ def wilson(share: float, of: float) -> tuple[float, float]:
 
     Args:
         share: 0 to 1.
-        of: out of how many.
-
-    Returns:
-        Both ends.
     """
     z = NORMAL_95
     middle = share + z * z / (2 * of)
@@ -190,11 +168,7 @@ def table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
     """Write two columns of Markdown; characters that would break the table are replaced.
 
     Args:
-        head: the titles of the columns.
         rows: the cells, first column to second.
-
-    Returns:
-        The table.
     """
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
     cells = ((cell.replace("\n", " ").replace("|", "\\|") for cell in row) for row in rows.items())

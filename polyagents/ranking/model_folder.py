@@ -49,12 +49,10 @@ class FolderConfig:
         polyagents_version: the version that wrote it.
         architecture: the name of the model's class, such as "PolyEncoder".
         options: the model's own options.
-        special_tokens: the special tokens (text/special_tokens.py).
         backbone: the configuration of the Hugging Face model within.
         parlai: set where the tokenizer was built from ParlAI's own dictionary.
-        training: flags of its training.
         results: split -> metric -> value, of the evaluations that ended its training.
-        machine: the machine that it was trained on; None where nothing says so.
+        machine: the machine that it was trained on; None if nothing says so.
     """
 
     format: str
@@ -116,13 +114,6 @@ def read_config(folder: str) -> FolderConfig:
 def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
     """Read the tokenizer of a folder.
 
-    Args:
-        folder: the folder.
-        config: its configuration.
-
-    Returns:
-        The tokenizer.
-
     Raises:
         InputError: the file is missing or damaged.
     """
@@ -145,11 +136,8 @@ def outcome_of(file: str | None) -> Outcome:
     """Return the results of a model's training, and its machine, as far as they are known.
 
     Args:
-        file: a model file, beside which the training has written `.trainstats`, or a folder; None where there is
+        file: a model file, beside which the training has written `.trainstats`, or a folder; None if there is
             neither.
-
-    Returns:
-        The results.
     """
     if file is not None and is_folder(file):
         config = read_config(file)
@@ -181,10 +169,9 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     A README.md that is there is kept: somebody may have written it.
 
     Args:
-        model: in memory.
-        folder: created where it is missing; one that holds another kind of files is left as it is.
-        file: the file that the model was loaded from, for the results of its training; None where that is not known.
-        license: the licence in the card, such as "mit"; None where nobody has decided.
+        folder: created if it is missing; one that holds another kind of files is left as it is.
+        file: the file that the model was loaded from, for the results of its training; None if that is not known.
+        license: the licence in the card, such as "mit"; None if nobody has decided.
 
     Raises:
         InputError: the folder is another's, or cannot be written.
@@ -211,11 +198,7 @@ def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
     """Build the configuration of a model in memory.
 
     Args:
-        model: in memory.
         file: as for `write_folder`.
-
-    Returns:
-        The configuration.
     """
     names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
     options = {option.name: model.saved.get(option.name, option.default) for option in names}

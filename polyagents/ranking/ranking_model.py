@@ -191,10 +191,6 @@ class RankingModel(abc.ABC):
 
         Args:
             weights: by name.
-            settings: as text.
-
-        Returns:
-            Hexadecimal digits.
         """
         parts: list[str | bytes] = [settings, self.tokenizer.compiled.to_str()]
         for name in sorted(weights):

@@ -40,7 +40,6 @@ def write_folder(model: RankingModel, folder: str) -> None:
     """Write a bi- or cross-encoder as a folder of sentence-transformers.
 
     Args:
-        model: in memory.
         folder: new or empty.
 
     Raises:
@@ -81,13 +80,7 @@ def refuse_unknown(model: RankingModel) -> None:
 
 
 def write_bi(model: RankingModel, module: BiEncoder, folder: str) -> None:
-    """Write one Transformer with its pooling for a shared encoder, and a Router with both encoders otherwise.
-
-    Args:
-        model: in memory.
-        module: its architecture.
-        folder: exists.
-    """
+    """Write one Transformer with its pooling for a shared encoder, and a Router with both encoders otherwise."""
     context, candidate = model.settings.text_truncate, model.settings.label_truncate
     modules = Modules(folder)
     if module.context_encoder is module.candidate_encoder:
@@ -112,13 +105,7 @@ def write_bi(model: RankingModel, module: BiEncoder, folder: str) -> None:
 
 
 def write_cross(model: RankingModel, module: CrossEncoder, folder: str) -> None:
-    """Write a Transformer over pairs, its pooling, and a Dense from that vector to the score, without activation.
-
-    Args:
-        model: in memory.
-        module: its architecture.
-        folder: exists.
-    """
+    """Write a Transformer over pairs, its pooling, and a Dense from that vector to the score, without activation."""
     settings, encoder = model.settings, module.encoder
     limit = None
     if settings.text_truncate is not None and settings.label_truncate is not None:
@@ -132,12 +119,7 @@ def write_cross(model: RankingModel, module: CrossEncoder, folder: str) -> None:
 
 
 class Modules:
-    """The list of modules of a folder.
-
-    Attributes:
-        folder: the folder.
-        listed: the content of `modules.json`.
-    """
+    """The list of modules of a folder."""
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -147,7 +129,6 @@ class Modules:
         """Add a module to the list, and create the folder for its files.
 
         Args:
-            kind: the name of its class.
             path: its folder within the folder; by default its number and class.
 
         Returns:
@@ -176,7 +157,6 @@ def write_transformer(
     Args:
         model: the model whose tokenizer it is.
         encoder: one of the model's.
-        folder: exists.
         limit: the maximal tokens; None for no limit.
         side: the side where longer texts are truncated, left or right.
         lengths: those of the library's tasks "query" and "document", where they differ.
@@ -198,9 +178,6 @@ def pooling(encoder: Encoder, kind: str) -> dict[str, Any]:
     Args:
         encoder: the encoder before it.
         kind: "first" or "mean".
-
-    Returns:
-        The settings.
     """
     mode = "mean_tokens" if kind == "mean" else "lasttoken" if encoder.causal else "cls_token"
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
@@ -223,7 +200,6 @@ def write_dense(folder: str, weight: Tensor, bias: Tensor | None, output: str) -
     """Write a linear layer that reads the pooled vector, without activation.
 
     Args:
-        folder: exists.
         weight: [out, in].
         bias: [out], or None.
         output: the name of its result in the library.
@@ -272,7 +248,6 @@ def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
 
     Args:
         model: the tokenizer's model as JSON, changed in place.
-        newline: the name of the token.
     """
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict) and newline in vocabulary:
@@ -281,10 +256,6 @@ def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
 
 def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
     """Refuse a tokenizer that reads some texts differently once it is exported.
-
-    Args:
-        tokenizer: ours.
-        exported: from `exported_tokenizer`.
 
     Raises:
         InputError: a text has other token ids.
@@ -303,10 +274,6 @@ def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
 def make_folder(folder: str, name: str) -> str:
     """Create a folder within a folder, unless it exists.
 
-    Args:
-        folder: the outer one.
-        name: that of the inner one.
-
     Returns:
         Its path.
     """
@@ -316,12 +283,6 @@ def make_folder(folder: str, name: str) -> str:
 
 
 def write_json(folder: str, name: str, content: Any) -> None:
-    """Write a small JSON file.
-
-    Args:
-        folder: exists.
-        name: of the file.
-        content: plain values.
-    """
+    """Write a small JSON file."""
     with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
         json.dump(content, file, indent=2)

@@ -30,7 +30,7 @@ def reduction_of(folder: str) -> str:
 
 
 def pooling_of(folder: str) -> str | None:
-    """Return the library's name for the pooling of a folder, one of REDUCTIONS; None where it has no such module.
+    """Return the library's name for the pooling of a folder, one of REDUCTIONS; None if it has no such module.
 
     Raises:
         InputError: the folder has modules that we do not have, or is damaged.
@@ -136,13 +136,6 @@ def prompts_of(folder: str) -> dict[str, str]:
 def read(folder: str, name: str) -> Any:
     """Read a JSON file of the folder.
 
-    Args:
-        folder: that of the model.
-        name: of the file within it.
-
-    Returns:
-        Its content.
-
     Raises:
         InputError: the file is missing, outside the folder, or no JSON.
     """
@@ -159,11 +152,7 @@ def damaged(folder: str, name: str) -> InputError:
     """Build the error for an incomplete folder.
 
     Args:
-        folder: that of the model.
         name: of the file that cannot be read.
-
-    Returns:
-        The error.
     """
     return InputError(
         f"--backbone {folder} is a folder of sentence-transformers whose {name} cannot be read; download it again, or "

@@ -13,7 +13,6 @@ def task_candidates_path(model_file: str, task: str) -> str:
 
     Args:
         model_file: the model's path.
-        task: its name.
 
     Returns:
         The path.

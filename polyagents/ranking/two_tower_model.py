@@ -133,9 +133,6 @@ class TwoTowerModel(RankingModel):
     def check(self, encoded_by: object) -> None:
         """Refuse candidates that other weights encoded.
 
-        Args:
-            encoded_by: what `version` or `fingerprint` was.
-
         Raises:
             InputError: the weights have changed since.
         """

@@ -64,7 +64,6 @@ class Answering:
         """Answer POST /rank.
 
         Args:
-            request: the checked body.
             http: the HTTP request, whose end is noticed: a client that has gone needs no answer.
 
         Returns:
@@ -82,7 +81,6 @@ class Answering:
         """Answer POST /v1/rerank and /v2/rerank, by the version of Cohere's API.
 
         Args:
-            request: the checked body.
             http: the HTTP request, whose end is noticed.
             version: `v1` or `v2`, which decides the shape of the response.
 
@@ -106,7 +104,6 @@ class Answering:
         """Answer POST /v1/embeddings.
 
         Args:
-            request: the checked body.
             http: the HTTP request, whose end is noticed.
 
         Returns:
@@ -124,12 +121,7 @@ class Answering:
         return EmbeddingsResponse.of(encoding, self.served.model, request.encoding_format)
 
     def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
-        """Queue what POST /chat asks for.
-
-        Args:
-            request: the checked body.
-            http: the HTTP request.
-        """
+        """Queue what POST /chat asks for."""
         context = "\n".join([*request.persona, *request.history])
         said = set(context.split("\n"))
         wanted = request.top_k + min(len(said), TURNS)
@@ -180,13 +172,6 @@ class PendingReply:
 
 async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
     """Wait for a result as long as its client does; if the client goes, the result is cancelled (batching.py skips it).
-
-    Args:
-        result: what is awaited.
-        http: the request of the client.
-
-    Returns:
-        The result.
 
     Raises:
         HTTPException: 499, which nobody reads, since the client has gone.

@@ -73,7 +73,6 @@ class Model(Protocol):
         """Encode contexts, or candidates.
 
         Args:
-            texts: the texts to encode.
             are_contexts: True for contexts, False for candidates.
 
         Returns:
@@ -95,10 +94,6 @@ class Job(Protocol):
 
     def do(self, model: Model, jobs: Sequence[Any]) -> Steps[Sequence[Any]]:
         """Do jobs of one kind, this one among them, in one call of the model.
-
-        Args:
-            model: what computes the results.
-            jobs: the jobs.
 
         Returns:
             a result for each job, in order.
@@ -130,10 +125,6 @@ class RankingJob:
     def do(self, model: Model, jobs: Sequence["RankingJob"]) -> Steps[Sequence[RankingResult]]:
         """Rank the candidates for the contexts of all jobs.
 
-        Args:
-            model: what computes the scores.
-            jobs: jobs of one kind.
-
         Returns:
             a result for each job, in order.
         """
@@ -155,10 +146,6 @@ class EncodingJob:
     def do(self, model: Model, jobs: Sequence["EncodingJob"]) -> Steps[Sequence[Encoding]]:
         """Encode the texts of all jobs.
 
-        Args:
-            model: what computes the vectors.
-            jobs: jobs of one kind.
-
         Returns:
             a result for each job, in order.
         """
@@ -172,8 +159,6 @@ class Ticket:
     """A job in the queue.
 
     Attributes:
-        job: the job.
-        client: who asks.
         kind: what it has in common with jobs that are done together with it.
         ahead: how many jobs come before it if no further ones are asked for.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
@@ -226,7 +211,6 @@ class Batcher:
         """Make a queue.
 
         Args:
-            model: what does the jobs.
             together: the largest number of jobs that are done at once.
             waiting: how many jobs may wait.
             answered: a callback for every call of the model that succeeded, with the number of jobs and the seconds it
@@ -254,10 +238,6 @@ class Batcher:
 
     def ask(self, job: Job, client: str = "") -> Ticket:
         """Queue a job; in a full queue, it takes the place of the newest job of the client with the most.
-
-        Args:
-            job: the job.
-            client: who asks.
 
         Raises:
             QueueFull: no client has more in it.
@@ -379,7 +359,6 @@ def next_piece(work: Steps[Sequence[Any]], jobs: int) -> Sequence[Any] | None:
     """Compute the next piece; return the results of all jobs after the last, None before.
 
     Args:
-        work: the computation.
         jobs: how many results it is to give.
 
     Raises:

@@ -171,7 +171,6 @@ def result_of(match: Match, request: RerankRequest) -> RerankResult:
     """Convert a match of the Python API; it includes the document if the request asks for it.
 
     Args:
-        match: the candidate and its score.
         request: the request, which has the documents.
     """
     sent = request.documents[match.index] if request.return_documents else None

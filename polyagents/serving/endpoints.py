@@ -47,12 +47,7 @@ def problems(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
 
 
 def add_endpoints(app: FastAPI, answering: Answering) -> None:
-    """Add our own endpoints, /rank and /chat.
-
-    Args:
-        app: the application to extend.
-        answering: what answers the requests.
-    """
+    """Add our own endpoints, /rank and /chat."""
 
     @app.post("/rank", responses=problems(Problem), response_description="The matches")
     async def rank(request: RankRequest, http: HttpRequest) -> RankResponse:
@@ -69,12 +64,7 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
 
 
 def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
-    """Add the endpoints that clients of Cohere and OpenAI, and libraries on top of them, expect at this address.
-
-    Args:
-        app: the application to extend.
-        answering: what answers the requests.
-    """
+    """Add the endpoints that clients of Cohere and OpenAI, and libraries on top of them, expect at this address."""
     shape: Any = {"responses": problems(CohereProblem), "response_model_exclude_none": True}
 
     @app.post(RERANK_V1, response_description="The results", **shape)

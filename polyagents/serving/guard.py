@@ -47,7 +47,6 @@ class Guard:
     """An ASGI application around another one, which it protects.
 
     Args:
-        app: the protected application.
         token: what every request must send, or several, one a line; None accepts every request that is addressed to
             this machine itself.
         per_minute: how many requests a client may send in a minute.
@@ -86,8 +85,6 @@ class Guard:
 
         Args:
             scope: the request, as ASGI describes it.
-            receive: the rest of the request.
-            send: the response.
         """
         if scope["method"] == "POST":
             try:
@@ -159,10 +156,7 @@ async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receiv
 
     Args:
         ended: the response that says that the server is ending.
-        app: the application.
         scope: the request, as ASGI describes it.
-        receive: the rest of the request.
-        send: the response.
     """
     begun = False
 
@@ -184,8 +178,6 @@ def count(rate: Rate, client: str, amount: int = 1, what: str = "requests", inst
     Args:
         rate: the limits of all clients.
         client: the address or token of the client.
-        amount: how much it uses.
-        what: what is counted.
         instead: what can be done other than wait, as the end of the sentence; None names the flag of `serve`.
 
     Raises:
@@ -241,7 +233,6 @@ def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
     """Make an ASGI `send` that adds headers to the response.
 
     Args:
-        send: the original one.
         headers: what to add, as it is when the response begins.
     """
 
@@ -258,7 +249,6 @@ async def body(scope: Scope, receive: Receive) -> bytes:
 
     Args:
         scope: the request, as ASGI describes it.
-        receive: the rest of the request.
 
     Returns:
         All bytes of the body.
@@ -300,7 +290,6 @@ def replay(content: bytes, receive: Receive) -> Receive:
 
     Args:
         content: the bytes that were read.
-        receive: the original one.
     """
     unread = [content]
 

@@ -17,9 +17,6 @@ def listening(host: str, port: int) -> socket.socket:
         host: the name or address to bind to.
         port: the port; 0 for any free one.
 
-    Returns:
-        The bound socket.
-
     Raises:
         InputError: the address is taken, or none of this machine's.
     """

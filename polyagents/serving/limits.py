@@ -43,7 +43,6 @@ class Rate:
         More than a minute's worth may be used by a client that has used nothing for as long.
 
         Args:
-            client: its address or token.
             amount: how much it wants to use.
         """
         with self.lock:

@@ -60,7 +60,6 @@ class Figures:
 
         Args:
             jobs: how many jobs the call did.
-            seconds: how long it took.
         """
         self.together.observe(jobs)
         self.model_seconds.observe(seconds)
@@ -70,7 +69,6 @@ class Counted:
     """An ASGI application whose answers are counted.
 
     Args:
-        app: the application that answers.
         figures: where the answers are counted.
     """
 
@@ -129,8 +127,6 @@ def add_probes(app: FastAPI, figures: Figures, check: Callable[[], None], answer
     """Add /healthz, /readyz and /metrics.
 
     Args:
-        app: the application to extend.
-        figures: what /metrics shows.
         check: raises an error if the candidates cannot be searched, which /readyz reports.
         answers: returns whether the model answers, which both probes report.
     """

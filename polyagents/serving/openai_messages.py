@@ -77,7 +77,6 @@ class EmbeddingsResponse(BaseModel):
         """Make the response from encoded texts.
 
         Args:
-            encoding: the vectors and token counts.
             model: the model's name, as the response shows it.
             encoding_format: `base64` or `float`; None means `float`.
         """

@@ -18,9 +18,6 @@ def problem(path: str, sentence: str, status: int, headers: Mapping[str, str] | 
 
     Args:
         path: the path of the request, which decides the shape.
-        sentence: what was wrong.
-        status: the HTTP status.
-        headers: further headers.
     """
     return JSONResponse(shaped(path, sentence, status), status, headers)
 
@@ -30,8 +27,6 @@ def shaped(path: str, sentence: str, status: int) -> dict[str, Any]:
 
     Args:
         path: the path of the request.
-        sentence: what was wrong.
-        status: the HTTP status.
     """
     if path in (RERANK_V1, RERANK_V2):
         return {"message": sentence}

@@ -43,7 +43,6 @@ def create_app(
     """Make an ASGI application that serves one model.
 
     Args:
-        served: the model and its candidates.
         token: what every request must bring, or several, one a line; None lets in all that is addressed to this machine
             itself.
         per_minute: how many requests one client may send in a minute.
@@ -85,7 +84,6 @@ def add_pages(app: FastAPI, served: Served) -> None:
     """Add the chat and the description of the endpoints; neither page loads anything from elsewhere.
 
     Args:
-        app: the application to extend.
         served: the model and candidates that the pages name.
     """
     chat = PAGES.get_template("chat.html").render(served=served, size=served.size)

@@ -33,7 +33,6 @@ class Served:
     """A model and its candidates.
 
     Attributes:
-        ranker: the model.
         candidates: the candidates, encoded as far as possible in advance.
         model: the name of the model, which clients see: the model file's without its folder.
         source: the name of the candidates file or index folder, likewise, or the name in an engine.
@@ -56,7 +55,6 @@ class Served:
         """Load a model and encode its candidates; without any source, all labels of its task, as `interactive`.
 
         Args:
-            model_file: the model.
             candidates_file: one candidate per line.
             index_dir: a folder that `build_index` has written.
             index_url: an engine and the name of its candidates.
@@ -128,7 +126,6 @@ class Served:
         """Rank a request's candidates, or the server's own if there are none, as `Ranker.rank` does.
 
         Args:
-            contexts: the contexts to rank for.
             candidates: the texts to rank; None for the server's own candidates.
             top_k: how many matches to return for each context.
 
@@ -153,7 +150,6 @@ class Served:
         """Encode candidates, with the vectors that an index has of them, or a bi-encoder's contexts.
 
         Args:
-            texts: the texts to encode.
             are_contexts: True for contexts, False for candidates.
 
         Returns:

@@ -18,16 +18,7 @@ class WorkerThread:
     def do(
         self, call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> "asyncio.Future[Result]":
-        """Call something in the thread, after the calls that it was given before.
-
-        Args:
-            call: what to call.
-            *args: its arguments.
-            **kwargs: its named arguments.
-
-        Returns:
-            What it will have returned.
-        """
+        """Call something in the thread, after the calls that it was given before."""
         return asyncio.get_running_loop().run_in_executor(self.pool, lambda: contained(call, *args, **kwargs))
 
     def end(self) -> None:
@@ -40,11 +31,6 @@ def contained(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs
 
     asyncio never delivers a StopIteration of a thread, takes its CancelledError for that of whoever waits, and ends the
     event loop at SystemExit and KeyboardInterrupt; a panic in Rust passes `except Exception`.
-
-    Args:
-        call: what to call.
-        *args: its arguments.
-        **kwargs: its named arguments.
     """
     try:
         return call(*args, **kwargs)

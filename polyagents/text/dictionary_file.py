@@ -21,7 +21,6 @@ class DictionaryFile:
     """The content of the file.
 
     Attributes:
-        tokenizer: the tokenizer.
         backbone_config: the backbone's configuration as plain values; None until there is a backbone.
         made_for: the flags `backbone`, `vocabulary` and `task` of the training that wrote it.
     """

@@ -27,11 +27,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     """Load the fast tokenizer of a hub name or folder, and add the special tokens that it lacks.
 
     Args:
-        backbone: the name or folder.
         flag: the flag that gave it, for the message of an error.
-
-    Returns:
-        The tokenizer.
 
     Raises:
         InputError: there is no fast tokenizer.
@@ -126,7 +122,7 @@ def native_newline(tokenizer: Tokenizer) -> str | None:
 
 
 def surroundings(tokenizer: Tokenizer) -> tuple[str | None, str | None]:
-    """Return the tokens that the tokenizer itself puts before and after a text; None where it puts none.
+    """Return the tokens that the tokenizer itself puts before and after a text; None if it puts none.
 
     Qwen3-Embedding takes its vector from the `<|endoftext|>` that its tokenizer appends, though its eos_token is
     another.

@@ -39,7 +39,6 @@ def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
     """Refuse token ids beyond the vocabulary: an embedding has one row for each of its tokens.
 
     Args:
-        compiled: the tokenizer.
         parlai: set if it was built from ParlAI's own dictionary.
 
     Raises:
@@ -99,9 +98,7 @@ class RankingTokenizer:
 
     Attributes:
         compiled: the tokenizer of the `tokenizers` library.
-        special: the special tokens.
         parlai: set if it was built from ParlAI's own dictionary.
-        pad_id: pads short texts.
         start_id: the paper's [S] before a text.
         end_id: the paper's [S] after a text.
         newline_ids: the ids of a line end, between utterances.
@@ -283,10 +280,6 @@ class RankingTokenizer:
 
         Args:
             compiled: a variant with the same token ids; by default the tokenizer itself.
-            settings: further arguments of transformers' tokenizer.
-
-        Returns:
-            The fast tokenizer.
         """
         unknown = getattr(self.compiled.model, "unk_token", None)
         special = self.special

@@ -28,9 +28,6 @@ def learn(texts: Iterable[str], size: int) -> Tokenizer:
         texts: read once.
         size: the number of entries, at most.
 
-    Returns:
-        The tokenizer.
-
     Raises:
         InputError: there is no text.
     """
@@ -62,10 +59,6 @@ def learn(texts: Iterable[str], size: int) -> Tokenizer:
 
 def save(tokenizer: Tokenizer, folder: str) -> None:
     """Write a Hugging Face tokenizer atomically.
-
-    Args:
-        tokenizer: from `learn`.
-        folder: created.
 
     Raises:
         InputError: the disk is full, or the folder may not be written.

@@ -25,7 +25,6 @@ class Callback:
         """Handle a report, every `log_every_n_steps` updates and before every evaluation.
 
         Args:
-            trainer: the training.
             report: means since the last report, by name.
         """
 
@@ -33,7 +32,6 @@ class Callback:
         """Handle an evaluation of the validation examples.
 
         Args:
-            trainer: the training.
             report: metrics by name.
         """
 

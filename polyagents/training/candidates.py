@@ -22,7 +22,6 @@ def given_candidates(flag: str, source: str, examples: Examples, origin: str) ->
 
     Args:
         flag: the name of the option that asks for them.
-        source: its value.
         examples: B of them.
         origin: the examples' source, such as "--task convai2", for the message of an error.
 
@@ -46,7 +45,6 @@ class TrainingCandidates:
     Attributes:
         pool: labels of the training set, as far as it was read, for random negatives of joint models.
         seen: how many labels there were.
-        random: draws from the pool.
     """
 
     def __init__(
@@ -60,10 +58,7 @@ class TrainingCandidates:
         """Begin with an empty pool.
 
         Args:
-            model: the model that learns.
-            draw: draws negatives.
             cross_negatives: how many negatives an example has in a joint model; None for all that came with it.
-            origin: the examples' source, for messages.
             has_some: looks whether any example has candidates; called if the first batch has none.
         """
         self.model, self.random, self.cross_negatives, self.origin = model, draw, cross_negatives, origin
@@ -77,7 +72,6 @@ class TrainingCandidates:
         Args:
             source: batch, inline, batch+inline, batch-all-cands or fixed.
             examples: B of them, each with a label; none where only other processes have some.
-            fixed: the candidates of source fixed.
 
         Returns:
             The candidates, with labels.

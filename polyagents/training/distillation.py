@@ -38,7 +38,6 @@ class Distillation:
 
         Args:
             contexts: B texts, each with a label among its candidates.
-            candidates: those that the student ranks.
             logits: the student's scores as its own loss uses them, [B, C].
 
         Returns:
@@ -59,7 +58,6 @@ def teacher_scores(teacher: RankingModel, contexts: Sequence[str], candidates: S
     """Score K candidates for each of B contexts by the teacher.
 
     Args:
-        teacher: a trained model.
         contexts: B texts.
         candidates: K texts for each.
 

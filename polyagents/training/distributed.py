@@ -101,7 +101,6 @@ class GatheredRows(torch.autograd.Function):
         """Gather the vectors.
 
         Args:
-            ctx: autograd's.
             own: [c, D] of this process.
             dealt: the indices of each process's texts.
 
@@ -125,7 +124,6 @@ class GatheredRows(torch.autograd.Function):
         """Sum the gradients of all processes, and return this process's part.
 
         Args:
-            ctx: autograd's.
             gradient: [C, D].
 
         Returns:

@@ -29,8 +29,6 @@ def restore(state: Mapping[str, Any], candidates: TrainingCandidates, rank: int)
     """Continue the random draws from a checkpoint.
 
     Args:
-        state: what `draws` returned.
-        candidates: its pool is restored.
         rank: that of this process; others than the first continue with a state that is derived from the first's.
     """
     if rank:
@@ -64,9 +62,6 @@ def unpacked_texts(content: Tensor, ends: Tensor) -> list[str]:
     Args:
         content: the bytes.
         ends: the end of each text.
-
-    Returns:
-        The texts.
     """
     raw = content.numpy().tobytes()
     return [raw[start:end].decode() for start, end in itertools.pairwise([0, *ends.tolist()])]

@@ -53,7 +53,6 @@ def train(
         valid: as for `Ranker.train`.
         callbacks: as for `Ranker.train`.
         progress: as for `Ranker.train`.
-        device: the device that computes.
         datapath: as for `Ranker.train`.
         given: the options of the model and of its training, as far as they were given.
 
@@ -95,7 +94,6 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
     """Draw the curves of a training that has ended, beside its model file, and print its summary.
 
     Args:
-        trainer: has ended.
         progress: whether anything is printed.
     """
     done, file = trainer.progress, trainer.files.file
@@ -143,9 +141,6 @@ def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
         valid: None for none.
         most: how many are used; None for all.
 
-    Returns:
-        The examples.
-
     Raises:
         InputError: an example is not possible, or the list is empty.
     """
@@ -161,7 +156,6 @@ def teacher(options: TrainingOptions, device: torch.device, datapath: str | None
     """Load the teacher of a training, if it has one.
 
     Args:
-        options: those of the training.
         device: that of the teacher's weights.
         datapath: the folder of downloads; None for ParlAI's.
 

@@ -88,10 +88,6 @@ def vectors_of(part: Any) -> Tensor:
 def with_vectors(part: Any, vectors: Tensor) -> Any:
     """Replace the vectors of a chunk's result.
 
-    Args:
-        part: context vectors, or a tensor.
-        vectors: the new ones.
-
     Returns:
         The same kind of object.
     """
@@ -107,7 +103,6 @@ def set_random_state(state: Tensor, device: torch.device) -> None:
     """Restore the state of the generator that dropout draws from.
 
     Args:
-        state: from `random_state`.
         device: a CPU or GPU.
     """
     if device.type == "cuda":

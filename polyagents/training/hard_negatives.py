@@ -47,7 +47,7 @@ class Mined:
     Attributes:
         pair: the context and the label.
         negatives: texts, highest score first; random ones after these.
-        gap: the mean difference between the label's score and theirs; 0 where there are none.
+        gap: the mean difference between the label's score and theirs; 0 if there are none.
         dropped: how many candidates the margin excluded.
         random: how many of the negatives were drawn at random.
     """
@@ -74,7 +74,6 @@ class Counts:
         """Count one more pair.
 
         Args:
-            mined: the pair.
             wanted: how many negatives were requested.
         """
         self.examples += 1
@@ -113,12 +112,8 @@ def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
     """Encode the candidates that negatives come from in fp32; vectors of an earlier run are used again.
 
     Args:
-        folder: created where it is missing.
+        folder: created if it is missing.
         texts: C candidates.
-        model: a bi- or poly-encoder.
-
-    Returns:
-        The candidates.
 
     Raises:
         InputError: the disk is full, or the folder may not be written.
@@ -196,17 +191,7 @@ class Miner:
             yield self.chosen(pair, label, split)
 
     def split(self, pair: LabelledContext, label: float, found: TopCandidates, row: int) -> Split:
-        """Divide the candidates found for a pair, without its right answers, at the limit under its label's score.
-
-        Args:
-            pair: the context and the label.
-            label: its score.
-            found: the candidates of several pairs.
-            row: the pair's row in them.
-
-        Returns:
-            Both parts.
-        """
+        """Divide the candidates found for a pair, without its right answers, at the limit under its label's score."""
         indices, scores = found.indices[row], found.scores[row]
         other = ~np.isin(self.reads_as[indices], self.answers[context_key(pair.text)])
         low = scores <= label - self.margin * abs(label)
@@ -215,11 +200,6 @@ class Miner:
 
     def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
         """Select the hardest negatives, and random ones where they are too few.
-
-        Args:
-            pair: the context and the label.
-            label: its score.
-            split: its possible negatives.
 
         Returns:
             The pair with its negatives.

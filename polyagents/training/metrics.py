@@ -18,7 +18,6 @@ def evaluation_values(
         scores: [B, C] on the CPU.
         candidates: those that were scored, with labels. The values of an example without a label are meaningless.
         logit_scale: the factor by which the loss multiplies the scores.
-        recall_at: the k of hits@k.
 
     Returns:
         [B] each, by name.

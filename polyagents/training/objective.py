@@ -60,7 +60,6 @@ class Objective:
     """The ranking loss, and further terms.
 
     Attributes:
-        model: the model that learns.
         codes_penalty: the factor of the similarity of an example's context vectors; 0 for none.
         distillation: a teacher; None without.
     """

@@ -29,8 +29,6 @@ def weight_groups(
     1e-2 a hundred change it by e.
 
     Args:
-        module: that of the model.
-        learningrate: the optimiser's.
         codes_learningrate: None for the same.
         weight_decay: None for none.
 
@@ -79,7 +77,6 @@ def step(
         optimizer: has the weights. A fused Adam decides on the device whether it changes them; for others the host
             waits for the norm.
         scaler: scaled the loss in fp16; not enabled otherwise.
-        parameters: the weights that learn.
         limit: of the norm of the gradients, which are scaled down to it; 0 or below is none.
 
     Returns:

@@ -70,7 +70,6 @@ class ProgressBar(Callback):
         """Print the metrics.
 
         Args:
-            trainer: the training.
             report: metrics by name.
         """
         figures = ", ".join(f"{name} {report[name]:.3f}" for name in METRICS)

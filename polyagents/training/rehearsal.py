@@ -111,15 +111,7 @@ def texts(tokens: int) -> list[str]:
 
 
 def refused(model: RankingModel, why: str) -> InputError:
-    """Build the error for a run that cannot go well.
-
-    Args:
-        model: the model.
-        why: what went wrong.
-
-    Returns:
-        The error.
-    """
+    """Build the error for a run that cannot go well."""
     options, kind = model.settings.encoder, model.context_encoder.backbone.config.model_type
     instead = "" if model.precision == "fp32" else f"--precision fp32 in place of {model.precision}, or "
     return InputError(

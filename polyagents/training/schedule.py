@@ -34,9 +34,8 @@ class Schedule:
         Args:
             optimizer: each of its groups of weights has a rate of its own, which is the full one.
             kind: one of SCHEDULES.
-            warmup_updates: over which the rate rises.
             warmup_rate: the fraction of the full rate with which the warm-up begins.
-            last_update: how many updates there will be; None where that is not known.
+            last_update: how many updates there will be; None if that is not known.
             decay: the factor of the rate at a plateau.
             patience: evaluations without a smaller loss that are no plateau yet.
 
@@ -96,7 +95,6 @@ class Schedule:
         """Resume from a checkpoint; the optimiser has its rates already.
 
         Args:
-            state: what `state` returned.
             updates: how many were made.
 
         Raises:

@@ -43,7 +43,6 @@ def training_scores(
     """Score a training batch.
 
     Args:
-        model: in training mode.
         contexts: token ids of B contexts; none where only other processes have examples.
         candidates: those that each of them ranks.
         chunk_tokens: tokens of a chunk whose graph is computed again in the backward pass; None keeps all graphs.
@@ -119,13 +118,7 @@ def cached(encoder: Encoder, encode: Any, join: Any, tokens: Tokens, chunk_token
     """Encode texts of a training batch into a gradient cache.
 
     Args:
-        encoder: splits the texts into chunks.
-        encode: encodes a chunk.
         join: puts the results of the chunks in order.
-        tokens: the texts.
         chunk_tokens: as for `training_scores`.
-
-    Returns:
-        The vectors, in a cache.
     """
     return GradientCache(encode, join, encoder.chunks(tokens, chunk_tokens), keep_graph=chunk_tokens is None)

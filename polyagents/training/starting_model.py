@@ -40,7 +40,6 @@ def starting_model(
     """Build a model that learns, on the CPU.
 
     Args:
-        architecture: the name of its class.
         given: options of the model and of its training, as far as they were given; they take precedence over the
             file's.
         options: those of its training; all are written beside the model.
@@ -48,9 +47,6 @@ def starting_model(
         file: the model that it starts from; None for a new one.
         datapath: the folder of downloads; None for ParlAI's.
         resumes: whether the file is the checkpoint of this training, not another model.
-
-    Returns:
-        The model.
 
     Raises:
         InputError: an option is not possible, or the file does not fit.
@@ -82,13 +78,9 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: b
     """Read the files of a model.
 
     Args:
-        file: the model file.
         architecture: the name of the class that starts from it.
         values: all options.
         resumes: whether the file is the checkpoint of this training, not another model.
-
-    Returns:
-        Their content.
 
     Raises:
         InputError: a file is missing or damaged, or the architecture cannot start from the model.
@@ -111,7 +103,6 @@ def load_initial_weights(model: RankingModel, parts: Parts, file: str) -> None:
 
     Args:
         model: changed in place.
-        parts: the content of the file.
         file: its path.
 
     Raises:
@@ -129,11 +120,7 @@ def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str |
 
     Args:
         values: all options.
-        data: the examples.
         datapath: the folder of downloads; None for ParlAI's.
-
-    Returns:
-        The tokenizer.
 
     Raises:
         InputError: there is no tokenizer, or a vocabulary was given in addition to it.
@@ -158,12 +145,7 @@ def measured_scaling(encoder: Encoder, tokenizer: RankingTokenizer, settings: Se
 
     Args:
         encoder: without any scaling.
-        tokenizer: the model's.
-        settings: the model's.
         data: the examples; some of them are measured.
-
-    Returns:
-        The factor.
     """
     examples = data.first(output_scaling.EXAMPLES, f"output_scaling={AUTO!r}")
     texts = context_ids(tokenizer, settings, [one.context for one in examples])
@@ -190,11 +172,6 @@ def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
 
 def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
     """Encode contexts as the model reads them.
-
-    Args:
-        tokenizer: the model's.
-        settings: the model's.
-        texts: the contexts.
 
     Returns:
         Token ids of each.

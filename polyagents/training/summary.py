@@ -20,13 +20,13 @@ class Summary:
 
     Attributes:
         updates: how many were made.
-        seconds: how long it took, earlier runs of a resumed training included; None where that is not known.
+        seconds: how long it took, earlier runs of a resumed training included; None if that is not known.
         metric: the validation metric, by ParlAI's name.
         best: its best value; None without a validation.
-        model_file: M; None where the model is in memory only.
-        plot: the picture of the training; None where there is none.
+        model_file: M; None if the model is in memory only.
+        plot: the picture of the training; None if there is none.
         next: commands and what each of them does.
-        candidates: how many candidates a validation example ranked, on average; None where that is not known.
+        candidates: how many candidates a validation example ranked, on average; None if that is not known.
         no_candidates: how many validation examples had none of their own.
     """
 
@@ -57,7 +57,7 @@ class Summary:
 
 
 def meaning_of(summary: Summary) -> str:
-    """Say what a value of a metric means, in brackets; nothing where that is not known."""
+    """Say what a value of a metric means, in brackets; nothing if that is not known."""
     assert summary.best is not None
     if summary.metric == "accuracy" or re.fullmatch(r"hits@\d+", summary.metric):
         k = int(summary.metric.partition("@")[2] or 1)
@@ -70,7 +70,6 @@ def among_text(candidates: float, no_candidates: float) -> str:
     """Say among how many candidates validation examples were ranked.
 
     Args:
-        candidates: how many, on average.
         no_candidates: how many examples had none of their own.
     """
     batch = f" ({no_candidates:.0f} examples without any rank the labels of their batch)" if no_candidates else ""

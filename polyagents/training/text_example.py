@@ -23,7 +23,7 @@ class TextExample(NamedTuple):
     Attributes:
         context: its turns are separated by line ends.
         labels: at least one; all of them are right.
-        candidates: further candidates; None where none were given.
+        candidates: further candidates; None if none were given.
     """
 
     context: str
@@ -37,9 +37,6 @@ def read_example(given: Any, name: str) -> TextExample:
     Args:
         given: a dict with FIELDS, the last of which may be missing; further keys are ignored.
         name: that of the example in messages.
-
-    Returns:
-        The example.
 
     Raises:
         InputError: this is not an example.

@@ -34,9 +34,6 @@ def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random
         model: with a tokenizer.
         batch: B examples.
         draw: selects which of several labels is ranked.
-
-    Returns:
-        The batch.
     """
     drawn = [draw.choice(one.labels) if len(one.labels) > 1 else one.labels[0] for one in batch]
     labels = zip(model.candidates(drawn), batch, strict=True)
@@ -76,9 +73,6 @@ class TrainingData:
             number: that of the epoch, from 0.
             skipped: how many examples at its start are skipped.
 
-        Yields:
-            The examples.
-
         Raises:
             InputError: an example is not possible.
         """
@@ -97,9 +91,6 @@ class TrainingData:
             count: how many, at most; None for all.
             what_for: the option that asks for them.
 
-        Returns:
-            The examples.
-
         Raises:
             InputError: the examples can be read only once.
         """
@@ -117,10 +108,6 @@ def batches(examples: Iterator[TextExample], size: int) -> Iterator[list[TextExa
 
     Args:
         examples: one after the other.
-        size: that of a batch.
-
-    Yields:
-        The batches.
     """
     while batch := list(itertools.islice(examples, size)):
         yield batch

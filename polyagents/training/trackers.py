@@ -21,12 +21,8 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
 
     Args:
         report_to: names of PACKAGES, separated by commas.
-        project: that of wandb and trackio.
         model_file: tensorboard's files are in `M.tensorboard` beside it, as ParlAI's are; runs of the others have its
             name.
-
-    Returns:
-        The trackers.
 
     Raises:
         InputError: a name is unknown, its package is not installed, or tensorboard has no place to write to.
@@ -76,7 +72,6 @@ class Tracker(Callback):
         """Record the means of the training batches.
 
         Args:
-            trainer: the training.
             report: means by name.
         """
         self.write({f"train/{name}": value for name, value in report.items()}, trainer.updates)
@@ -85,7 +80,6 @@ class Tracker(Callback):
         """Record the metrics of the validation examples.
 
         Args:
-            trainer: the training.
             report: metrics by name.
         """
         self.write({f"valid/{name}": value for name, value in report.items()}, trainer.updates)

@@ -69,8 +69,6 @@ class Trainer:
     """One training.
 
     Attributes:
-        model: the model that learns.
-        options: those of the training.
         optimizer: has the weights and their rates.
         progress: how far the training is.
         is_best: whether the last evaluation was the best so far.
@@ -91,11 +89,7 @@ class Trainer:
         """Prepare a training.
 
         Args:
-            model: on its device.
-            data: the training examples.
             valid: the validation examples; none for a training without evaluations.
-            options: as `TrainingOptions.of` returned them.
-            files: those of the model.
             callbacks: called in their order.
             distillation: a teacher.
 
@@ -347,11 +341,7 @@ class Trainer:
 
 
 def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
-    """Return the values of all examples of some batches, by name; nothing where there are no examples.
-
-    Args:
-        batches: their values.
-    """
+    """Return the values of all examples of some batches, by name; nothing if there are no examples."""
     read_all(batches)
     values: defaultdict[str, list[float]] = defaultdict(list)
     for batch in batches:
@@ -361,15 +351,7 @@ def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
 
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:
-    """Create the optimiser of a training, with ParlAI's settings and our groups of weights.
-
-    Args:
-        model: the model that learns.
-        options: those of the training.
-
-    Returns:
-        The optimiser.
-    """
+    """Create the optimiser of a training, with ParlAI's settings and our groups of weights."""
     groups = optimising.weight_groups(
         model.module, options.learningrate, options.codes_learningrate, options.weight_decay
     )
@@ -388,12 +370,7 @@ def schedule_of(optimizer: torch.optim.Optimizer, options: TrainingOptions, last
     """Create the learning-rate schedule of a training.
 
     Args:
-        optimizer: has the rates.
-        options: those of the training.
-        last_update: how many updates there will be; None where that is not known.
-
-    Returns:
-        The schedule.
+        last_update: how many updates there will be; None if that is not known.
     """
     return Schedule(
         optimizer,

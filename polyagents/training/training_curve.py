@@ -43,10 +43,9 @@ def draw_beside(model_file: str, curves: Curves) -> str | None:
 
     Args:
         model_file: M.
-        curves: the figures.
 
     Returns:
-        The picture; None where there is none.
+        The picture; None if there is none.
     """
     path = f"{model_file}.png"
     if not curves.is_worth_drawing:
@@ -67,7 +66,6 @@ def draw(path: str, curves: Curves) -> None:
 
     Args:
         path: the picture, a PNG, which is written atomically.
-        curves: the figures.
     """
     from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
 

@@ -25,7 +25,7 @@ class TrainingFiles:
 
     Attributes:
         file: M; None without.
-        resumed: the checkpoint of an earlier run; None where there is none.
+        resumed: the checkpoint of an earlier run; None if there is none.
     """
 
     def __init__(self, file: str | None, resume: bool):
@@ -85,7 +85,6 @@ class TrainingFiles:
 
         Args:
             model: with its last weights.
-            state: that of the training.
         """
         if self.file is not None:
             save_model(model, f"{self.file}{CHECKPOINT}", state)

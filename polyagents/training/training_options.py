@@ -101,7 +101,7 @@ class NegativesOptions(Options):
         None,
         "negatives of an example in training, drawn anew each time from the task's candidates (such as those of "
         "mine_negatives), and where they are too few from earlier training labels. Default: all of the task's; 15 "
-        "random ones where it has none (paper 5.1)",
+        "random ones if it has none (paper 5.1)",
         positive_int,
     )
 
@@ -171,11 +171,7 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
         """Read the options, with the defaults of an architecture.
 
         Args:
-            architecture: the name of its class.
             values: options by name.
-
-        Returns:
-            The options.
 
         Raises:
             InputError: a value is not possible.
@@ -195,7 +191,6 @@ def check_names(architecture: str, values: Mapping[str, Any]) -> None:
     """Refuse options that a training of an architecture does not have.
 
     Args:
-        architecture: the name of its class.
         values: options by name.
 
     Raises:

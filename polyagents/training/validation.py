@@ -23,8 +23,7 @@ def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: in
 
     Args:
         model: in evaluation mode afterwards.
-        examples: one or more.
-        batchsize: examples of a batch, and candidates where there are no others.
+        batchsize: examples of a batch, and candidates if there are no others.
 
     Returns:
         The means by name, among them that of how many candidates were ranked; and under no_candidates how many examples

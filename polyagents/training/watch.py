@@ -43,8 +43,7 @@ class Watch:
         """Begin a run.
 
         Args:
-            device: that of the weights.
-            optimizer: has the weights that learn, and their rates; None where only updates are watched.
+            optimizer: has the weights that learn, and their rates; None if only updates are watched.
         """
         self._every = EVERY.get(device.type, EVERY_ON_A_GPU)
         self._batches: list[tuple[int, Tensor, Examples]] = []
@@ -70,11 +69,7 @@ class Watch:
         self._batches.append((update, losses.detach(), examples))
 
     def saw_update(self, norm: Tensor) -> None:
-        """Note an update.
-
-        Args:
-            norm: what `optimising.step` returned.
-        """
+        """Note an update."""
         self._norms.append(norm)
         self._highest_rate = max([self._highest_rate, *(group["lr"] for group in self._groups)])
 
@@ -99,9 +94,6 @@ class Watch:
 
         Args:
             updates: how many updates were made, those that may have been skipped among them.
-
-        Returns:
-            The findings.
 
         Raises:
             InputError: too many updates in a row were skipped for the training to recover.
@@ -137,11 +129,7 @@ class Watch:
 
 
 def sums_of(groups: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Sum up the bits of each weight, which differ as soon as one number does; a BERT-base takes a tenth of a second.
-
-    Args:
-        groups: an optimiser's.
-    """
+    """Sum up the bits of each weight, which differ once one number does; a BERT-base takes a tenth of a second."""
     weights = [weight.detach() for group in groups for weight in group["params"]]
     sums = [weight.view(BITS[weight.element_size()]).sum() for weight in weights]
     return torch.stack(sums).tolist() if sums else []
@@ -153,9 +141,6 @@ def about(losses: Tensor, examples: Examples) -> str:
     Args:
         losses: [B], at least one of which is not finite.
         examples: B of them.
-
-    Returns:
-        A sentence.
     """
     wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
     label = examples.labels[wrong[0]]

@@ -22,12 +22,7 @@ class DefaultTeacher(IntentTeacher):
     )
 
     def of_split(self, folder: str, split: str) -> list[Example]:
-        """IntentTeacher: read the examples of a split.
-
-        Args:
-            folder: of the files.
-            split: train, valid or test.
-        """
+        """IntentTeacher: read the examples of a split."""
         path = os.path.join(folder, "test.csv" if split == "test" else "train.csv")
         found = [Example.of(*row) for row in read_rows(path, ("text", "category"))]
         return found if split == "test" else [one for one in found if is_held_out(one) == (split == "valid")]
@@ -39,12 +34,7 @@ class All(DefaultTeacher):
     name = "BANKING77, valid included"
 
     def of_split(self, folder: str, split: str) -> list[Example]:
-        """IntentTeacher: read the examples of a split.
-
-        Args:
-            folder: of the files.
-            split: train, valid or test.
-        """
+        """IntentTeacher: read the examples of a split."""
         found = super().of_split(folder, split)
         return [*found, *super().of_split(folder, "valid")] if split == "train" else found
 

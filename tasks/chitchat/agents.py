@@ -25,12 +25,7 @@ class DefaultTeacher(OneMessageTeacher):
     """Every turn after the first is a target; there are 20 candidates in valid and test, none in training."""
 
     def read(self, opt: Opt, split: str) -> "Targets":
-        """OneMessageTeacher: read all examples of a split.
-
-        Args:
-            opt: the options of the task.
-            split: train, valid or test.
-        """
+        """OneMessageTeacher: read all examples of a split."""
         targets = Targets(read_conversations(split), split != "train")
         check_count(opt, "Chit-Chat", split, len(targets), "examples", "chitchat-dataset")
         return targets

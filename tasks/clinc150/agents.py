@@ -22,12 +22,7 @@ class DefaultTeacher(IntentTeacher):
     parts: tuple[str, ...] = ("{}",)
 
     def of_split(self, folder: str, split: str) -> list[Example]:
-        """IntentTeacher: read the examples of a split.
-
-        Args:
-            folder: of the files.
-            split: train, valid or test.
-        """
+        """IntentTeacher: read the examples of a split."""
         path = os.path.join(folder, "data_full.json")
         try:
             content = read_json(path)

@@ -49,7 +49,6 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
 
         Args:
             found: the number of examples in the file.
-            path: the file.
         """
 
 
@@ -61,7 +60,6 @@ class DefaultTeacher(PersonaTeacher, SelfOriginalTeacher):
 
         Args:
             found: the number of examples in the file.
-            path: the file.
         """
         if not self.stream:
             check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)

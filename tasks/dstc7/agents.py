@@ -32,19 +32,12 @@ class DefaultTeacher(OneMessageTeacher):
         """Compare the number of dialogues with the paper's.
 
         Args:
-            split: train, valid or test.
             found: the number of dialogues in the file.
-            path: the file.
         """
         check_count(self.opt, "DSTC7", split, found, "dialogues", path)
 
     def read(self, opt: Opt, split: str) -> Examples:
-        """OneMessageTeacher: read all examples of a split.
-
-        Args:
-            opt: the options of the task.
-            split: train, valid or test.
-        """
+        """OneMessageTeacher: read all examples of a split."""
         folder = self.folder(opt)
         path = os.path.join(folder, f"ubuntu_{NAMES[split]}_subtask_1.json")
         if split == "train":

@@ -34,7 +34,6 @@ class DialogueExample:
     """An example.
 
     Attributes:
-        context: the messages so far.
         label: the message that comes next.
         candidates: the texts among which it is to be found, itself included; none in training.
     """
@@ -56,7 +55,6 @@ def read_questions(path: str, answers_path: str | None) -> Iterator[DialogueExam
     """Yield the dialogues of valid or test.
 
     Args:
-        path: the file of dialogues.
         answers_path: the file of the answers, for test; None if the dialogues contain them.
     """
     answers = {} if answers_path is None else read_answers(answers_path)
@@ -88,9 +86,7 @@ def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str
     By its id: the text may differ in white space, and ParlAI then adds it as a candidate 101.
 
     Args:
-        options: the candidates.
         answer_id: the candidate-id of the answer; None if it is unknown.
-        answer: the text of the answer.
     """
     for option in options:
         if answer_id is not None and option.get("candidate-id") == answer_id:
@@ -108,7 +104,6 @@ def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterat
     """Yield the examples of a file, one at a time: the training file is a gigabyte of JSON.
 
     Args:
-        path: the file.
         read: makes an example of a JSON object and its number.
 
     Raises:

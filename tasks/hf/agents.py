@@ -19,7 +19,6 @@ class DefaultTeacher(StreamTeacher):
         """ParlAI: add the flag of the task.
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
         """
         super().add_cmdline_args(parser, partial_opt)
@@ -32,7 +31,6 @@ class DefaultTeacher(StreamTeacher):
 
         Args:
             opt: all options.
-            datatype: ParlAI's name of the split.
         """
         if not opt.get("hf_dataset"):
             raise InputError(f"-t polyagents.tasks.hf needs --hf-dataset: {KINDS}.")
@@ -42,7 +40,6 @@ class DefaultTeacher(StreamTeacher):
         """FixedDialogTeacher: return the example of `next_episode_idx`.
 
         Args:
-            episode_idx: its number.
             entry_idx: always 0.
         """
         spot, _ = self.data.spot(self.number)

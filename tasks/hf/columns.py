@@ -20,7 +20,6 @@ class Columns:
     """The columns of a data set that are read; all others are ignored.
 
     Attributes:
-        context: holds a text.
         label: holds a right reply, or a list of them.
         negatives: each holds a wrong reply, or a list of them, or nothing.
     """
@@ -34,11 +33,7 @@ class Columns:
         """Find the columns by their names.
 
         Args:
-            names: the columns that exist.
             where: the data set, for error messages.
-
-        Returns:
-            The columns to read.
 
         Raises:
             InputError: one is missing, and the sentence says which there are; or pairs are judged one by one.
@@ -67,10 +62,6 @@ class Columns:
     def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Read a row: `text`, `labels`, and `negatives`, which are different from the labels.
 
-        Args:
-            row: the cells by column.
-            where: the row, for error messages.
-
         Raises:
             InputError: a column holds something else than texts, or no text where there must be one.
         """
@@ -84,11 +75,6 @@ class Columns:
     @staticmethod
     def texts(row: Mapping[str, Any], column: str, where: str) -> list[str]:
         """Return the texts of a cell: one, a list of them, or none; empty texts are dropped.
-
-        Args:
-            row: the cells by column.
-            column: the column.
-            where: the row, for error messages.
 
         Raises:
             InputError: it holds something else.

@@ -16,10 +16,6 @@ FILES = DataFiles("--hf-dataset", KINDS, READERS, Columns.of)
 def open_split(path: str, split: str) -> Table:
     """Open the examples of a split.
 
-    Args:
-        path: what `--hf-dataset` names.
-        split: train, valid or test.
-
     Raises:
         InputError: there is none, its columns are others, or it is empty; NoTestSplit where it is the test set.
     """
@@ -37,12 +33,7 @@ def is_saved(path: str) -> bool:
 
 
 def saved(folder: str, split: str) -> tuple[list[Block], Columns]:
-    """Return the blocks and columns of a split that `save_to_disk` wrote, as one data set or several by name.
-
-    Args:
-        folder: the folder.
-        split: train, valid or test.
-    """
+    """Return the blocks and columns of a split that `save_to_disk` wrote, as one data set or several by name."""
     import datasets
 
     try:

@@ -1,4 +1,4 @@
-"""The files of a data set of intents: downloaded where they are missing, and the examples that are taken of them."""
+"""The files of a data set of intents: downloaded if they are missing, and the examples that are taken of them."""
 
 import os
 import random
@@ -41,11 +41,7 @@ def obtain(files: Iterable[PublicFile], folder: str) -> str:
     """Download the files that a folder lacks, once for all processes that ask together.
 
     Args:
-        files: of the data set.
-        folder: created where it is missing.
-
-    Returns:
-        The folder.
+        folder: created if it is missing.
 
     Raises:
         InputError: a file cannot be downloaded, or is not the published one.
@@ -69,9 +65,7 @@ def few(examples: Sequence[Example], count: int, seed: int) -> list[Example]:
     """Draw as many examples of each intent; the draws of one intent do not depend on the others.
 
     Args:
-        examples: of a training set.
         count: how many of each intent.
-        seed: decides which.
 
     Raises:
         InputError: an intent has fewer.

@@ -36,7 +36,6 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
         """ParlAI: add the flags of the task.
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
         """
         super().add_cmdline_args(parser, partial_opt)
@@ -49,20 +48,10 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
 
     @abc.abstractmethod
     def of_split(self, folder: str, split: str) -> list[Example]:
-        """Read the examples of a split.
-
-        Args:
-            folder: of the files.
-            split: train, valid or test.
-        """
+        """Read the examples of a split."""
 
     def read(self, opt: Opt, split: str) -> list[dict[str, Any]]:
-        """OneMessageTeacher: read all examples of a split.
-
-        Args:
-            opt: the options of the task.
-            split: train, valid or test.
-        """
+        """OneMessageTeacher: read all examples of a split."""
         folder = self.sample or obtain(self.files, os.path.join(opt["datapath"], self.folder))
         train = self.of_split(folder, "train")
         found = train if split == "train" else self.of_split(folder, split)

@@ -28,7 +28,6 @@ class DefaultTeacher(StreamTeacher):
         """ParlAI: add the flag of the task.
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
         """
         super().add_cmdline_args(parser, partial_opt)
@@ -46,7 +45,6 @@ class DefaultTeacher(StreamTeacher):
 
         Args:
             opt: all options.
-            datatype: ParlAI's name of the split.
         """
         folder = finished(opt)
         split = DatatypeHelper.fold(datatype)

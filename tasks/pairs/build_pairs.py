@@ -71,11 +71,7 @@ def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
     """Make the data, or resume making them.
 
     Args:
-        plan: what is to be built.
         flag: the user's flag that determines the folder, for error messages.
-
-    Returns:
-        The manifest.
 
     Raises:
         InputError: the source or the folder cannot be used, or the folder holds other data.
@@ -115,11 +111,7 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
     """Read, pair, split and shuffle.
 
     Args:
-        plan: what is to be built.
         source: the description of the source for the manifest.
-
-    Returns:
-        The content of the manifest.
     """
     portions = all_portions(plan)
     counts = sum((Counter(portion.counts) for portion in portions), Counter[str]())
@@ -173,8 +165,6 @@ def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]
     """Merge the comments, and pair them thread by thread.
 
     Args:
-        plan: what is to be built.
-        portions: the portions that were read.
         counts: is increased by what became of the comments.
 
     Returns:
@@ -200,7 +190,6 @@ def held_out(runs: list[str], valid_examples: int) -> Cut:
     """Choose the threads of valid and test.
 
     Args:
-        runs: the runs of pairs.
         valid_examples: about how many pairs each of them gets.
     """
     threads = HeldOut(2 * valid_examples)
@@ -223,10 +212,7 @@ def write_splits(
     """Write all pairs in the order of their keys.
 
     Args:
-        plan: what is to be built.
-        runs: the runs of pairs.
         cut: the threads of valid and test.
-        total: the number of pairs.
 
     Returns:
         The number of pairs in each split, and the training set's shards.
@@ -254,10 +240,6 @@ def write_splits(
 
 def write_shards(folder: str, lines: Iterator[bytes]) -> list[tuple[str, int]]:
     """Write examples into files.
-
-    Args:
-        folder: the folder of the data.
-        lines: the examples.
 
     Returns:
         Name and number of examples of each file.

@@ -29,12 +29,7 @@ def pairs_of(comments: Iterable[Comment]) -> Iterator[Pair | str]:
 
 
 def way_to(comment: Comment, known: dict[str, Comment]) -> Iterator[Comment]:
-    """Yield the comment, its parent, and so on, as far as they exist, up to the depth that is used.
-
-    Args:
-        comment: the comment.
-        known: comments by id.
-    """
+    """Yield the comment, its parent, and so on, as far as they exist, up to the depth that is used."""
     found: Comment | None = comment
     for _ in range(DEEPEST + 1):
         if found is None:

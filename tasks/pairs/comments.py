@@ -59,12 +59,7 @@ def comment_of(fields: dict[str, Any]) -> Comment | str:
 
 
 def flaw_of(text: str, author: str) -> str | None:
-    """Return why a comment is skipped, or None.
-
-    Args:
-        text: its text.
-        author: its author.
-    """
+    """Return why a comment is skipped, or None."""
     if text in REMOVED:
         return "deleted"
     if BOT.fullmatch(author):

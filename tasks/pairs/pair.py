@@ -29,10 +29,8 @@ def pair_of(thread: str, id: str, turns: Sequence[str], label: str) -> Pair:
     """Make the pair of some utterances and the next one.
 
     Args:
-        thread: the conversation.
         id: unique among the pairs of a source.
         turns: the utterances before the label.
-        label: the next utterance.
     """
     return Pair(thread, id, "\n".join(turns), label)
 

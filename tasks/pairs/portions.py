@@ -58,8 +58,6 @@ def read_portion(files: list[File], folder: str, context_lines: int, on_read: Ca
     """Read files, or find what an earlier build has read of them.
 
     Args:
-        files: the files of the portion.
-        folder: the folder of the runs.
         context_lines: the largest number of lines in a context of plain text.
         on_read: a callback with the number of bytes that were read since its last call.
 

@@ -95,7 +95,6 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
 
     Args:
         source: the bytes of this file.
-        file: the file.
         context_lines: the largest number of lines in a context of plain text.
 
     Raises:
@@ -116,7 +115,6 @@ def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
 
     Args:
         source: the bytes of this file.
-        file: the file.
     """
     for number, line in enumerate(lines(source, Place()), 1):
         if number == 1 and b"\0" in line.data:
@@ -129,7 +127,6 @@ def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int)
 
     Args:
         numbered: the lines with their numbers.
-        file: the file.
         context_lines: the largest number of lines in a context of plain text.
     """
     first = next((line for line in numbered if line[0].strip()), None)
@@ -149,7 +146,6 @@ def is_json(text: str, path: str) -> bool:
 
     Args:
         text: the first line.
-        path: the file.
     """
     if unpacked(path).endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
         return True
@@ -169,7 +165,6 @@ def of_json(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Re
 
     Args:
         numbered: the lines with their numbers.
-        name: the name of the file.
     """
     for text, number in numbered:
         if not text.strip():
@@ -188,7 +183,6 @@ def given_pair(fields: dict[str, Any], id: str) -> Pair | str:
 
     Args:
         fields: {"context": text or list of texts, "label": text}.
-        id: the id of the pair.
     """
     context, label = fields["context"], fields.get("label")
     turns = context.split("\n") if isinstance(context, str) else context
@@ -205,7 +199,6 @@ def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[
 
     Args:
         numbered: the lines with their numbers.
-        name: the name of the file.
     """
     turns: list[str] = []
     thread = ""
@@ -240,7 +233,6 @@ def of_plain(numbered: Iterable[tuple[str, int]], name: str, context_lines: int)
 
     Args:
         numbered: the lines with their numbers.
-        name: the name of the file.
         context_lines: the largest number of lines in a context.
     """
     turns = deque[str](maxlen=context_lines)

@@ -57,7 +57,6 @@ def dialogue(rng: Random, persona: dict[str, str]) -> Iterator[Turn]:
     """Yield the turns of a dialogue, in which the partner asks about each fact, in one of several ways.
 
     Args:
-        rng: source of the random choices.
         persona: the value of each topic.
     """
     head = "".join(f"your persona: {tell(rng, topic, value)}\n" for topic, value in persona.items())
@@ -98,11 +97,8 @@ def candidates(
     among them, if `also` is given), and what has nothing to do with either; never another wording of the right reply.
 
     Args:
-        rng: source of the random choices.
         persona: the value of each topic.
-        label: the right reply.
         right: all wordings of the right reply.
-        topic: the topic of the question.
         also: what the partner said about the topic.
     """
     wrong = dict.fromkeys(pick(rng, TOPICS[t].replies[v]) for t, v in persona.items() if t != topic)
@@ -119,32 +115,15 @@ def candidates(
 
 
 def tell(rng: Random, topic: str, value: str) -> str:
-    """Return somebody's own words about a fact.
-
-    Args:
-        rng: source of the random choices.
-        topic: the topic.
-        value: its value.
-    """
+    """Return somebody's own words about a fact."""
     return pick(rng, TOPICS[topic].tell).format(value)
 
 
 def draw(rng: Random, items: Iterable[T], count: int) -> list[T]:
-    """Return different items in random order.
-
-    Args:
-        rng: source of the random choices.
-        items: what is drawn from.
-        count: how many.
-    """
+    """Return different items in random order."""
     return sorted(items, key=lambda _: rng.random())[:count]
 
 
 def pick(rng: Random, items: Sequence[T]) -> T:
-    """Return one random item.
-
-    Args:
-        rng: source of the random choices.
-        items: what is drawn from.
-    """
+    """Return one random item."""
     return items[int(rng.random() * len(items))]

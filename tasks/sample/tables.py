@@ -13,7 +13,6 @@ class Topic:
 
     Attributes:
         tell: what somebody says about himself, in a persona or in passing, with a {} for the value.
-        ask: questions.
         replies: value -> wordings of the reply.
     """
 

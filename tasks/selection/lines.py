@@ -20,7 +20,6 @@ class Reply(NamedTuple):
 
     Attributes:
         context: what was said before, one line per utterance, without the files' empty utterances.
-        text: the reply.
         is_right: whether it was given as a reply (or judged to be right).
     """
 
@@ -47,7 +46,6 @@ def read_replies(path: str, how: str) -> Iterator[Reply]:
     """Yield the lines of a file.
 
     Args:
-        path: the file.
         how: where a file that cannot be read can be downloaded.
 
     Raises:
@@ -68,7 +66,6 @@ def reply_of(line: bytes, where: str) -> Reply:
     """Parse a line.
 
     Args:
-        line: the line.
         where: file and line number, for error messages.
     """
     label, *texts = line.rstrip(b"\r\n").split(b"\t")
@@ -85,7 +82,6 @@ def read_questions(path: str, size: int, how: str) -> Iterator[Question]:
     """Yield the contexts of valid or test, with their candidates.
 
     Args:
-        path: the file.
         size: the number of candidates of each context.
         how: where a file that cannot be read can be downloaded.
 

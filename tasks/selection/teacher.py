@@ -23,7 +23,6 @@ class Corpus:
     """A data set.
 
     Attributes:
-        name: its usual name.
         folder: the folder of its files below --datapath.
         source: where they can be downloaded.
         files: the file of each split.
@@ -41,7 +40,6 @@ class SelectionTeacher(DialogTeacher):
     """The right replies in training; in valid and test the candidates, in an order given by the context's number.
 
     Attributes:
-        corpus: the data set.
         sample: a folder of made-up files that replace the real ones; None for the real ones.
     """
 
@@ -68,7 +66,6 @@ class SelectionTeacher(DialogTeacher):
         """Yield the training examples; wrong replies say nothing about what is right.
 
         Args:
-            path: the file.
             how: where the file can be downloaded.
         """
         found = useless = 0
@@ -84,7 +81,6 @@ class SelectionTeacher(DialogTeacher):
         """Yield the contexts of which some candidates are right and some are wrong.
 
         Args:
-            path: the file.
             how: where the file can be downloaded.
         """
         found = useless = 0
@@ -102,10 +98,7 @@ class SelectionTeacher(DialogTeacher):
         """Say what was skipped, and whether the file has another size than the published one.
 
         Args:
-            path: the file.
             found: the number of lines in the file.
-            useless: the number of skipped examples.
-            what: what was skipped, in words.
         """
         if useless:
             say_once(self.opt, f"{path}: {useless:,} {what}; they are left out.")

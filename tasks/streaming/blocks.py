@@ -44,7 +44,6 @@ class Block:
     """Some consecutive rows.
 
     Attributes:
-        count: the number of rows.
         path: the file, for error messages.
         first: the number of rows before them in the file.
         load: reads the given columns of the rows.
@@ -127,12 +126,7 @@ class ColumnRows(Sequence[Row]):
 
 
 def of_saved(dataset: "Dataset", where: str) -> tuple[list[Block], list[str]]:
-    """Return the blocks and columns of a data set that `datasets.load_from_disk` has opened.
-
-    Args:
-        dataset: the data set.
-        where: its name in error messages.
-    """
+    """Return the blocks and columns of a data set that `datasets.load_from_disk` has opened."""
 
     def load(columns: Sequence[str], start: int, stop: int) -> ColumnRows:
         for name in columns:
@@ -192,8 +186,6 @@ def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
 
     Args:
         group: the metadata of a row group.
-        columns: those that are read.
-        where: its name in error messages.
 
     Raises:
         InputError: too much would be read at once.
@@ -216,10 +208,6 @@ def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
 def cells_of(column: "pyarrow.ChunkedArray", where: str) -> list[Any]:
     """Return the cells of a column of Arrow; equal texts of a dictionary are one object.
 
-    Args:
-        column: the column.
-        where: its name in error messages.
-
     Raises:
         InputError: it holds something else than values and lists, such as images.
     """
@@ -227,12 +215,7 @@ def cells_of(column: "pyarrow.ChunkedArray", where: str) -> list[Any]:
 
 
 def values_of(array: "pyarrow.Array", where: str) -> list[Any]:
-    """Return the values of a part of a column, as `cells_of` does.
-
-    Args:
-        array: the part.
-        where: the column, for error messages.
-    """
+    """Return the values of a part of a column, as `cells_of` does."""
     from pyarrow import compute, types
 
     if types.is_dictionary(array.type):
@@ -291,10 +274,6 @@ def filled_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 def row_of(line: bytes, path: str) -> Row:
     """Parse a line of JSON as a row.
-
-    Args:
-        line: the line.
-        path: the file, for error messages.
 
     Raises:
         InputError: it is not a JSON object.

@@ -22,7 +22,6 @@ class DataFiles:
     """What a flag names: a file of rows, or a folder of such files.
 
     Attributes:
-        flag: for sentences.
         kinds: what it may name, for sentences.
         readers: what reads a file, by the end of its name.
         columns_of: the names of columns, and where they are -> how examples are read.
@@ -51,10 +50,6 @@ class DataFiles:
     def split(self, path: str, split: str) -> tuple[list[Block], Columns | None]:
         """Return the rows of a split; a single file, or files without a split's name, are the training set.
 
-        Args:
-            path: a file or a folder.
-            split: train, valid or test.
-
         Raises:
             InputError: there is no such split, or a file cannot be read; NoTestSplit where it is the test set.
         """
@@ -79,13 +74,7 @@ class DataFiles:
         return [os.path.join(place, name) for place, name in names if os.path.splitext(name)[1].lower() in self.readers]
 
     def no_such_split(self, path: str, split: str, found: list[str]) -> InputError:
-        """Make the error for a missing split.
-
-        Args:
-            path: what was given.
-            split: the split that is missing.
-            found: the splits that exist.
-        """
+        """Make the error for a missing split."""
         kind = NoTestSplit if split == "test" else InputError
         there = ", ".join(found[:5]) or "no data files"
         return kind(

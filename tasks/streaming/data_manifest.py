@@ -16,7 +16,6 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
     """Read the manifest of finished data.
 
     Args:
-        folder: the folder of the data.
         format: the version of the data that is understood.
         missing: the error message if there is none, with {folder} and {reason}.
 
@@ -50,12 +49,6 @@ def is_finished(folder: str) -> bool:
 
 
 def files_of(folder: str, made: dict[str, Any], split_name: str) -> Iterator[tuple[str, int]]:
-    """Yield the files of a split and the number of examples in each.
-
-    Args:
-        folder: the folder of the data.
-        made: the manifest.
-        split_name: train, valid or test.
-    """
+    """Yield the files of a split and the number of examples in each."""
     files = made["shards"] if split_name == "train" else [(f"{split_name}.jsonl", made["examples"][split_name])]
     return ((os.path.join(folder, name), count) for name, count in files)

@@ -27,10 +27,6 @@ class SourceLine(NamedTuple):
 def lines(source: Source, start: Place) -> Iterator[SourceLine]:
     """Yield the lines of one file from a position on, empty ones included.
 
-    Args:
-        source: the source.
-        start: the position.
-
     Raises:
         Damaged: a line is too long to be one.
     """

@@ -67,14 +67,7 @@ def shuffled(count: int, seed: str) -> list[int]:
 
 
 def some_others(count: int, wanted: int, but: int, seed: str) -> list[int]:
-    """Return different numbers below `count`, without one of them; all others if there are not enough.
-
-    Args:
-        count: the limit of the numbers.
-        wanted: how many.
-        but: the number that is excluded.
-        seed: decides the choice.
-    """
+    """Return different numbers below `count`, without one of them; all others if there are not enough."""
     if count - 1 <= wanted:
         return [number for number in range(count) if number != but]
     rng, found = Random(seed), dict[int, None]()

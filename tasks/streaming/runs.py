@@ -52,7 +52,6 @@ def merged(paths: Sequence[str], spare: str) -> Iterator[bytes]:
     """Yield the lines of sorted files, in order.
 
     Args:
-        paths: the files, which are kept.
         spare: the beginning of the names of temporary files, which are needed if there are many.
     """
     with contextlib.ExitStack() as stack:
@@ -69,7 +68,6 @@ def together(paths: Sequence[str], path: str) -> Iterator[str]:
     """Merge several sorted files into a temporary one.
 
     Args:
-        paths: the files.
         path: the temporary file, which is removed afterwards.
     """
     with contextlib.ExitStack() as stack, atomic_write(path) as temporary, open(temporary, "wb") as file:

@@ -89,7 +89,6 @@ class Source:
     """Files that are read one after the other.
 
     Attributes:
-        paths: the files.
         starts: byte of the whole source at which each file begins.
         size: bytes of all files, as they are on the disk.
         hashed: bytes of the source that the checksum covers so far.
@@ -213,10 +212,5 @@ def is_compressed(path: str) -> bool:
 
 
 def cannot_read(path: str, error: OSError) -> InputError:
-    """Make the error for a file that cannot be read.
-
-    Args:
-        path: the file.
-        error: the reason.
-    """
+    """Make the error for a file that cannot be read."""
     return InputError(f"{path} cannot be read ({error.strerror or error}).")

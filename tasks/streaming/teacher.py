@@ -69,7 +69,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         self.number = 0
         super().__init__(opt, shared)
         if shared is None and is_to_be_validated(opt, self.datatype):
-            self.open(opt, "valid")  # where there is none, this is said before the training and not after it
+            self.open(opt, "valid")  # if there is none, this is said before the training and not after it
         self.data = self.open(opt, self.datatype) if shared is None else shared["data"]
         self.id = self.__module__.split(".")[-2]
         self.reset()
@@ -80,7 +80,6 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
 
         Args:
             opt: all options.
-            datatype: ParlAI's name of the split.
         """
 
     def share(self) -> dict[str, Any]:
@@ -114,7 +113,6 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         """FixedDialogTeacher: return the example of `next_episode_idx`.
 
         Args:
-            episode_idx: its number.
             entry_idx: always 0.
         """
         spot, place = self.data.spot(self.number)
@@ -126,12 +124,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         return message
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
-        """Return candidates beside the label; none if those of the batch are used.
-
-        Args:
-            spot: the position of the example.
-            place: its position in the stream.
-        """
+        """Return candidates beside the label; none if those of the batch are used."""
         return ()
 
 
@@ -151,7 +144,6 @@ def examples_before(opt: Opt, epoch: int) -> int:
     """Return how many examples a resumed training has had, as far as ParlAI has stored it.
 
     Args:
-        opt: the options of the training.
         epoch: the number of examples of an epoch.
     """
     checkpoint = f"{opt.get('model_file')}.checkpoint"

@@ -13,7 +13,6 @@ def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
     """Yield the same lines, with progress.
 
     Args:
-        lines: the lines.
         bar: the progress bar, in bytes.
     """
     for line in lines:
@@ -27,10 +26,6 @@ def write_lines(
     """Write the next lines into a file.
 
     Args:
-        folder: the folder of the file.
-        lines: the stream of lines.
-        name: the name of the file.
-        count: the largest number of lines.
         change: makes the written line of each.
 
     Returns:

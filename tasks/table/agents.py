@@ -33,7 +33,6 @@ class DefaultTeacher(StreamTeacher):
         """ParlAI: add the flag of the task.
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
         """
         super().add_cmdline_args(parser, partial_opt)
@@ -46,7 +45,6 @@ class DefaultTeacher(StreamTeacher):
 
         Args:
             opt: all options.
-            datatype: ParlAI's name of the split.
         """
         path = opt.get("table_path")
         if not path:
@@ -64,7 +62,6 @@ class DefaultTeacher(StreamTeacher):
         """FixedDialogTeacher: return the example of `next_episode_idx`.
 
         Args:
-            episode_idx: its number.
             entry_idx: always 0.
         """
         spot, _ = self.data.spot(self.number)
@@ -94,9 +91,6 @@ class Data(Stream):
 
         Without them, an example that is evaluated in a batch of its own would be ranked among nothing but its label.
         The draw follows from the context, so that every evaluation asks the same.
-
-        Args:
-            example: its `context` and `labels`.
         """
         found = {normalized(label): label for label in example["labels"]}
         draw = random.Random(example["context"])

@@ -56,7 +56,6 @@ class Split:
 
         Args:
             examples: `context`, `labels` and `candidates`, as `TableColumns.example` returns them.
-            length: measures contexts and labels.
         """
         found, most = cls(), 0
         for example in examples:
@@ -114,7 +113,6 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
     Args:
         splits: by their names, train first.
         limits: how much of a context and of a label a model reads, in the unit of the lengths; 0 or below: all.
-        unit: tokens or words.
     """
     train = splits["train"]
     if train.examples < FEW:

@@ -25,10 +25,6 @@ class TableColumns:
     def of(cls, names: Iterable[str], where: str) -> "TableColumns":
         """Find the columns.
 
-        Args:
-            names: the columns that are there.
-            where: the file, for a sentence.
-
         Raises:
             InputError: context or label is missing; the sentence says what may be meant.
         """
@@ -43,11 +39,10 @@ class TableColumns:
         return cls()  # a JSON line may have candidates where the first one has none
 
     def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Read a row: its `context`, `labels`, and `candidates`, None where it has none.
+        """Read a row: its `context`, `labels`, and `candidates`, None if it has none.
 
         Args:
             row: the cells, by the names of their columns.
-            where: the row, for a sentence.
 
         Raises:
             InputError: a cell holds something else than texts, or the context or the label is empty.

@@ -22,7 +22,6 @@ def open_split(path: str, split: str) -> Table:
 
     Args:
         path: a file, of which a tenth of the contexts each is for valid and test; or a folder of files.
-        split: train, valid or test.
 
     Raises:
         InputError: there is none, its columns are others, or it is empty; NoTestSplit where it is the test set.

@@ -41,7 +41,6 @@ class DefaultTeacher(DialogTeacher):
 
         Args:
             found: the number of rows in the file.
-            path: the file.
         """
         if not self.stream:
             check_count(self.opt, "Ubuntu V2", self.split, found, "rows", path)
@@ -84,7 +83,6 @@ def is_positive(row: list[str], where: str) -> bool:
     """Return whether the reply of a training row is the right one.
 
     Args:
-        row: the cells of the row.
         where: file and row number, for error messages.
     """
     label = row[2]
@@ -97,7 +95,6 @@ def question(row: list[str], number: int) -> tuple[str, tuple[str], None, list[s
     """Return a row of valid or test as DialogTeacher expects it: context, label, no reward, candidates.
 
     Args:
-        row: the cells of the row.
         number: the row's number, which decides the order of the candidates.
     """
     label, *_ = candidates = [reply_of(text) for text in row[1:]]

@@ -41,10 +41,6 @@ def reply_of(text: str) -> str:
 def read_rows(path: str, columns: tuple[str, ...]) -> Iterator[list[str]]:
     """Yield these columns of a file, row by row.
 
-    Args:
-        path: the file.
-        columns: the names of the columns.
-
     Raises:
         InputError: the file is missing, or no such table.
     """

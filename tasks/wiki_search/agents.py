@@ -31,7 +31,6 @@ class WikiSearchTeacher(StreamTeacher):
         """ParlAI: add the flags of the task.
 
         Args:
-            parser: ParlAI's parser.
             partial_opt: what is known of the options.
         """
         super().add_cmdline_args(parser, partial_opt)
@@ -54,17 +53,11 @@ class WikiSearchTeacher(StreamTeacher):
 
         Args:
             opt: all options.
-            datatype: ParlAI's name of the split.
         """
         return Data(opt, datatype, self.eval_candidates)
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
-        """StreamTeacher: return articles of the pool, or in training random articles.
-
-        Args:
-            spot: the position of the example.
-            place: its position in the stream.
-        """
+        """StreamTeacher: return articles of the pool, or in training random articles."""
         return self.data.pool if self.data.is_evaluation else self.data.others(spot, place, self.negatives)
 
 
@@ -107,9 +100,7 @@ class Data(Stream):
         """Return labels of random other examples of the same shard, which is in memory.
 
         Args:
-            spot: the position of the example.
             place: its position in the stream, which decides the choice.
-            wanted: how many.
         """
         rows = some_others(self.order.sizes[spot.shard], wanted, spot.row, f"{self.order.seed} {place}")
         return [self.shards.example(Spot(spot.shard, row))["label"] for row in rows] if wanted else []
@@ -119,8 +110,6 @@ def first_of_pool(folder: str, wanted: int, was_asked: bool) -> list[str]:
     """Return the first articles of the pool, which is in random order.
 
     Args:
-        folder: the folder of the data.
-        wanted: how many.
         was_asked: whether the user gave this number, so that fewer are an error.
 
     Raises:

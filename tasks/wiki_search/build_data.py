@@ -55,9 +55,6 @@ def making(seed: int) -> dict[str, Any]:
 def build(plan: WikiPlan) -> dict[str, Any]:
     """Make the data, or resume making them.
 
-    Returns:
-        The manifest.
-
     Raises:
         InputError: the source or the folder cannot be used, or the folder holds other data.
     """
@@ -84,15 +81,7 @@ def is_own(folder: str) -> bool:
 
 
 def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
-    """Read what has not been read yet, split it, and write the manifest, which completes the data.
-
-    Args:
-        plan: what is to be built.
-        source: the source.
-
-    Returns:
-        The manifest.
-    """
+    """Read what has not been read yet, split it, and write the manifest, which completes the data."""
     parts = all_parts(plan, source)
     counts = all_counts(parts)
     articles = counts["examples"]
@@ -120,10 +109,6 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
 
 def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
     """Return the finished parts, and make those that are missing.
-
-    Args:
-        plan: what is to be built.
-        source: the source.
 
     Raises:
         InputError: the source is damaged; what could be read is kept.
@@ -157,14 +142,7 @@ def whole_sha256(source: Source) -> str:
 
 
 def manifest(plan: WikiPlan, source: Source, counts: dict[str, int], made: WikiSplit) -> dict[str, Any]:
-    """Describe the data.
-
-    Args:
-        plan: what was built.
-        source: the source.
-        counts: what became of the pages.
-        made: the files of the splits.
-    """
+    """Describe the data."""
     train = sum(count for _, count in made.shards)
     return {
         "options": plan.options,

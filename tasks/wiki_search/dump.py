@@ -21,10 +21,6 @@ ALSO_HIDDEN = ("media", "file", "image", "category")
 def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
     """Yield every page from a position on, and the position after it; pages that are no articles have an empty text.
 
-    Args:
-        source: the dump.
-        start: the position.
-
     Raises:
         Damaged: the dump is no whole XML.
     """
@@ -90,12 +86,7 @@ class PageParser:
         return place.later(index - begin)
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Expat: an element begins.
-
-        Args:
-            name: the element.
-            attributes: its attributes.
-        """
+        """Expat: an element begins."""
         if not self.path and name != "mediawiki":
             raise InputError(f"--source is not a MediaWiki dump: its first element is <{name}>.")
         self.path.append(name)
@@ -137,12 +128,7 @@ class SiteParser:
         self.complete = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Expat: an element begins.
-
-        Args:
-            name: the element.
-            attributes: its attributes.
-        """
+        """Expat: an element begins."""
         self.language = attributes.get("xml:lang", self.language) if name == "mediawiki" else self.language
         self.key = attributes.get("key", "") if name == "namespace" else ""
         self.complete |= name == "page"

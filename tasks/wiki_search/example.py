@@ -27,7 +27,6 @@ class WikiExample(NamedTuple):
     Attributes:
         id: the id of the page.
         title: the title of the page.
-        text: the query, one sentence.
         label: title and all other sentences, in one line.
     """
 
@@ -38,12 +37,7 @@ class WikiExample(NamedTuple):
 
 
 def examples_of(pages: Sequence[Page], seed: int) -> tuple[list[bytes], Counter[str]]:
-    """Return the lines (`line_of`) of the pages' examples, and the number of pages of each kind.
-
-    Args:
-        pages: the pages.
-        seed: decides which sentences are queries.
-    """
+    """Return the lines (`line_of`) of the pages' examples, and the number of pages of each kind."""
     lines, counts = [], Counter[str]()
     for page in pages:
         made = example_of(page, seed)
@@ -55,12 +49,7 @@ def examples_of(pages: Sequence[Page], seed: int) -> tuple[list[bytes], Counter[
 
 
 def line_of(example: WikiExample, seed: int) -> bytes:
-    """Return the key by which examples are split and ordered, a tab, and the example as JSON.
-
-    Args:
-        example: the example.
-        seed: the seed of the key.
-    """
+    """Return the key by which examples are split and ordered, a tab, and the example as JSON."""
     fields = json.dumps(example._asdict(), ensure_ascii=False)
     return f"{drawn('article', example.id, seed):032x}\t".encode() + utf8(fields) + b"\n"
 
@@ -70,8 +59,6 @@ def drawn(what: str, id: str, seed: int) -> int:
 
     Args:
         what: the purpose, so that numbers for different purposes are independent.
-        id: the id of the page.
-        seed: the seed.
     """
     return int.from_bytes(text_key(utf8(f"{what}\n{seed}\n{id}")), "big")
 
@@ -80,7 +67,6 @@ def example_of(page: Page, seed: int) -> WikiExample | str:
     """Return the example of a page, or why there is none (the name of its count in the manifest).
 
     Args:
-        page: the page.
         seed: decides which sentence is the query.
     """
     if not page.is_article:
@@ -113,12 +99,7 @@ def text_of(page: Page) -> tuple[list[str], bool]:
 
 
 def sentences(paragraph: str, language: str) -> list[str]:
-    """Return the sentences of a paragraph, each with single spaces.
-
-    Args:
-        paragraph: the paragraph.
-        language: the code of its language.
-    """
+    """Return the sentences of a paragraph, each with single spaces."""
     parts = split_into_sentences(language, without_halves(paragraph))
     return [one for part in parts if (one := " ".join(part.split()))]
 
@@ -129,13 +110,7 @@ def without_halves(text: str) -> str:
 
 
 def split(page: Page, parts: Sequence[str], seed: int) -> WikiExample | str:
-    """Draw the query among the sentences that are long enough; the others are the label.
-
-    Args:
-        page: the page.
-        parts: its sentences.
-        seed: decides the choice.
-    """
+    """Draw the query among the sentences that are long enough; the others are the label."""
     able = [place for place, part in enumerate(parts) if len(utf8(part)) >= SHORTEST_QUERY]
     if not able or len(parts) < 2:
         return "short"

@@ -21,10 +21,6 @@ from .page import Page, Site
 def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
     """Yield every article of one file from a position on, and the position after it.
 
-    Args:
-        source: the source.
-        start: the position.
-
     Raises:
         Damaged: a line is not JSON, as where a file ends in the middle.
         InputError: a line has no title or text.

@@ -20,9 +20,7 @@ class Page(NamedTuple):
 
     Attributes:
         id: of the page in its wiki; the same in a dump and in what WikiExtractor makes of it.
-        title: as people read it.
         text: its wikitext, or its plain text with a line for each paragraph.
-        site: the wiki.
         is_wikitext: which of the two `text` is.
         is_redirect: it only sends readers to another page; `text` is empty.
         is_article: False for talk, templates, categories and so on; `text` is empty.

@@ -31,10 +31,6 @@ def open_source(path: str) -> Source:
 def pages_of(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
     """Yield every page from a position on, and the position after it.
 
-    Args:
-        source: the source.
-        start: the position.
-
     Raises:
         Damaged: the source cannot be read to its end.
         InputError: it is neither a MediaWiki dump nor WikiExtractor's JSON lines.

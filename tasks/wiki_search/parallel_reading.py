@@ -94,12 +94,7 @@ class Writer:
     size: int = 0
 
     def add(self, made: Made, batch: Batch) -> Iterator[Part]:
-        """Add one batch, and yield the part that it completes.
-
-        Args:
-            made: the examples of the batch.
-            batch: the batch.
-        """
+        """Add one batch, and yield the part that it completes."""
         lines, counts = made
         self.lines += lines
         self.counts += counts
@@ -127,8 +122,6 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
 
     Args:
         source: the source, whose checksum covers what the finished parts have read.
-        parts: the finished parts.
-        folder: their folder.
         options: the options in their headers; `seed` is one of them.
         workers: the number of processes that make examples.
 
@@ -158,7 +151,6 @@ def progress(source: Source, read: int) -> tqdm:
     """Make a progress bar over the bytes of the source, as they are on the disk.
 
     Args:
-        source: the source.
         read: the bytes that have already been read.
     """
     return tqdm(total=source.size, initial=read, unit="B", unit_scale=True, desc="Reading articles", delay=2)
@@ -168,9 +160,7 @@ def in_order(batches: Iterator[Batch], submit: Submit, seed: int, ahead: int) ->
     """Yield batches and their examples in the order of the source.
 
     Args:
-        batches: the batches.
         submit: gives a batch to a worker.
-        seed: decides which sentences are queries.
         ahead: how many more batches may be in memory.
     """
     waiting: deque[tuple[Batch, Callable[[], Made]]] = deque()

@@ -55,7 +55,6 @@ class Part:
     """A finished part.
 
     Attributes:
-        path: its file.
         header: its first line.
     """
 
@@ -70,12 +69,7 @@ class Part:
 
 
 def path_of(folder: str, number: int) -> str:
-    """Return the path of a part.
-
-    Args:
-        folder: the folder of the parts.
-        number: the number of the part.
-    """
+    """Return the path of a part."""
     return os.path.join(folder, f"{number:06d}.part")
 
 
@@ -83,10 +77,7 @@ def write_part(folder: str, number: int, header: Header, lines: Iterable[bytes])
     """Write a part atomically.
 
     Args:
-        folder: the folder of the parts.
-        number: the number of the part.
         header: its first line.
-        lines: its examples.
 
     Raises:
         InputError: the disk is full, or not ours to write to.
@@ -122,9 +113,7 @@ def finished_parts(folder: str, source: Source, options: dict[str, Any]) -> list
     The source's checksum is as far as these parts have read it, or farther.
 
     Args:
-        folder: the folder of the parts.
         source: the source; its checksum then covers at least what these parts have read.
-        options: the options of this build.
     """
     found = there(folder)
     end = max((part.header.read for part in found), default=0)
@@ -142,9 +131,6 @@ def fits(header: Header, source: Source, options: dict[str, Any], bar: tqdm) -> 
 
     Args:
         header: the first line of the part.
-        source: the source.
-        options: the options of this build.
-        bar: the progress bar.
     """
     if header.options != options or not source.hashed <= header.read <= source.size:
         return False

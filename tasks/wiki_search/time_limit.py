@@ -55,7 +55,6 @@ def stop(number: int, frame: object) -> NoReturn:
     """Handle the signal.
 
     Args:
-        number: the signal.
         frame: where it arrived.
     """
     raise TooSlow

@@ -30,7 +30,6 @@ def paragraphs(text: str, hidden: frozenset[str]) -> tuple[list[str], bool]:
     """Return the paragraphs of a page, and whether it is a disambiguation page.
 
     Args:
-        text: wikitext.
         hidden: in lower case, the prefixes of links that show nothing in the text, such as "category".
 
     Raises:
@@ -55,7 +54,6 @@ def shown(code: Wikicode | None, hidden: frozenset[str]) -> Iterator[str]:
     """Yield the text that readers see of some wikitext, in pieces.
 
     Args:
-        code: the wikitext.
         hidden: prefixes of links that show nothing.
     """
     for node in code.nodes if code is not None else ():
@@ -75,7 +73,6 @@ def link(node: Wikilink, hidden: frozenset[str]) -> Iterator[str]:
     """Yield the text of a link to another page; a picture or a category has none.
 
     Args:
-        node: the link.
         hidden: prefixes of links that show nothing.
     """
     prefix, colon, _ = str(node.title).partition(":")
@@ -87,7 +84,6 @@ def element(node: Tag, hidden: frozenset[str]) -> Iterator[str]:
     """Yield the text of an HTML element, or of the wikitext for one.
 
     Args:
-        node: the element.
         hidden: prefixes of links that show nothing.
     """
     name = str(node.tag).strip().lower()

@@ -17,7 +17,7 @@ from commands import KINDS, PARTS, TINY, colour_dialogues, evaluate, options, pa
 from polyagents import InputError, Ranker
 from polyagents.__main__ import main
 
-ROUND_ONE = Path(__file__).parents[1] / "round_one"
+VERSION_0_1 = Path(__file__).parents[1] / "version_0_1"
 
 
 def sentences(error):
@@ -77,7 +77,7 @@ def test_a_model_file_that_does_not_exist_in_the_command(colours, tmp_path, ends
 SAMPLE_TASK = ("-t", "polyagents.tasks.sample")
 MISTAKES = [
     (("train_model", "-m", "bi", "-mf", "M"), "train_model: This command needs --task"),
-    (("eval_model", "-mf", str(ROUND_ONE / "bi")), "eval_model: This command needs --task"),
+    (("eval_model", "-mf", str(VERSION_0_1 / "bi")), "eval_model: This command needs --task"),
     (("display_data",), "This command needs --task"),
     (("train_model", "-m", "bi", *SAMPLE_TASK), "Training needs --model-file M"),
     (("eval_model", *SAMPLE_TASK), "This command needs --model-file"),
@@ -160,7 +160,7 @@ def test_a_hostile_line_is_one_sentence(line, said, ends_with_2, tmp_path, monke
     (tmp_path / "text").write_text("hello\nbye\n")
     monkeypatch.chdir(tmp_path)
     lines = sentences(
-        "\n".join(ends_with_2(*shlex.split(line.replace("BI", str(ROUND_ONE / "bi")).replace("TRAIN", TRAIN))))
+        "\n".join(ends_with_2(*shlex.split(line.replace("BI", str(VERSION_0_1 / "bi")).replace("TRAIN", TRAIN))))
     )
     assert len(lines) == 1 and lines[0].startswith("polyagents") and said in lines[0], lines
     assert lines[0].isprintable()

@@ -255,7 +255,7 @@ def test_a_missing_module_of_the_users_own_is_no_extra():
 
 # ---- how commands end ------------------------------------------------------------------------------------------------
 
-MODEL = Path(__file__).parents[1] / "round_one" / "bi"
+MODEL = Path(__file__).parents[1] / "version_0_1" / "bi"
 RANK = ("rank", "-mf", MODEL, "--candidates-file", MODEL.with_name("replies.txt"), "--top-k", "1")
 
 

@@ -20,7 +20,7 @@ from polyagents.ranking import hugging_face, sentence_transformers_export
 from polyagents.text import vocabulary
 from polyagents.training.hard_negatives import pool_in
 
-ROUND_ONE = Path(__file__).parent.parent / "round_one"
+VERSION_0_1 = Path(__file__).parent.parent / "version_0_1"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def writers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sources")
     (folder / "texts.txt").write_text("one\ntwo\nthree\n")
     (folder / "pages.jsonl").write_text('{"title": "a", "text": "b"}\n')
-    ranker = Ranker.load(ROUND_ONE / "bi")
+    ranker = Ranker.load(VERSION_0_1 / "bi")
     model = ranker.model
     judgements = [Judgement("anna", f"p{i}", ("A", "B"), "AB"[i % 2], DEFAULT_QUESTION) for i in range(4)]
 

@@ -281,7 +281,7 @@ def test_a_changed_byte_of_an_index_is_noticed(store, tmp_path, index_type):
 
 
 def test_an_index_without_a_checksum_must_at_least_be_of_as_many_candidates(store, tmp_path):
-    """Those of round one have none."""
+    """Those of 0.1.0 have none."""
     made = build_shortlist(store, "hnsw", query())
     description = tmp_path / "index" / "shortlist.json"
     fields = json.loads(description.read_text())

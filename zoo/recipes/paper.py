@@ -14,9 +14,7 @@ class Value:
     """A number that a recipe should reach.
 
     Attributes:
-        split: valid or test.
         metric: R@1, R@5, R@10 or MRR, among the task's candidates.
-        mean: in percent.
         deviation: over the paper's runs, in percent; None if the paper gives none.
         source: the table, or ParlAI, whose zoo promises a number for its own models.
     """
@@ -174,12 +172,7 @@ def expected() -> dict[str, tuple[Value, ...]]:
 
 
 def values(table: str, source: str) -> Iterator[tuple[str, Value]]:
-    """Yield the cells of one table; "-" is an empty one.
-
-    Args:
-        table: the table as text.
-        source: its number.
-    """
+    """Yield the cells of one table; "-" is an empty one."""
     head, *rows = table.strip().splitlines()
     for row in rows:
         model, *cells = row.split()

@@ -28,7 +28,6 @@ class Recipe:
     """A recipe.
 
     Attributes:
-        name: its full name.
         task: convai2, dstc7, ubuntu or wikipedia.
         model: bi, cross, poly-M (learnt codes), poly-M-first, poly-M-last or poly-M-last-and-first.
         pretraining: bert (the public weights), reddit or wikito (ParlAI's).
@@ -200,12 +199,7 @@ def of_task(recipe: Recipe) -> Flags:
 
 
 def recipe(name: str, values: tuple[Value, ...]) -> Recipe:
-    """Make the recipe of a row.
-
-    Args:
-        name: the name of the recipe.
-        values: the numbers of the row.
-    """
+    """Make the recipe of a row."""
     task, model, pretraining, *variant = name.split("/")
     return Recipe(name, task, model, pretraining, "".join(variant), values)
 

@@ -22,10 +22,6 @@ OTHER = "other_speaker"  # ParlAI's name for who is not judged
 def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversation], ConversationPair]:
     """Read a line: its two conversations, and the pair of them.
 
-    Args:
-        entry: the object of the line.
-        source: the file.
-
     Raises:
         Malformed: it is no pairing.
     """
@@ -49,7 +45,6 @@ def is_two(value: Any, kind: type) -> bool:
 
     Args:
         value: any value.
-        kind: the type of its items.
     """
     return isinstance(value, list) and len(value) == 2 and all(isinstance(item, kind) for item in value)
 
@@ -60,7 +55,6 @@ def read_dialogue(dialogue: Mapping[str, Any], judged: str, source: str) -> tupl
     Args:
         dialogue: one of the two.
         judged: the speaker who is judged, whose name is the model's.
-        source: the file.
     """
     acts, context = dialogue.get("dialogue"), dialogue.get("context") or []
     if not isinstance(acts, list) or not isinstance(context, list):
@@ -81,7 +75,6 @@ def as_pairing(pair: ConversationPair, conversations: Mapping[str, Conversation]
     """Make an object of the format. Its `models` tell who else spoke; ParlAI ignores them, `import` reads them.
 
     Args:
-        pair: the pair.
         conversations: the conversations by name.
     """
     models = [model_of(side, conversations) for side in pair.sides]
@@ -95,12 +88,7 @@ def as_pairing(pair: ConversationPair, conversations: Mapping[str, Conversation]
 
 
 def as_dialogue(side: Side, conversation: Conversation) -> dict[str, Any]:
-    """Make a dialogue whose judged speaker has the model's name; ParlAI allows no other speaker that name.
-
-    Args:
-        side: the judged side.
-        conversation: its conversation.
-    """
+    """Make a dialogue whose judged speaker has the model's name; ParlAI allows no other speaker that name."""
     others = sorted({turn.speaker for turn in conversation.turns} - {side.speaker})
     names = {speaker: f"{OTHER}_{place}" if place else OTHER for place, speaker in enumerate(others)}
     names[side.speaker] = conversation.models[side.speaker]
@@ -117,8 +105,6 @@ def write_pairings(path: str, pairs: Iterable[ConversationPair], conversations: 
     """Write pairings atomically, checks first; return how many.
 
     Args:
-        path: the file.
-        pairs: the pairs.
         conversations: the conversations by name.
     """
     entries = [as_pairing(pair, conversations) for pair in sorted(pairs, key=lambda pair: pair.right is None)]

@@ -64,10 +64,7 @@ def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path
     """Add a dialogue or pairing to the contents.
 
     Args:
-        found: the contents, which are extended.
-        entry: the parsed part.
         places: the models by position in an exchange.
-        path: the file.
         model: a name for the one model; None for the log's own.
 
     Raises:
@@ -89,7 +86,6 @@ def renamed(conversation: Conversation, model: str | None) -> Conversation:
     """Return the same conversation, with another name of its one model.
 
     Args:
-        conversation: the conversation.
         model: the new name; None to keep the old one.
 
     Raises:

@@ -75,8 +75,6 @@ def write_crowd_task(folder: str, pairs: Sequence[ConversationPair], conversatio
     """Write the folder: pairings, settings, and what to do with them.
 
     Args:
-        folder: the folder.
-        pairs: the pairs.
         conversations: the conversations by name.
 
     Raises:

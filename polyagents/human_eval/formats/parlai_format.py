@@ -27,16 +27,14 @@ class Malformed(ValueError):
 
 
 Places = tuple[str | None, str | None]
-"""The model that speaks first in each exchange and the one that answers; None where no metadata file tells."""
+"""The model that speaks first in each exchange and the one that answers; None if no metadata file tells."""
 
 
 def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
     """Read a line of the conversations format.
 
     Args:
-        entry: the object of the line.
         places: the models by position in an exchange.
-        source: the file.
 
     Raises:
         Malformed: it is no such line.
@@ -62,7 +60,6 @@ def read_exchanges(
         dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
             the speaker.
         places: the models by place in an exchange.
-        source: the file.
         background: lines that are shown above the conversation.
         models: speaker -> model, where the log says it.
 
@@ -116,10 +113,6 @@ def model_name(speaker: str, known: str | None) -> str:
 
 def object_in(value: Any, name: str) -> dict[Any, Any]:
     """Return a field that is an object; an empty one where the field is missing.
-
-    Args:
-        value: the value of the field.
-        name: its name, for the error.
 
     Raises:
         Malformed: it is something else.
@@ -241,7 +234,6 @@ def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
     """Make an object of the conversations format: exchanges of two turns each.
 
     Args:
-        conversation: the conversation.
         metadata: the path of the metadata file.
     """
     names = speaker_names(conversation)

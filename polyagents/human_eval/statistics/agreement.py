@@ -23,7 +23,7 @@ class Agreement:
     Attributes:
         pairs: how many there are.
         share: of two annotators of a pair, drawn at random, how often they agree; 0 to 1, mean over pairs.
-        alpha: Krippendorff's: 1 full agreement, 0 as by chance, below 0 less than that. None where it is not defined,
+        alpha: Krippendorff's: 1 full agreement, 0 as by chance, below 0 less than that. None if it is not defined,
             since nobody ever differed in any matchup, and chance would agree as well.
         has_intervals: False of fewer than FEWEST pairs; low and high are then NaN.
     """
@@ -39,17 +39,12 @@ class Agreement:
 
 
 def agreement(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES) -> Agreement | None:
-    """Estimate agreement on one question, by a bootstrap over pairs; None where no pair was judged twice.
+    """Estimate agreement on one question, by a bootstrap over pairs; None if no pair was judged twice.
 
     Pairs are what is drawn again, as they are the sample: the same annotators would judge others. For alpha, what
     chance would do is not drawn again, as in Krippendorff's own bootstrap: with few pairs a matchup, it would come out
     too low in every resample. (Simulated, 10 pairs of each of 60 matchups: the interval then covers the truth .75 of
     the time, this one .93 to .97.)
-
-    Args:
-        judgements: on one question.
-        seed: the seed of the bootstrap.
-        resamples: the number of draws.
     """
     counts, groups = shared_pairs(judgements)
     pairs = len(counts)
@@ -86,9 +81,7 @@ def estimate(value: Floats, draws: Floats, pairs: int) -> Estimate:
     """Add to a number the interval of its resamples, if there are enough pairs for one.
 
     Args:
-        value: the number.
         draws: its resamples [R].
-        pairs: the number of pairs.
     """
     low, high = bootstrap_interval(draws, pairs) if pairs >= FEWEST else (math.nan, math.nan)
     return Estimate(float(value), float(low), float(high))

@@ -20,7 +20,6 @@ class RankedModel:
     """A model and its place.
 
     Attributes:
-        model: its name.
         strength: log-odds, with mean 0 over the models: a difference of 1 is a win rate of .73, one of 2 of .88.
         win_rate: how often it would be preferred over one of the others, drawn at random; 0 to 1.
         judgements: that it took part in.
@@ -50,8 +49,6 @@ def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES)
 
     Args:
         judgements: at least one; each of two different models.
-        seed: the seed of the bootstrap.
-        resamples: the number of draws.
     """
     models = sorted({model for judgement in judgements for model in judgement.models})
     by_annotator = count_wins(judgements, models)
@@ -73,7 +70,6 @@ def count_wins(judgements: Sequence[Judgement], models: Sequence[str]) -> Floats
     """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column.
 
     Args:
-        judgements: the judgements.
         models: the K models.
     """
     place = {model: i for i, model in enumerate(models)}
@@ -154,8 +150,6 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
 
     Args:
         by_annotator: wins of each annotator [A, K, K].
-        seed: the seed of the draws.
-        resamples: the number of draws.
     """
     annotators, count = by_annotator.shape[:2]
     wins = by_annotator.sum(0)

@@ -27,12 +27,7 @@ def as_cell(value: Cell) -> Cell:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
-    """Write a table in UTF-8: texts in quotes, numbers in full precision, what is not known empty.
-
-    Args:
-        columns: their names.
-        rows: the cells.
-    """
+    """Write a table in UTF-8: texts in quotes, numbers in full precision, what is not known empty."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)

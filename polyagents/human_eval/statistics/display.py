@@ -15,7 +15,6 @@ def count(number: int, noun: str, plural: str = "") -> str:
     """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given.
 
     Args:
-        number: how many.
         noun: one of them.
         plural: its plural, if it is irregular.
     """
@@ -23,7 +22,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def interval(estimate: "Estimate") -> str:
-    """Write an interval in percent, 55.1 to 68.4; "" where it is not known."""
+    """Write an interval in percent, 55.1 to 68.4; "" if it is not known."""
     return "" if math.isnan(estimate.low) else f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 

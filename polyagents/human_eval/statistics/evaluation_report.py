@@ -86,7 +86,6 @@ def page(
         found: what was estimated for each question.
         people: a summary of each annotator.
         picture: the PNG; None if there are no judgements.
-        chats: the finished chats.
         rated: the ratings of each model.
     """
     environment = jinja2.Environment(

@@ -64,7 +64,6 @@ def win_rate_row(section: Section, matchup: Matchup) -> list[Cell]:
     """Return a row of win_rates.csv; each comparison has two, one for either model, so that a pivot is the matrix.
 
     Args:
-        section: the question.
         matchup: the two models, in the order of the row.
     """
     return [section.question, *matchup.models, matchup.wins[0], matchup.judgements, *matchup.rate, matchup.p_value]

@@ -12,7 +12,6 @@ def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> d
     """Return the CSV files by name: models, chats, and replies with the messages before them.
 
     Args:
-        chats: the finished chats.
         rated: the ratings of each model.
     """
     return {

@@ -18,12 +18,10 @@ class ModelRating:
     """What people said of one model.
 
     Attributes:
-        model: its name.
         chats: finished ones, of people who passed the checks.
-        people: who had them.
-        mean: rating of the whole, 1 to 5; None where nobody gave one.
+        mean: rating of the whole, 1 to 5; None if nobody gave one.
         rated: replies that were called good or bad.
-        good: share of these that were called good, 0 to 1; None where there are none.
+        good: share of these that were called good, 0 to 1; None if there are none.
     """
 
     model: str
@@ -45,12 +43,7 @@ def ratings(chats: Sequence[RatedChat]) -> list[ModelRating]:
 
 
 def model_rating(model: str, chats: Sequence[RatedChat]) -> ModelRating:
-    """Count and estimate all that is known of one model.
-
-    Args:
-        model: its name.
-        chats: its finished chats.
-    """
+    """Count and estimate all that is known of one model."""
     by_person: dict[str, list[int]] = defaultdict(list)
     for chat in chats:
         if chat.rating is not None:

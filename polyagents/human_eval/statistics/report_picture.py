@@ -43,7 +43,6 @@ def draw_matrix(panel: Axes, section: Section) -> None:
 
     Args:
         panel: where to draw.
-        section: the question.
     """
     count = len(section.models)
     rates = np.full((count, count), np.nan)
@@ -72,7 +71,6 @@ def draw_ranking(panel: Axes, section: Section) -> None:
 
     Args:
         panel: where to draw.
-        section: the question.
     """
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(left=False, labelleft=False)

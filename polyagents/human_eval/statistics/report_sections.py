@@ -17,8 +17,6 @@ class Section:
     """The results of one question.
 
     Attributes:
-        question: as it was asked.
-        judgements: the ones that count.
         models: the strongest first; by name if there is no ranking.
         matchups: each pair of models that was compared, the stronger first.
         ranking: may have no models, and says why.
@@ -33,10 +31,9 @@ class Section:
     agreement: Agreement | None
 
     def between(self, model: str, opponent: str) -> Matchup | None:
-        """Return how a model fared against another; None where they were not compared.
+        """Return how a model fared against another; None if they were not compared.
 
         Args:
-            model: the model.
             opponent: the other model.
         """
         for matchup in self.matchups:
@@ -52,7 +49,6 @@ def sections(filtered: Sequence[FilteredJudgement], seed: int) -> list[Section]:
 
     Args:
         filtered: all judgements, with the reason if they do not count.
-        seed: the seed of the bootstraps.
     """
     by_question: dict[str, list[Judgement]] = {}
     for one in filtered:
@@ -62,13 +58,7 @@ def sections(filtered: Sequence[FilteredJudgement], seed: int) -> list[Section]:
 
 
 def section(question: str, judgements: Sequence[Judgement], seed: int) -> Section:
-    """Count and estimate everything about one question.
-
-    Args:
-        question: as it was asked.
-        judgements: the ones that count.
-        seed: the seed of the bootstraps.
-    """
+    """Count and estimate everything about one question."""
     ranking = rank(judgements, seed)
     names = sorted({model for judgement in judgements for model in judgement.models})
     models = [ranked.model for ranked in ranking.models] or names
@@ -84,12 +74,10 @@ class AnnotatorSummary:
 
     Attributes:
         name: as in the judgements.
-        passed: the onboarding checks.
         judgements: all of them.
-        counted: those that count.
-        seconds: median from seeing a pair to the answer; None where it is not known.
+        seconds: median from seeing a pair to the answer; None if it is not known.
         compared: choices of others on the same pairs and questions; of those that count.
-        agreement: share of these that are the same as this annotator's, 0 to 1; None where there are none.
+        agreement: share of these that are the same as this annotator's, 0 to 1; None if there are none.
     """
 
     name: str
@@ -118,7 +106,6 @@ def annotator(
     """Summarise what one annotator did.
 
     Args:
-        name: of the annotator.
         own: all judgements of that name.
         choices: for each question and pair, how many annotators preferred which model.
     """

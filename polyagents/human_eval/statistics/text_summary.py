@@ -64,7 +64,6 @@ def rating_summary(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> 
     """Summarise how models are rated, and how certain that is.
 
     Args:
-        chats: the finished chats.
         rated: the ratings of each model.
     """
     return "\n".join([counted_chats(chats), *(f"  {rating_line(one)}" for one in rated)])

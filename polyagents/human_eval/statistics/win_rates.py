@@ -15,7 +15,6 @@ class Matchup:
     """Two models that were compared.
 
     Attributes:
-        models: two different ones.
         wins: how often each of them was preferred.
     """
 

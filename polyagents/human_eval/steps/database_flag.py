@@ -30,7 +30,6 @@ def existing_store(database: str, first_step: str = "import FILE ...") -> "Evalu
     """Open the store of a step that comes after others, so that a mistyped file is not made.
 
     Args:
-        database: what `--database` names.
         first_step: the step that creates it, for the message of an error.
 
     Raises:

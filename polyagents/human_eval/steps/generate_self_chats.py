@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         "and its agents counts for both models.",
     )
     parser.add_argument("--model-file", help="(-mf) a trained model")
-    parser.add_argument("--model", help="(-m) one of ParlAI's agents, where there is no model file")
+    parser.add_argument("--model", help="(-m) one of ParlAI's agents, if there is no model file")
     parser.add_argument("--partner-model-file", help="who it talks to; by default itself")
     add_shared_flags(parser)
     parser.add_argument("--conversations", type=positive_int, default=100, help="how many")
@@ -79,9 +79,6 @@ def as_conversation(
 
     Args:
         turns: who spoke ("0" or "1") and what, in order.
-        names: of the two models.
-        opening: how the conversation began.
-        task: whose dialogue began so.
     """
     background = context_lines(list(opening.personas)) if any(opening.personas) else []
     return make_conversation(turns, dict(zip("01", names, strict=True)), background, f"self_chat {task}")

@@ -52,12 +52,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def say_malformed(file: str, contents: FileContents) -> None:
-    """Say which parts of a file were skipped, and why.
-
-    Args:
-        file: the file.
-        contents: what was read of it.
-    """
+    """Say which parts of a file were skipped, and why."""
     for where, reason in contents.malformed[:SHOWN]:
         say(f"{file}, {where}, is skipped: {reason}.")
     more = len(contents.malformed) - SHOWN

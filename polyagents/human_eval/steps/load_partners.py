@@ -54,12 +54,7 @@ def load_partners(opt: Mapping[str, Any]) -> "dict[str, ChatPartner]":
 
 
 def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
-    """Load one model: as a ranker if that is enough, else as ParlAI's agent.
-
-    Args:
-        opt: the flags of the step.
-        file: the model file.
-    """
+    """Load one model: as a ranker if that is enough, else as ParlAI's agent."""
     saved = saved_options(file)
     is_ranker = bool(architecture(saved)) and all(saved.get(name, same) == same for name, same in AS_PARLAI.items())
     if is_ranker and not opt["model_flags"]:
@@ -75,8 +70,6 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
     The vectors are kept beside the model file where that can be done, as our agents do in ParlAI's commands.
 
     Args:
-        opt: the flags of the step.
-        file: the model file.
         saved: the options saved with it.
     """
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
@@ -102,8 +95,6 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
     """Find the candidates of a model of ours: the file that is named, or else the labels of the task.
 
     Args:
-        opt: the flags of the step.
-        file: the model file.
         saved: the options saved with it.
 
     Raises:
@@ -151,12 +142,7 @@ def architecture(saved: Mapping[str, Any]) -> str | None:
 
 
 def agent_of(opt: Mapping[str, Any], file: str) -> str | None:
-    """Return our agent for a model of one of ParlAI's agents; None for other models, and if a flag names one.
-
-    Args:
-        opt: the flags of the step.
-        file: the model file.
-    """
+    """Return our agent for a model of one of ParlAI's agents; None for other models, and if a flag names one."""
     from polyagents.zoo.models import our_agent  # loads transformers
 
     return None if "--model" in opt["model_flags"] else our_agent(file)

@@ -44,10 +44,8 @@ def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: I
 
     Args:
         opened: a socket that is bound to an address.
-        app: the application that is served.
         organiser: the secret part of the organiser's link.
         people: everybody else who has a link.
-        what: what is served, in words.
     """
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
     start = reachable(address(opened))

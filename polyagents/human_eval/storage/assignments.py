@@ -21,13 +21,7 @@ from polyagents.human_eval.storage.views import Assignment, ShownSide, Visit
 
 
 def open_assignment(session: Session, who: AnnotatorRow, question: str) -> AssignmentRow | None:
-    """Find the first pair that an annotator was shown but did not answer.
-
-    Args:
-        session: a session.
-        who: the annotator.
-        question: the question.
-    """
+    """Find the first pair that an annotator was shown but did not answer."""
     answered = select(AnswerRow.assignment).where(AnswerRow.question == question)
     shown = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.number.not_in(answered))
     return session.scalars(shown.order_by(AssignmentRow.place)).first()
@@ -38,11 +32,6 @@ def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | N
 
     Of pairs with equally many answers it is one with the fewest conversations that the annotator has read in other
     pairs; of these the one that the fewest annotators have before them: what others read now will soon have more.
-
-    Args:
-        session: a session.
-        who: the annotator.
-        question: the question.
     """
     seen = select(AssignmentRow.pair).where(AssignmentRow.annotator == who.number)
     counting = AssignmentRow.annotator.not_in(failed_annotators(session))
@@ -86,11 +75,6 @@ def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
     """Give an annotator a pair.
 
     Which side is left is drawn by the secret token and the pair: evenly, and nobody can know it beforehand.
-
-    Args:
-        session: a writing session.
-        who: the annotator.
-        pair: the pair.
     """
     seen = session.scalar(select(func.count()).where(AssignmentRow.annotator == who.number)) or 0
     left = hashlib.sha256(f"{who.token} {pair.name}".encode()).digest()[0] % 2
@@ -101,12 +85,7 @@ def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
 
 
 def assignment_of(session: Session, row: AssignmentRow) -> Assignment:
-    """Read what the annotator sees of an assignment.
-
-    Args:
-        session: a session.
-        row: the assignment.
-    """
+    """Read what the annotator sees of an assignment."""
     pair = pair_of(session.get_one(PairRow, row.pair))
     left, right = (shown_side(session, pair.sides[side]) for side in (row.left, 1 - row.left))
     who = session.get_one(AnnotatorRow, row.annotator)
@@ -115,23 +94,13 @@ def assignment_of(session: Session, row: AssignmentRow) -> Assignment:
 
 
 def shown_side(session: Session, side: Side) -> ShownSide:
-    """Read the conversation of one side.
-
-    Args:
-        session: a session.
-        side: the side.
-    """
+    """Read the conversation of one side."""
     row = session.scalars(select(ConversationRow).where(ConversationRow.name == side.conversation)).one()
     return ShownSide(conversation_of(row), side.speaker)
 
 
 def assignment_row(session: Session, who: AnnotatorRow, number: int) -> AssignmentRow:
     """Find an annotator's own assignment.
-
-    Args:
-        session: a session.
-        who: the annotator.
-        number: the number of the assignment.
 
     Raises:
         InputError: there is none, or it is another annotator's; the sentence does not say which of the two.
@@ -146,8 +115,6 @@ def assignment_at(session: Session, who: AnnotatorRow, place: int) -> Assignment
     """Find the assignment of an annotator at a place.
 
     Args:
-        session: a session.
-        who: the annotator.
         place: 1 for the first.
     """
     at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
@@ -155,13 +122,7 @@ def assignment_at(session: Session, who: AnnotatorRow, place: int) -> Assignment
 
 
 def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerRow | None:
-    """Find the answer to an assignment.
-
-    Args:
-        session: a session.
-        row: the assignment.
-        question: the question.
-    """
+    """Find the answer to an assignment."""
     given = select(AnswerRow).where(AnswerRow.assignment == row.number, AnswerRow.question == question)
     return session.scalars(given).first()
 
@@ -172,12 +133,8 @@ def store_answer(
     """Store an answer to an assignment, in place of the one that it has.
 
     Args:
-        session: a writing one.
-        row: the assignment.
         side: the side of the pair (0 or 1) that was preferred.
-        reason: in the annotator's words.
-        seconds: the time from seeing the pair to the answer; None where it is not known.
-        question: what was asked.
+        seconds: the time from seeing the pair to the answer; None if it is not known.
 
     Raises:
         InputError: the assignment has another answer, and so has a later one.
@@ -195,13 +152,7 @@ def store_answer(
 
 
 def visit_of(session: Session, row: AssignmentRow, question: str) -> Visit:
-    """Read what an annotator sees at the place of an assignment, with the answer if there is one.
-
-    Args:
-        session: a session.
-        row: the assignment.
-        question: the question.
-    """
+    """Read what an annotator sees at the place of an assignment, with the answer if there is one."""
     given, last = given_answer(session, row, question), last_place(session, row.annotator, question)
     assignment = assignment_of(session, row)
     if given is None:
@@ -210,13 +161,7 @@ def visit_of(session: Session, row: AssignmentRow, question: str) -> Visit:
 
 
 def last_place(session: Session, annotator: int, question: str) -> int | None:
-    """Return the place of an annotator's latest answer.
-
-    Args:
-        session: a session.
-        annotator: the number of the annotator.
-        question: the question.
-    """
+    """Return the place of an annotator's latest answer."""
     answered = (
         select(func.max(AssignmentRow.place))
         .join(AnswerRow, AnswerRow.assignment == AssignmentRow.number)

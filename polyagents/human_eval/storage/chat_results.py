@@ -82,7 +82,6 @@ def chats_by_model(session: Session, *which: ColumnElement[bool]) -> dict[str, i
     """Count the chats of each model; `which` selects some of them.
 
     Args:
-        session: a session.
         *which: conditions that select some of them.
     """
     counts = select(ChatRow.model, func.count()).where(*which).group_by(ChatRow.model)

@@ -82,7 +82,6 @@ class ChatStore:
 
         Args:
             token: the secret part of the link.
-            number: the number of the chat.
             place: the message's place in the chat, 0 for the first.
             text: what was said; not empty.
 
@@ -106,9 +105,7 @@ class ChatStore:
         """Store a model's reply, unless there is one at this place or the chat has ended in the meantime.
 
         Args:
-            number: the number of the chat.
             place: the reply's place in the chat.
-            text: the reply.
         """
         with self.database.atomic_write() as session:
             row = session.get_one(ChatRow, number)
@@ -122,7 +119,6 @@ class ChatStore:
 
         Args:
             token: the secret part of the link.
-            number: the number of the chat.
             place: the reply's place in the chat.
             good: whether the reply was called good.
 
@@ -147,8 +143,7 @@ class ChatStore:
 
         Args:
             token: the secret part of the link.
-            number: the number of the chat.
-            rating: the rating of the whole, 1 to 5; None where the plan asks for none.
+            rating: the rating of the whole, 1 to 5; None if the plan asks for none.
 
         Raises:
             InputError: the link is not known, the chat is not the person's, has ended with another rating, or is too
@@ -183,9 +178,7 @@ def own_chat(session: Session, token: str, number: int) -> ChatRow:
     """Find a person's own chat.
 
     Args:
-        session: a session.
         token: the secret part of the link.
-        number: the number of the chat.
 
     Raises:
         InputError: there is none, or it is another person's; the sentence does not say which of the two.
@@ -204,23 +197,13 @@ def check_open(row: ChatRow) -> None:
 
 
 def messages_of(session: Session, row: ChatRow) -> list[ChatMessage]:
-    """Return what was said in a chat.
-
-    Args:
-        session: a session.
-        row: the chat.
-    """
+    """Return what was said in a chat."""
     rows = session.scalars(select(MessageRow).where(MessageRow.chat == row.number).order_by(MessageRow.place))
     return [ChatMessage(one.text, one.good) for one in rows]
 
 
 def chat_of(session: Session, row: ChatRow) -> ChatState:
-    """Read a chat from its row.
-
-    Args:
-        session: a session.
-        row: the chat.
-    """
+    """Read a chat from its row."""
     own, other = row.personas
     return ChatState(row.number, row.place, row.model, (own, other), tuple(messages_of(session, row)))
 

@@ -15,12 +15,7 @@ class CleanText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Clean a text before it goes into the database or is compared.
-
-        Args:
-            value: the text.
-            dialect: SQLAlchemy's dialect.
-        """
+        """Clean a text before it goes into the database or is compared."""
         return None if value is None else clean(value)
 
 

@@ -41,7 +41,7 @@ class EvaluationStore:
     """All data of an evaluation of pairs, in one database."""
 
     def __init__(self, url: str):
-        """Open a store; make its tables where they are missing.
+        """Open a store; make its tables if they are missing.
 
         Args:
             url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
@@ -176,11 +176,8 @@ class EvaluationStore:
 
         Args:
             token: the secret part of the link.
-            assignment: the number of the assignment.
-            choice: the side that was preferred.
             reason: in the annotator's words; may be "".
-            seconds: the time from seeing the pair to the answer; None where it is not known.
-            question: what was asked.
+            seconds: the time from seeing the pair to the answer; None if it is not known.
 
         Raises:
             InputError: the link is not known, the assignment is not the annotator's, it has been answered otherwise
@@ -196,7 +193,7 @@ class EvaluationStore:
             assignments.store_answer(session, row, side, clean(reason), seconds, clean(question))
 
     def visit(self, token: str, place: int, question: str = DEFAULT_QUESTION) -> Visit | None:
-        """Return what an annotator was shown at a place (1 for the first pair); None where nothing was shown yet.
+        """Return what an annotator was shown at a place (1 for the first pair); None if nothing was shown yet.
 
         Raises:
             InputError: the link is not known.

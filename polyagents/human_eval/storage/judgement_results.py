@@ -58,12 +58,7 @@ def judgements(session: Session) -> list[Judgement]:
 
 
 def progress(session: Session, question: str) -> Progress:
-    """Count how far the evaluation of a question is, and each annotator.
-
-    Args:
-        session: a session.
-        question: the question.
-    """
+    """Count how far the evaluation of a question is, and each annotator."""
     failed, models = failed_annotators(session), models_by_conversation(session)
     rows = list(every_answer(session))
     pairs = list(session.scalars(select(PairRow)))
@@ -90,7 +85,6 @@ def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
     """Return the models of a pair's sides in alphabetical order.
 
     Args:
-        row: the pair.
         models: who spoke in each conversation.
     """
     first, second = sorted(pair_models(row, models))
@@ -103,10 +97,8 @@ def annotator_progress(
     """Count how far one annotator is with a question; `every` has the answers to all questions.
 
     Args:
-        who: the annotator.
         every: the answers to all questions.
         passed: whether the annotator passed the checks.
-        question: the question.
     """
     own = [(answer, pair) for answer, assignment, _, pair in every if assignment.annotator == who.number]
     checks = [answer.choice == pair.right for answer, pair in own if pair.right is not None]

@@ -75,7 +75,6 @@ def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
     """Return the models of a pair's sides.
 
     Args:
-        row: the pair.
         models: who spoke in each conversation.
     """
     return models[row.conversation_0][row.speaker_0], models[row.conversation_1][row.speaker_1]
@@ -88,7 +87,6 @@ def annotator_row(session: Session, token: str) -> AnnotatorRow:
     """Find the annotator of a link.
 
     Args:
-        session: a session.
         token: the secret part of the link.
 
     Raises:

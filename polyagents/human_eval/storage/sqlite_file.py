@@ -13,7 +13,6 @@ def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
     Nothing is written to the file, and a missing one is not created.
 
     Args:
-        path: the file.
         tables: our tables, with the columns of each.
     """
     if not size(path) or size(f"{path}-journal"):  # SQLite repairs what a killed writer has left when it opens the file
@@ -26,7 +25,7 @@ def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
 
 
 def size(path: str) -> int:
-    """Return the bytes of a file; 0 where there is none."""
+    """Return the bytes of a file; 0 if there is none."""
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
@@ -34,9 +33,7 @@ def looked_at(path: str, tables: Mapping[str, Set[str]], how: str) -> str | None
     """Return what is wrong with a database that is opened in a given way.
 
     Args:
-        path: the file.
         tables: our tables, with the columns of each.
-        how: the parameters of SQLite's URI.
     """
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?{how}", uri=True)) as connection:

@@ -57,7 +57,6 @@ class Visit:
     """What an annotator sees at one place.
 
     Attributes:
-        assignment: the pair.
         choice: the answer, left or right; "" before it is given.
         reason: the reason that was given with it.
         last: the place of the annotator's latest answer; None before the first.

@@ -17,9 +17,7 @@ class ShownMessage:
     """One message as it is shown.
 
     Attributes:
-        name: of the speaker, neutral.
         judged: whether this is the speaker that is asked about.
-        text: what was said.
     """
 
     name: str
@@ -45,11 +43,9 @@ class Half:
     """One side of the page.
 
     Attributes:
-        side: left or right.
         name: the name of the judged speaker.
         choice: the text of the button that prefers it.
         contexts: the lines above the conversation.
-        lines: the conversation.
     """
 
     side: str
@@ -63,7 +59,6 @@ def halves(assignment: Assignment, choice: str) -> list[Half]:
     """Make the left and the right half of a page.
 
     Args:
-        assignment: the pair.
         choice: the button's text in the question.
     """
     shown = {"left": assignment.left, "right": assignment.right}
@@ -74,8 +69,6 @@ def half(side: str, shown: ShownSide, choice: str) -> Half:
     """Make one half of a page.
 
     Args:
-        side: left or right.
-        shown: the conversation.
         choice: the button's text in the question.
     """
     judged, names = SPEAKERS[side], neutral_names(shown, SPEAKERS[side])
@@ -91,7 +84,6 @@ def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
     """Name the speakers: the judged one gets the given name, and the others are partners.
 
     Args:
-        shown: the conversation.
         judged: the name of the judged speaker.
     """
     others = dict.fromkeys(turn.speaker for turn in shown.conversation.turns if turn.speaker != shown.speaker)
@@ -105,7 +97,6 @@ def speaker_contexts(context: Sequence[str], names: Mapping[str, str], judged: s
     Args:
         context: lines, as `speaker_1: your persona: i ski .`, or of nobody in particular.
         names: speaker -> name.
-        judged: name of the judged speaker.
     """
     found: dict[str, list[str]] = {}
     for line in context:

@@ -33,7 +33,6 @@ def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
 
     Args:
         chats: their store stays open as long as the application runs.
-        models: those of the plan.
         organiser: the secret part of the organiser's link.
     """
     pages = ChatPages(chats, models, organiser)
@@ -100,12 +99,7 @@ class ChatPages:
         return await asyncio.shield(reply)
 
     def replied(self, number: int, done: "asyncio.Future[ChatState]") -> None:
-        """Remove a chat from the queue; an error is reported only to those who still wait.
-
-        Args:
-            number: the number of the chat.
-            done: its reply.
-        """
+        """Remove a chat from the queue; an error is reported only to those who still wait."""
         self.under_way.pop(number)
         if not done.cancelled():
             done.exception()

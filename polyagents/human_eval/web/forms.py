@@ -21,9 +21,8 @@ class SubmittedAnswer:
 
     Attributes:
         assignment: number of the assignment that was shown.
-        choice: left or right.
         reason: may be "".
-        seconds: from seeing the pair to the answer; None where the browser has not measured them.
+        seconds: from seeing the pair to the answer; None if the browser has not measured them.
     """
 
     assignment: int
@@ -77,7 +76,7 @@ def whole(text: str) -> int:
 
 
 def measured(text: str) -> float | None:
-    """Read seconds; None where there are none.
+    """Read seconds; None if there are none.
 
     Raises:
         InputError: they are no number.

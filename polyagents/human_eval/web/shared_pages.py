@@ -64,10 +64,6 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
 def known_token(store: EvaluationStore, request: Request) -> str:
     """Return the token of a link, if it is known, and count the request.
 
-    Args:
-        store: the store.
-        request: the request.
-
     Raises:
         HTTPException: 404.
         Refused: 429, one request too many of this link, or of this address with links that nobody has.
@@ -88,7 +84,6 @@ def check_organiser(request: Request, organiser: str) -> None:
     """Refuse whoever has not the organiser's link.
 
     Args:
-        request: the request.
         organiser: the secret part of the organiser's link.
 
     Raises:
@@ -113,37 +108,18 @@ def count_stranger(request: Request) -> None:
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """Render the page for a failure of the database; the organiser finds the reason in the log.
-
-    Args:
-        request: the request.
-        error: the failure.
-    """
+    """Render the page for a failure of the database; the organiser finds the reason in the log."""
     logging.getLogger("uvicorn.error").error("%s", error)
     return sorry(request, 503, FAILED, {"Retry-After": "10"})
 
 
 def page(template: str, status: int = 200, headers: Any = None, **values: Any) -> Response:
-    """Render a page of a template.
-
-    Args:
-        template: its file.
-        status: the HTTP status.
-        headers: further headers.
-        **values: the values of the template.
-    """
+    """Render a page of a template."""
     return HTMLResponse(PAGES.get_template(template).render(values), status, headers)
 
 
 def sorry(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
-    """Render a page that says in one sentence what was wrong, with a link back.
-
-    Args:
-        request: the request.
-        status: the HTTP status.
-        sentence: what was wrong.
-        headers: further headers.
-    """
+    """Render a page that says in one sentence what was wrong, with a link back."""
     sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page accepts no such request."}
     link = getattr(request.state, "link", None)
     return page("sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)

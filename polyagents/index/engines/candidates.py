@@ -31,7 +31,6 @@ class EngineCandidates:
     """The candidates that one model encoded into an engine.
 
     Attributes:
-        engine: the engine.
         model: the fingerprint of the model.
         collection: the engine's collection of this model.
     """
@@ -44,11 +43,7 @@ class EngineCandidates:
         """Open the candidates that an engine's name refers to.
 
         Args:
-            engine: connected.
             model: the fingerprint of the model that encodes contexts.
-
-        Returns:
-            The candidates.
 
         Raises:
             EngineError: there are none, or another model encoded them.
@@ -86,17 +81,11 @@ class EngineCandidates:
         are there and not among the texts stay.
 
         Args:
-            engine: connected.
             model: the fingerprint of the model that encodes.
-            width: that of its vectors.
             texts: distinct.
-            encode: encodes texts to vectors.
             index_type: hnsw, or exact where the engine should compare with every vector.
             worker: decides this process's part of the work, where several build together.
             cluster: machines that encode, in place of this one; they reach the engine by its URL.
-
-        Returns:
-            The candidates.
 
         Raises:
             InputError: the engine refuses, or does not answer.
@@ -129,7 +118,6 @@ class EngineCandidates:
 
         Args:
             texts: distinct.
-            encode: encodes texts to vectors.
             worker: decides this process's part of the work.
 
         Raises:
@@ -160,7 +148,6 @@ class EngineCandidates:
 
         Args:
             query: B contexts.
-            k: how many.
 
         Returns:
             The candidates of each context, and whether the stop rule of approximate.py held.
@@ -194,7 +181,6 @@ class BestCandidates(NamedTuple):
     Attributes:
         indices: [n] ids.
         scores: [n] fp32.
-        texts: n.
     """
 
     indices: np.ndarray
@@ -209,7 +195,6 @@ class EngineWork:
     Attributes:
         engine: it connects again on the machine that it is sent to.
         model: the fingerprint of the model that has to encode.
-        width: that of its vectors.
     """
 
     engine: VectorEngine
@@ -218,11 +203,6 @@ class EngineWork:
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
         """Add the candidates that are not there yet.
-
-        Args:
-            model: the machine's.
-            texts: those of the build.
-            part: which of them.
 
         Raises:
             InputError: the machine has another model; the engine refuses, or does not answer.
@@ -245,7 +225,6 @@ class Lists:
         """Choose the lengths.
 
         Args:
-            collection: what is searched.
             length: that of a list where several vectors of a context ask.
             of_one: that of a list where one vector asks, so that its list is the answer, in order.
         """
@@ -258,9 +237,6 @@ class Lists:
         Args:
             vectors: [q, D].
             k: how many candidates the caller needs.
-
-        Returns:
-            What was found.
         """
         wanted = self.of_one if len(vectors) == 1 else self.length
         count = min(max(wanted, 2 * k), self.collection.longest)
@@ -282,10 +258,6 @@ class Lists:
 
 def remove(engine: VectorEngine, texts: Sequence[str]) -> None:
     """Remove candidates from every model's collection, so that no later search finds them.
-
-    Args:
-        engine: connected.
-        texts: the candidates.
 
     Raises:
         EngineError: nothing has been built under the engine's name; or they could not be removed from a collection,

@@ -64,9 +64,7 @@ class Version:
     """The candidates of one name that one model encoded.
 
     Attributes:
-        model: the model's fingerprint.
         width: D.
-        index_type: hnsw or exact.
         is_current: whether the name refers to it.
     """
 
@@ -115,12 +113,8 @@ class Collection(Protocol):
 
         Args:
             vectors: [q, D].
-            count: the length of a list.
             depth: how many candidates a graph visits, `count` or more: short lists of a deep search miss as few as long
                 ones.
-
-        Returns:
-            What was found.
         """
         ...
 
@@ -161,11 +155,7 @@ class VectorEngine(Protocol):
         """Create an empty collection for a model's vectors, or return the one that is there.
 
         Args:
-            model: the model's fingerprint.
             width: D.
-
-        Returns:
-            The collection.
 
         Raises:
             EngineError: the engine refuses, or does not answer.
@@ -183,10 +173,6 @@ class VectorEngine(Protocol):
 
 def in_messages(texts: Sequence[str], width: int) -> Iterator[slice]:
     """Split candidates into parts that an engine accepts in one message.
-
-    Args:
-        texts: the candidates.
-        width: that of their vectors.
 
     Yields:
         The places of each part.

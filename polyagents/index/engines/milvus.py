@@ -102,11 +102,7 @@ class Milvus:
         """Create an empty collection for a model's vectors, or return the one that is there.
 
         Args:
-            model: the model's fingerprint.
             width: D.
-
-        Returns:
-            The collection.
 
         Raises:
             EngineError: Milvus refuses, or does not answer.
@@ -264,11 +260,7 @@ class MilvusCollection:
 
         Args:
             vectors: [q, D].
-            count: the length of a list.
             depth: how many candidates the graph visits.
-
-        Returns:
-            What was found.
 
         Raises:
             EngineError: Milvus refuses, or does not answer.

@@ -57,7 +57,6 @@ class Postgres:
         """Connect, and register pgvector's type.
 
         Args:
-            url: as libpq reads it.
             where: the address, without a password.
             name: that of the set of candidates.
 
@@ -134,11 +133,7 @@ class Postgres:
         """Create an empty collection for a model's vectors, or return the one that is there.
 
         Args:
-            model: the model's fingerprint.
             width: D.
-
-        Returns:
-            The collection.
 
         Raises:
             EngineError: PostgreSQL refuses.
@@ -184,7 +179,6 @@ class Postgres:
         """Turn errors of PostgreSQL into one sentence.
 
         Args:
-            what: the sentence's verb.
             seconds: after which a server that does not answer, not even that a statement took too long, is given up;
                 None waits.
 
@@ -280,11 +274,7 @@ class PostgresCollection:
 
         Args:
             vectors: [q, D].
-            count: the length of a list.
             depth: how many candidates the graph visits.
-
-        Returns:
-            What was found.
 
         Raises:
             EngineError: PostgreSQL refuses, or does not answer.
@@ -337,10 +327,7 @@ def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
 
     Args:
         seconds: how long to wait; None waits.
-        connection: psycopg's; None where there is none yet.
-
-    Yields:
-        Nothing.
+        connection: psycopg's; None if there is none yet.
     """
     if seconds is None or connection is None or connection.closed:
         yield

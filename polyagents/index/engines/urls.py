@@ -22,11 +22,7 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     environment variable POLYAGENTS_INDEX_TOKEN, and PostgreSQL reads PGPASSWORD and ~/.pgpass.
 
     Args:
-        url: see EXAMPLES.
-        make: whether a folder of Milvus Lite is created where there is none.
-
-    Returns:
-        The connection.
+        make: whether a folder of Milvus Lite is created if there is none.
 
     Raises:
         InputError: the URL is wrong, its extra is not installed, or no server answers.
@@ -77,11 +73,10 @@ def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
     """Return the address and the token for Milvus's client.
 
     Args:
-        parts: those of the URL.
         place: its path, without the candidates' name.
 
     Returns:
-        Both; the token is empty where there is none.
+        Both; the token is empty if there is none.
 
     Raises:
         InputError: the URL names neither a server nor a folder.

@@ -1,4 +1,4 @@
-"""What was written before the house was rebuilt (round_one/README.md) opens, and means what it meant."""
+"""What 0.1.0 wrote (version_0_1/README.md) opens, and means what it meant."""
 
 import json
 import shutil
@@ -11,14 +11,14 @@ from commands import SAMPLE, run, weights
 from polyagents import Ranker
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
-HERE = Path(__file__).parent / "round_one"
+HERE = Path(__file__).parent / "version_0_1"
 EXPECTED = json.loads((HERE / "expected.json").read_text())
 
 
 @pytest.fixture
 def written(tmp_path):
     """A copy, since opening an index notes what was verified."""
-    return Path(shutil.copytree(HERE, tmp_path / "round_one"))
+    return Path(shutil.copytree(HERE, tmp_path / "version_0_1"))
 
 
 @pytest.mark.parametrize("kind", ["bi", "poly", "cross"])
