@@ -210,7 +210,7 @@ HUGE = "9" * 400
         ("seconds: 60", "seconds: .inf", "inf is too large"),
         ("seconds: 60", "seconds: 1e400", "seconds is '1e400'"),
         ("model: bi,", "model: bi, seconds: -.inf,", "-inf is too large"),
-        ("model: bi, examples: [8]", f"model: bi, lr-scheduler: cosine, seconds: null, examples: [{HUGE}]", "too large"),
+        ("model: bi, examples: [8]", f"model: bi, lr-scheduler: linear, examples: [{HUGE}]", "too large"),
         ("examples: [16, 32]", "examples: [0]", "examples \\[0\\]"),
         ("replies: 5", f"replies: {HUGE}", "too large"),
         ("replies: 5", "replies: x", "replies is 'x'"),
@@ -227,7 +227,7 @@ HUGE = "9" * 400
         ("dropout: 0.1", "model: rerank", None),  # each row has a model of its own
         ("model: bi,", 'model: bi, init-model: "{bi}",', "in a circle: bi -> bi"),
         ("model: bi, examples: [8]", "dropout: 0.1", "row 'bi' has no model"),
-        ("model: bi, examples: [8]", 'model: rerank, first: "{bi}", then: "{taught}", top: 3', "builds on 'bi', which is not"),
+        ("model: bi, examples: [8]", 'model: rerank, first: "{bi}", then: "{taught}", top: 3', "builds on 'bi', which"),
         ("model: bi, examples: [8]", 'model: rerank, first: "{taught}", then: "{taught}", top: true', "top: 1 or more"),
         ("rows:\n", f"rows:\n{CHAIN}  r600: {{model: bi}}\n", "rows has 604 names; give up to 500"),
         ("rows:\n", f"rows:\n{CHAIN[: CHAIN.index('  r400:')]}  r400: {{model: bi}}\n", None),

@@ -42,9 +42,8 @@ class Database:
         """
         place = parsed(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)
-        if is_sqlite(place):
-            if wrong := objection(str(self.name), columns_of(tables)):
-                raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
+        if is_sqlite(place) and (wrong := objection(str(self.name), columns_of(tables))):
+            raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
         try:
             engine = sqlite(place) if is_sqlite(place) else postgresql(place)
             self.writer = engine.execution_options(begin="BEGIN IMMEDIATE")
