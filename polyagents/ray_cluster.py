@@ -161,7 +161,7 @@ def place_of(row: Any, left: Set[int]) -> int:
     place, fault = (row.get("place"), row.get("fault")) if type(row) is dict else (None, None)
     if isinstance(fault, str) and fault:
         raise InputError(" ".join(fault.split())[:SHOWN])
-    if fault != "" or not isinstance(place, Integral) or isinstance(place, bool) or place not in left:
+    if fault != "" or type(place) is bool or not isinstance(place, Integral) or place not in left:
         raise InputError(f"The Ray cluster sent an answer that no actor of polyagents gave, or gave it twice; {AGAIN}")
     return int(place)
 

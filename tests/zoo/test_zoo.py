@@ -110,13 +110,15 @@ def test_a_connection_that_breaks_is_tried_again_as_long_as_something_comes(get,
 @pytest.mark.parametrize(
     ("status", "location", "etag", "content"),
     [
-        *((status, None, '"first"', CONTENT) for status in (204, 206, 300, 304, 400, 401, 403, 404, 410, 416, 418, 451, 500, 503, 599)),
+        *((status, None, '"first"', CONTENT) for status in (
+            204, 206, 300, 304, 400, 401, 403, 404, 410, 416, 418, 451, 500, 503, 599)),
         *((302, where, '"first"', CONTENT) for where in (
-            "", "/models.tgz", "file:///etc/passwd", "ftp://127.0.0.1/x", "http://example.invalid/x", "//example.invalid/x",
-            "http://127.0.0.1:1/x", "http://[::1", "http://127.0.0.1:99999/x", "data:,x", "http://127.0.0.1@example.invalid/")),
+            "", "/models.tgz", "file:///etc/passwd", "ftp://127.0.0.1/x", "http://example.invalid/x",
+            "//example.invalid/x", "http://127.0.0.1:1/x", "http://[::1", "http://127.0.0.1:99999/x",
+            "data:,x", "http://127.0.0.1@example.invalid/")),
         *((200, None, '"first"', content) for content in (
-            b"", b"<html>Please log in</html>", b"PK\x03\x04", b"\x1f\x8b", CONTENT[:100], CONTENT[:-9], gzip.compress(b"<html>"),
-            gzip.compress(b"\0" * 1_024), lzma.compress(b"x"), b"\0" * 70_000)),
+            b"", b"<html>Please log in</html>", b"PK\x03\x04", b"\x1f\x8b", CONTENT[:100], CONTENT[:-9],
+            gzip.compress(b"<html>"), gzip.compress(b"\0" * 1_024), lzma.compress(b"x"), b"\0" * 70_000)),
         *((200, None, etag, b"x") for etag in ("", "W/x", "x" * 9_000, "\xff", "../../x")),
     ],
 )  # fmt: skip

@@ -55,8 +55,9 @@ class EngineCandidates:
             EngineError: there are none, or another model encoded them.
         """
         versions = engine.versions()
-        current, *others = [version for version in versions if version.is_current] or [None]
-        if others:
+        currents = [version for version in versions if version.is_current]
+        current = next(iter(currents), None)
+        if len(currents) > 1:
             raise EngineError(
                 f"{engine.where} has several current collections {engine.name}; build the candidates again."
             )
