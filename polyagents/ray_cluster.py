@@ -13,7 +13,8 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,6 +33,9 @@ Work = Callable[[TwoTowerModel, Texts, Part], None]
 IN_FLIGHT = 2
 RETRIES = 3  # retries of a part whose actor died; Ray's own default is to retry forever
 CONNECTING, WAITING = 10.0, 60.0  # seconds
+SHOWN = 1_000  # characters of an error
+ENDED = object()  # what comes after the last row
+AGAIN = "run the same command again, which keeps what was finished."
 TOKEN = Path.home() / ".ray" / "auth_token"
 
 
@@ -92,11 +96,10 @@ class RayCluster:
             The parts, each as soon as it is done.
 
         Raises:
-            InputError: a part cannot be done; finished ones stay.
+            InputError: a part cannot be done, or was not; finished ones stay.
         """
         import ray
         import ray.data
-        from ray.exceptions import RayError
         from ray.util.annotations import RayDeprecationWarning
 
         if not parts:
@@ -115,26 +118,50 @@ class RayCluster:
                 num_gpus=1 if kind == "GPU" else 0,
                 max_task_retries=RETRIES,
             )
-        answers = iter(done.iter_rows())
-        try:
-            with reporting_waits(kind):
-                row = next_of(answers)
-            while row is not None:
-                if row["fault"]:
-                    raise InputError(row["fault"])
-                yield parts[row["place"]]
-                row = next_of(answers)
-        except RayError as error:
-            raise InputError(
-                f"The Ray cluster gave up: {last_line(error)} A process that dies {RETRIES + 1} times over one part "
-                f"may have too little memory: each holds the model. What was finished is kept."
-            ) from error
+        answers, left = iter(done.iter_rows()), set(range(len(parts)))
+        with reporting_waits(kind):
+            row = next_of(answers)
+        while row is not ENDED:
+            place = place_of(row, left)
+            left.remove(place)
+            yield parts[place]
+            row = next_of(answers)
+        if left:
+            raise InputError(f"The Ray cluster ended without {len(left)} of {len(parts)} parts; {AGAIN}")
 
 
-def next_of(rows: Iterator[dict[str, Any]]) -> Any:
-    """Return the next row, or None after the last one; what Ray prints meanwhile of actors that died goes to stderr."""
-    with contextlib.redirect_stdout(sys.stderr):
-        return next(rows, None)
+def next_of(rows: Iterator[Any]) -> Any:
+    """Return the next row, or ENDED; what Ray prints meanwhile of actors that died goes to stderr.
+
+    Raises:
+        InputError: the cluster gave up.
+    """
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return next(rows, ENDED)
+    except Exception as error:  # Ray's own, those of gRPC and Arrow, and whatever a row was pickled with
+        raise InputError(
+            f"The Ray cluster gave up: {last_line(error)[:SHOWN]} A process that dies {RETRIES + 1} times over one "
+            f"part may have too little memory: each holds the model. What was finished is kept."
+        ) from error
+
+
+def place_of(row: Any, left: Set[int]) -> int:
+    """Return the place of the part that an actor says it has done.
+
+    Args:
+        row: what the cluster sent for an actor's answer.
+        left: the places that nobody has answered for.
+
+    Raises:
+        InputError: the actor says that it could not, or the row is not an actor's.
+    """
+    place, fault = (row.get("place"), row.get("fault")) if type(row) is dict else (None, None)
+    if isinstance(fault, str) and fault:
+        raise InputError(" ".join(fault.split())[:SHOWN])
+    if fault != "" or type(place) is bool or not isinstance(place, Integral) or place not in left:
+        raise InputError(f"The Ray cluster sent an answer that no actor of polyagents gave, or gave it twice; {AGAIN}")
+    return int(place)
 
 
 @contextlib.contextmanager

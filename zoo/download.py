@@ -10,7 +10,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
@@ -82,14 +82,17 @@ def check_address(url: str, sent_by: str | None = None) -> None:
     """Refuse an address whose content could be changed on the way: https only, http on this machine.
 
     Args:
-        url: the address; one without a scheme is on the server that redirected us.
+        url: the address, or the part of it that differs from `sent_by`.
         sent_by: the address that redirected us; None for our own requests.
 
     Raises:
-        InputError: it has another scheme.
+        InputError: it has another scheme, or is not an address.
     """
-    there = urlsplit(url)
-    if there.scheme in ("https", "") or (there.scheme == "http" and there.hostname in LOOPBACK):
+    try:
+        there = urlsplit(urljoin(sent_by or "", url))
+    except ValueError as error:
+        raise InputError(f"{sent_by or 'A download'} sends us to {url:.200}, which is not an address.") from error
+    if there.scheme == "https" or (there.scheme == "http" and there.hostname in LOOPBACK):
         return
     whence = f"{sent_by} sends us to {url}" if sent_by else url
     raise InputError(f"{whence}, where anybody on the way could change the content; only https is used.")
@@ -128,6 +131,8 @@ def receive(url: str, part: str) -> None:
             forget(part)
             raise requests.ConnectionError("what the server has is not what was begun")
         answer.raise_for_status()
+        if answer.status_code != 200 and not (start and answer.status_code == 206):
+            raise requests.ConnectionError(f"the server says {answer.status_code}, which is not a file")
         if partial is None or not start or answer.status_code != 206:
             start, partial = 0, PartialDownload(url, validator(answer), length(answer.headers.get("Content-Length")))
             forget(part)  # removed first: an old part must never have a new description

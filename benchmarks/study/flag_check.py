@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from parlai.scripts.train_model import TrainModel
 
-from polyagents.benchmarks.study.plan import Row, Study, command_line
-from polyagents.errors import InputError
+from polyagents.benchmarks.study.plan import OWN_FLAGS, Row, Study, command_line
+from polyagents.errors import InputError, first_line
 from polyagents.parlai_agents import patches
 from polyagents.parlai_agents.quiet import quiet
 
@@ -31,10 +31,17 @@ def check_row(row: Row, study: Study, values: Mapping[str, str]) -> None:
     words = command_line(row, study, {**values, "SEED": "0"}, dict.fromkeys(row.builds_on, nowhere))
     said, parser = io.StringIO(), TrainModel.setup_args()
     parser.prog = "polyagents train_model"
+    for name in row.flags:
+        action = parser._option_string_actions.get(f"--{name}")
+        own = action.dest.replace("_", "-") if action else name
+        if own in OWN_FLAGS and own != name:
+            raise InputError(
+                f"Row {row.name!r}: --{name} is --{own}, which is not for flags; the study itself says it."
+            )
     try:
         with quiet(), contextlib.redirect_stderr(said):
             parser.parse_args([*words, "--model-file", nowhere])
     except SystemExit as end:
         raise InputError(f"Row {row.name!r}: {said.getvalue().strip()}") from end
-    except InputError as error:
-        raise InputError(f"Row {row.name!r}: {error}") from error
+    except Exception as error:  # ParlAI's parser raises plain ones
+        raise InputError(f"Row {row.name!r}: {first_line(error)}.") from error

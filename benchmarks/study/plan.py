@@ -19,6 +19,14 @@ from polyagents.files.json_files import fits
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 REFERENCE = re.compile(r"(?<!\$)\{([^{}]+)\}")
 
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+FLAG = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+LARGEST = 2**63  # beyond every number of a study
+LARGEST_SEED = 2**32 - 1 - 1_000 * 500  # NumPy's, without what rows that start from others add (schedule.py)
+MOST_ROWS = 500
+LONGEST_NAME = 100  # of a row; it is a part of the names of its files
+SHOWN = 500  # characters of an error
+
 RERANK = "rerank"  # the `model` of a row that trains nothing
 PIPELINE_KEYS = {"model": str, "first": str, "then": str, "top": int}
 ROW_KEYS = ("examples", "seconds")  # keys of a row besides its flags
@@ -156,9 +164,12 @@ class Study:
 
     def all_below(self, row: Row) -> list[Row]:
         """Return the distinct rows that a row builds on, directly or through others."""
-        direct = [self.row(name) for name in row.builds_on]
-        found = [*direct, *itertools.chain.from_iterable(self.all_below(one) for one in direct)]
-        return list({one.name: one for one in found}.values())
+        wanted, found = set(row.builds_on), list[Row]()
+        for one in reversed(self.rows):
+            if one.name in wanted:
+                found.append(one)
+                wanted.update(one.builds_on)
+        return found
 
 
 def read(path: str) -> Study:
@@ -169,19 +180,46 @@ def read(path: str) -> Study:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            found = yaml.load(file, UniqueKeys)
+            found = yaml.load(file, PlainValues)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', 'it is not UTF-8')}).") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    # PyYAML's constructors end in any of these where a tag does not fit its value, as in !!int x.
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())[:SHOWN]}.") from error
     try:
         return study_of(found)
     except ValueError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise InputError(f"{path}: {str(error)[:SHOWN]}") from error
 
 
-class UniqueKeys(yaml.SafeLoader):
+class PlainValues(yaml.SafeLoader):
     """A YAML loader of plain values that refuses repeated keys: the second row would replace the first."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node like SafeLoader, and refuse aliases: a few lines of them stand for billions of values.
+
+        Args:
+            parent: as for SafeLoader.
+            index: as for SafeLoader.
+        """
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "an alias; write it out", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Construct a value like SafeLoader, and refuse what no flag and no file of JSON can hold.
+
+        Args:
+            deep: as for SafeLoader.
+        """
+        value = super().construct_object(node, deep)
+        if (isinstance(value, str) and UNSTORABLE.search(value)) or (
+            isinstance(value, int | float) and not abs(value) < LARGEST
+        ):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{value!r:.40} is too large, not a number, or not a text", node.start_mark
+            )
+        return value
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping like SafeLoader, and check that all keys are different.
@@ -189,10 +227,11 @@ class UniqueKeys(yaml.SafeLoader):
         Args:
             deep: as for SafeLoader.
         """
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
+        there = set[Any]()
+        for key in (self.construct_object(key, deep=True) for key, _ in node.value):
+            if key in there:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
+            there.add(key)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -232,14 +271,19 @@ def study_of(found: Any) -> Study:
     if not all(fits(number, int) and number >= 1 for number in (count, size)) or split not in ("valid", "test"):
         raise ValueError(f"evaluate is {value['evaluate']}; give {KEYS['evaluate'][1]}.")
     evaluation = Evaluation(count, size, split)
-    if "," in value["task"]:
+    if "," in value["task"] or not value["task"].strip():
         raise ValueError(f"task is {value['task']!r}; give one, on which all rows are evaluated.")
     flags = DEFAULT_FLAGS | flags_of(value["flags"], "flags")
     examples, seconds = marks_of(value["examples"], value["seconds"], "the study")
     seeds = value["seeds"]
-    if not value["rows"] or not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise ValueError("rows and seeds need one entry or more; seeds are 0 or more, each of them once.")
-    rows = [row_of(str(name), own, flags, examples, seconds) for name, own in value["rows"].items()]
+    if not value["rows"] or not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
+        raise ValueError(f"rows and seeds need one entry or more; seeds are 0 to {LARGEST_SEED:,}, each of them once.")
+    names = [str(name) for name in value["rows"]]
+    if len(names) > MOST_ROWS or len(set(names)) < len(names):
+        raise ValueError(f"rows has {len(names):,} names; give up to {MOST_ROWS}, all different as texts.")
+    rows = [
+        row_of(name, own, flags, examples, seconds) for name, own in zip(names, value["rows"].values(), strict=True)
+    ]
     given = [value["task"], value["evaluate"], value["replies"], value["pool"], value["pool-examples"]]
     ordered = with_keys(in_order(rows), given)
     named = {name: value[name] for name in ("task", "replies", "pool")} | {"pool_examples": value["pool-examples"]}
@@ -300,6 +344,10 @@ def flags_of(given: Any, what: str) -> Flags:
         ValueError: a value is none that a command line could hold, or a flag is the study's own.
     """
     flags = {str(name).replace("_", "-"): value for name, value in given.items()}
+    if len(flags) < len(given) or not all(map(FLAG.fullmatch, flags)):
+        raise ValueError(
+            f"{what}: give each flag once, without dashes before it; there are {', '.join(map(str, given))}."
+        )
     for name, value in flags.items():
         if not fits(value, str | int | float | bool | None):
             raise ValueError(
@@ -320,8 +368,10 @@ def row_of(name: str, own: Mapping[str, Any], flags: Flags, examples: Sequence[i
     Raises:
         ValueError: it cannot work.
     """
-    what = f"row {name!r}"
-    if own.get("model") == RERANK:
+    what = f"row {name!r:.120}"
+    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME or set(name) & set("{}|<>"):
+        raise ValueError(f"{what} needs another name: up to {LONGEST_NAME} printable characters, without {{}}|<>.")
+    if own.get("model", flags.get("model")) == RERANK:
         refuse_unknown(own, PIPELINE_KEYS, f"{what}, which re-ranks")
         wrong = [key for key, kind in PIPELINE_KEYS.items() if not fits(own.get(key), kind)]
         if wrong or own["top"] < 1 or any(not REFERENCE.fullmatch(own[key]) for key in ("first", "then")):
@@ -369,6 +419,8 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
     by_name, ordered = {row.name: row for row in rows}, dict[str, Row]()
 
     def place(row: Row, above: tuple[str, ...]) -> None:
+        if row.name in ordered:
+            return
         if row.name in above:
             raise ValueError(f"rows build on each other in a circle: {' -> '.join([*above, row.name])}.")
         for name in row.builds_on:
@@ -378,7 +430,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
                     f"{', '.join(other.name for other in rows if not other.is_pipeline)}."
                 )
             place(by_name[name], (*above, row.name))
-        ordered.setdefault(row.name, row)
+        ordered[row.name] = row
 
     for row in rows:
         place(row, ())

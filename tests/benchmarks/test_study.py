@@ -121,7 +121,7 @@ def test_a_flag_may_be_the_seed_of_the_run_which_is_that_of_the_row_it_starts_fr
             "batchsize: 2",
             "evaluate is {'batchsize': 2}; give num-examples and batchsi",
         ),
-        ("seeds: [1, 2]", "seeds: [1, 1]", "seeds are 0 or more, each of them once"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "seeds are 0 to .*, each of them once"),
         ("examples: [16, 32]", "examples: [32, 16]", r"the study has examples \[32, 16\] and seconds 60; give"),
         ("linear, seconds: null", "linear", "row 'cross one' has lr-scheduler linear, which ends at a number of exam"),
         ("examples: [8]", "examples: [], seconds: null", "row 'bi' is never measured; give examples, seconds, or both"),
@@ -155,6 +155,114 @@ def test_what_cannot_work_is_said_in_one_sentence_before_anything_runs(old, new,
     assert said.startswith(f"study: {path}") and said.count("\n") == 1 and not (tmp_path / "work").exists()
 
 
+BOMB = [
+    "a0: &a0 {x: 1}",
+    *(f"a{n}: &a{n} {{{', '.join(f'k{m}: *a{n - 1}' for m in range(10))}}}" for n in range(1, 10)),
+]
+CHAIN = "".join(f'  r{n}: {{model: bi, init-model: "{{r{n + 1}}}"}}\n' for n in range(600))
+HUGE = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (STUDY, "!!python/object/apply:os.system ['exit 1']", "could not determine a constructor"),
+        ("polyagents.tasks.sample", "!!python/name:os.system", "could not determine a constructor"),
+        ("polyagents.tasks.sample", "!anything x", "could not determine a constructor"),
+        (STUDY, "\n".join([*BOMB, STUDY]), "an alias; write it out"),
+        ("rows:\n", f"rows: {{model: bi, {', '.join(BOMB)}}}\nmore:\n", "an alias; write it out"),
+        (STUDY, "&a [*a]", "an alias"),
+        ("flags: {", "flags: &f {z: *f, ", "an alias"),
+        (STUDY, "? &a [*a]\n: 1", "an alias"),
+        (STUDY, "&a {rows: *a}", "an alias"),
+        (STUDY, "? [1]\n: 1", "is not YAML: "),
+        (STUDY, "[" * 2_000, "recursion"),
+        (STUDY, "{a: " * 2_000, "recursion"),
+        (STUDY, "\0", "special characters"),
+        (STUDY, "", "a study has the keys"),
+        (STUDY, f"{STUDY}\n---\n{STUDY}", "expected a single document"),
+        (STUDY, f"<<: [1]\n{STUDY}", "could not determine a constructor"),
+        (STUDY, f"%YAML 9.9\n---\n{STUDY}", "incompatible YAML"),
+        ("seconds: 60", "seconds: !!float abc", "could not convert"),
+        ("seconds: 60", "seconds: !!bool x", "is not YAML: 'x'"),
+        ("[1, 2]", "[!!int x]", "invalid literal"),
+        ("[1, 2]", "[!!int '']", "string index"),
+        ("[1, 2]", f"[{'9' * 5_000}]", "Exceeds the limit"),
+        ("polyagents.tasks.sample", "2020-13-45", "month must be in"),
+        ("polyagents.tasks.sample", "!!timestamp x", "is not YAML: 'NoneType'"),
+        ("polyagents.tasks.sample", "2020-11-25", "task is datetime"),
+        ("polyagents.tasks.sample", "!!binary aGk=", "task is b'hi'"),
+        ("polyagents.tasks.sample", "''", "task is ''"),
+        ("polyagents.tasks.sample", "[a]", "task is "),
+        ('{backbone: "${BACKBONE}", dropout: 0.1, batchsize: 8}', "!!map [1]", "is not YAML: cannot unpack"),
+        ("[1, 2]", "!!set {1, 2}", "seeds is {1, 2}"),
+        ("[1, 2]", "abc", "seeds is 'abc'"),
+        ("[1, 2]", "['1']", "seeds is "),
+        ("[1, 2]", "[.nan]", "nan is too large, not a number"),
+        ("[1, 2]", "[1.0]", "seeds is "),
+        ("[1, 2]", "[true]", "seeds is "),
+        ("[1, 2]", "[[1]]", "seeds is "),
+        ("[1, 2]", "[]", "one entry or more"),
+        ("[1, 2]", "[-1]", "seeds are 0 to"),
+        ("[1, 2]", "[4294967296]", "seeds are 0 to"),
+        ("[1, 2]", f"[{HUGE}]", "is too large"),
+        ("seconds: 60", "seconds: .nan", "nan is too large, not a number"),
+        ("seconds: 60", "seconds: .inf", "inf is too large"),
+        ("seconds: 60", "seconds: 1e400", "seconds is '1e400'"),
+        ("model: bi,", "model: bi, seconds: -.inf,", "-inf is too large"),
+        ("model: bi, examples: [8]", f"model: bi, lr-scheduler: linear, examples: [{HUGE}]", "too large"),
+        ("examples: [16, 32]", "examples: [0]", "examples \\[0\\]"),
+        ("replies: 5", f"replies: {HUGE}", "too large"),
+        ("replies: 5", "replies: x", "replies is 'x'"),
+        ("num-examples: 4", "num-examples: .inf", "too large"),
+        ("batchsize: 2}", "batchsize: 2, 3: 4}", "3 is not a key of evaluate"),
+        ("{num-examples: 4, batchsize: 2}", "[1]", "evaluate is"),
+        ("dropout: 0.1", "dropout: .nan", "not a number"),
+        ("dropout: 0.1", 'dropout: "a\\0b"', "not a text"),
+        ("dropout: 0.1", 'dropout: "\\uD800"', "not a text"),
+        ("dropout: 0.1", "drop_out: 1, drop-out: 2", "give each flag once"),
+        ("dropout: 0.1", '"--dropout": 1', "without dashes before it"),
+        ("dropout: 0.1", '"model-file=/x": 1', "give each flag once"),
+        ("dropout: 0.1", '"": 1', "give each flag once"),
+        ("dropout: 0.1", "model: rerank", None),  # each row has a model of its own
+        ("model: bi,", 'model: bi, init-model: "{bi}",', "in a circle: bi -> bi"),
+        ("model: bi, examples: [8]", "dropout: 0.1", "row 'bi' has no model"),
+        ("model: bi, examples: [8]", 'model: rerank, first: "{bi}", then: "{taught}", top: 3', "builds on 'bi', which"),
+        ("model: bi, examples: [8]", 'model: rerank, first: "{taught}", then: "{taught}", top: true', "top: 1 or more"),
+        ("rows:\n", f"rows:\n{CHAIN}  r600: {{model: bi}}\n", "rows has 604 names; give up to 500"),
+        ("rows:\n", f"rows:\n{CHAIN[: CHAIN.index('  r400:')]}  r400: {{model: bi}}\n", None),
+        ("rows:\n", "rows:\n" + "".join(f"  {n}: {n}\n" for n in range(2_000)), "rows is {0: 0"),
+        ("  bi: {", "  1: {model: bi}\n  '1': {", "all different as texts"),
+        ("  bi: {", "  bi: 1\n  bi: {", "'bi' is there twice"),
+        ("  bi: {", '  "": {', "needs another name"),
+        ("  bi: {", '  "a\\nb": {', "needs another name"),
+        ("  bi: {", '  "\\e[31m": {', "needs another name"),
+        ("  bi: {", '  "a\\0": {', "not a text"),
+        ("  bi: {", '  "{a}": {', "needs another name"),
+        ("  bi: {", '  "<script>": {', "needs another name"),
+        ("  bi: {", '  "a|b": {', "needs another name"),
+        ("  bi: {", f"  {'x' * 500}: {{", "needs another name"),
+        ("  bi: {", '  "../../x": {', None),
+        ("  bi: {", '  "/etc/passwd": {', None),
+        ("  bi: {", '  "..": {', None),
+    ],
+    ids=lambda given: given and given[:20],
+)  # fmt: skip
+def test_a_hostile_study_is_one_sentence_or_stays_in_its_folders(old, new, sentence, tmp_path):
+    assert old in STUDY
+    path = write_study(tmp_path, STUDY.replace(old, new))
+    if sentence is not None:
+        with pytest.raises(InputError, match=sentence) as raised:
+            plan.read(path)
+        assert "\n" not in str(raised.value) and len(str(raised.value)) < len(path) + 600
+        return
+    study, places = plan.read(path), schedule.Places(str(tmp_path / "results"), str(tmp_path / "work"))
+    for row in study.rows[-8:]:
+        job = schedule.job_of(study, row, 1, places, {"BACKBONE": "b"})
+        assert Path(job.folder).resolve().parent == tmp_path / "work"
+        assert Path(job.results).resolve().parent == tmp_path / "results"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -165,6 +273,8 @@ def test_what_cannot_work_is_said_in_one_sentence_before_anything_runs(old, new,
         ),
         ("model: bi", "model: bi, learningrate: fast", "Row 'bi': polyagents train_model: argument --learning"),
         ("model: bi", "model: be", "Row 'bi': --model be: there is no such agent"),
+        ("model: bi", "model: bi, eps: 3", "Row 'bi': --eps is --num-epochs, which is not for flags"),
+        ("model: bi", "model: 'internal:x'", "Row 'bi': Error importing library"),
         ("${BACKBONE}", "${OTHER}", r"has backbone: \$\{OTHER\}; give --set OTHER=VALUE"),
     ],
 )

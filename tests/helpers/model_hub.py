@@ -22,6 +22,7 @@ class Hub(ThreadingHTTPServer):
     large: SHA-256 -> content, of files that came by Git LFS.
     asked: method and path of each request.
     token: what an upload must bring.
+    lies: a part of a path -> what answers in place of the truth.
     """
 
     daemon_threads = True
@@ -29,6 +30,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self, token="secret"):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories, self.large, self.asked, self.token = {}, {}, [], token
+        self.lies = {}
 
     @property
     def address(self):
@@ -80,6 +82,9 @@ class Handler(BaseHTTPRequestHandler):
         self.body = self.rfile.read(size)
         path = unquote(urlsplit(self.path).path)
         self.server.asked.append(f"{self.command} {path}")
+        for part, lie in self.server.lies.items():
+            if part in path:
+                return lie(self)
         for method, pattern, name in self.ROUTES:
             if re.fullmatch(method, self.command) and (found := re.fullmatch(pattern, path)):
                 if self.command in ("POST",) and self.headers.get("Authorization") != f"Bearer {self.server.token}":

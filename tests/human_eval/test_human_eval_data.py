@@ -27,6 +27,9 @@ from polyagents.human_eval.formats import acute_eval_format, parlai_format
 from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.pairing import make_pairs, read_matchups
 from polyagents.human_eval.records import DEFAULT_QUESTION, HUMAN, Judgement, Side
+from polyagents.human_eval.storage.chat_plan import ChatPlan
+from polyagents.human_eval.storage.chat_results import people, rated_chats
+from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
 HOSTILE = [
@@ -837,6 +840,146 @@ def test_a_damaged_page_is_one_sentence(tmp_path):
             except InputError as error:
                 assert "\n" not in str(error)
             store.close()
+
+
+# Column, what is put there (SQL), and what the sentence says of it.
+TAMPERED = [
+    *(("conversations.turns", value, "turns") for value in (
+        "'\"x\"'", "'null'", "5", "'{}'", "'[1]'", "'[[\"a\"]]'", "'[[\"a\", 1]]'", "'[[\"a\", \"b\", \"c\"]]'",
+        "'[null]'", "'[{\"a\": \"b\"}]'", "'[NaN]'")),
+    ("conversations.turns", f"'{'[' * 100_000}'", "nested too deeply|recursion"),
+    ("conversations.turns", f"'[{'9' * 5_000}]'", "digits"),
+    ("conversations.turns", "'x'", "Expecting value"),
+    ("conversations.turns", "x'7bff'", "codec"),
+    ("conversations.models", "x'ff'", "codec"),
+    ("conversations.turns", "'[]'", "says nothing"),
+    *(("conversations.models", value, "models") for value in (
+        "'null'", "'[]'", "'\"x\"'", "'{\"speaker_1\": null}'", "'{\"speaker_1\": [1]}'", "7.5")),
+    ("conversations.models", "'{}'", "whose model is not known"),
+    ("conversations.models", "'{\"nobody\": \"m\"}'", "who says nothing|not known"),
+    *(("conversations.context", value, "context") for value in ("'null'", "'{}'", "'[1]'", "'\"x\"'", "'[[]]'")),
+    ("conversations.source", "x'ff00'", "source"),
+    ("conversations.name", "x'ff00'", "no such conversations.name"),
+    ("pairs.conversation_0", "'nowhere'", "no such conversations.name"),
+    ("pairs.conversation_1", "x'00'", "no such conversations.name"),
+    ("pairs.speaker_0", "'speaker_9'", "whose model is not known"),
+    ("pairs.speaker_1", "x'00'", "speaker_1"),
+    ("pairs.name", "x'00'", "name"),
+    *(("pairs.right", value, "right") for value in ("7", "-1", "'x'", "0.5", "x'00'")),
+    *(("answers.choice", value, "choice") for value in ("7", "-1", "'x'", "0.5", "1e300")),
+    *(("answers.seconds", value, "seconds") for value in ("'soon'", "-1", "9e999", "x'00'")),
+    *(("answers.answered", value, "answered") for value in ("''", "'yesterday'", "x'00'", "20200101")),
+    ("answers.reason", "x'00ff'", "reason"),
+    ("answers.question", "x'00ff'", "question"),
+    ("answers.assignment", "99", "no such assignments.number"),
+    ("assignments.annotator", "99", "no such annotators.number"),
+    ("assignments.pair", "'x'", "no such pairs.number"),
+    *(("assignments.left", value, "left") for value in ("7", "'x'", "-1")),
+    *(("assignments.place", value, "place") for value in ("-1", "'x'", "0.5")),
+    ("annotators.name", "x'00ff'", "name"),
+    ("annotators.token", "x'00ff'", "token"),
+    *(("chats.personas", value, "personas") for value in ("'null'", "'[\"a\"]'", "'[1, 2]'", "'{}'", "'\"ab\"'")),
+    *(("chats.rating", value, "rating") for value in ("9", "0", "'x'", "2.5")),
+    *(("chats.ended", value, "ended") for value in ("''", "'soon'", "x'00'")),
+    ("chats.model", "x'00ff'", "model"),
+    ("chats.conversation", "'nowhere'", "no such conversations.name"),
+    ("chats.annotator", "99", "no such annotators.number"),
+    ("messages.chat", "99", "no such chats.number"),
+    ("messages.text", "x'00ff'", "text"),
+    *(("messages.good", value, "good") for value in ("7", "'x'", "-1")),
+    ("messages.place", "'x'", "place"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """A database with a row or more in each table."""
+    file = tmp_path_factory.mktemp("judged") / "s.db"
+    store, (token,) = evaluation(str(file), pairs=2, checks=1)
+    judge_all(store, token)
+    chats = ChatStore(store, ChatPlan(["a"], turns=1, conversations=1))
+    chat = chats.current(token)
+    chats.say(token, chat.number, 0, "hi")
+    chats.reply(chat.number, 1, "hello")
+    chats.finish(token, chat.number, 4)
+    store.organiser()
+    store.close()
+    return file
+
+
+@pytest.fixture(scope="module")
+def opened(judged):
+    store = EvaluationStore(str(judged))
+    yield store
+    store.close()
+
+
+def read_all(store):
+    """Read what the steps read."""
+    store.pairs(), store.conversations(), people(store), rated_chats(store), store.judgements()
+    (token,) = (who.token for who in store.progress().annotators)
+    for place in range(1, 4):
+        store.visit(token, place)
+
+
+@pytest.mark.parametrize(("column", "value", "said"), TAMPERED, ids=lambda given: given[:30])
+def test_a_row_that_nobody_of_us_stored_is_one_sentence(column, value, said, judged, opened):
+    table, name = column.split(".")
+    with contextlib.closing(sqlite3.connect(judged, isolation_level=None)) as connection:
+        number, old = connection.execute(f'SELECT number, "{name}" FROM {table} ORDER BY number').fetchone()
+        connection.execute(f'UPDATE {table} SET "{name}" = {value} WHERE number = {number}')
+        try:
+            with pytest.raises(InputError, match=said) as raised:
+                read_all(EvaluationStore(str(judged)) if "no such" in said else opened)
+        finally:
+            connection.execute(f'UPDATE {table} SET "{name}" = ? WHERE number = {number}', (old,))
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
+    read_all(opened)
+
+
+def test_of_postgresql_too_a_row_of_another_shape_is_one_sentence(socket):
+    store, (token,) = evaluation(postgres.new_database(socket, "tampered"))
+    judge_all(store, token)
+    for change, read, said in (
+        ("answers SET seconds = 'NaN'", store.judgements, "seconds nan"),
+        ("answers SET seconds = 1, choice = 7", store.judgements, "choice 7"),
+        ("answers SET choice = 1, answered = ''", store.progress, "answered ''"),
+        ("pairs SET speaker_0 = 'nobody'", store.pairs, "whose model is not known"),
+        ("conversations SET turns = '\"x\"'", store.conversations, "turns 'x'"),
+        ("conversations SET models = 'null'", store.pairs, "models None"),
+    ):
+        with store.database.writer.begin() as connection:
+            connection.exec_driver_sql(f"UPDATE {change}")
+        with pytest.raises(InputError, match=said):
+            read()
+    store.close()
+
+
+def test_the_steps_end_with_one_sentence_where_a_row_is_damaged(judged, ends_with_2, tmp_path):
+    file = shutil.copy(judged, tmp_path / "t.db")
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE conversations SET models = 'null'")
+    for words in ("export --to parlai --out x", "export --to acute_eval --out x", "pairs", "report --out x", "serve"):
+        (line,) = ends_with_2("human_eval", *words.split(), "--database", file)
+        assert "has the models None); what was stored before is kept" in line, words
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "number INTEGER, name TEXT NOT NULL, token TEXT NOT NULL",
+        "number TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, token TEXT NOT NULL",
+        "number INTEGER NOT NULL PRIMARY KEY, name, token TEXT NOT NULL",
+        "number INTEGER NOT NULL PRIMARY KEY, name TEXT, token TEXT NOT NULL",
+        "number INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL",
+    ],
+)
+def test_a_table_of_other_columns_is_another_programs(changed, tmp_path):
+    file = tmp_path / "t.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"CREATE TABLE annotators ({changed})")
+    with pytest.raises(InputError, match="belongs to another program, whose table annotators"):
+        EvaluationStore(str(file))
 
 
 # ---- many at once --------------------------------------------------------------------------------------------------

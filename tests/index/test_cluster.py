@@ -4,12 +4,15 @@ import os
 import pickle
 import re
 import socket
+import sys
 from pathlib import Path
 
 import engines
 import killing
+import numpy as np
 import postgres
 import pytest
+import torch
 from commands import own
 
 from polyagents import Ranker, ray_cluster
@@ -245,6 +248,94 @@ def test_an_actor_says_what_went_wrong_and_where(sent, said, trained, monkeypatc
     actor = ray_cluster.Actor([None], [Part(0, 1)], trained("poly"), {})
     fault = actor({"place": 0})["fault"]
     assert fault.startswith(f"On {socket.gethostname()}: ") and said in fault and "\n" not in fault
+
+
+class Answers:
+    """As much of `ray` and `ray.data` as `map` asks; the rows come from a list, an error in it is raised."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.data = self.util = self.annotations = self.ActorPoolStrategy = self
+        self.RayDeprecationWarning = DeprecationWarning
+
+    def __call__(self, **options):
+        return self
+
+    def put(self, sent):
+        pickle.dumps(sent)
+
+    def from_items(self, items, override_num_blocks):
+        return self
+
+    def map(self, actor, **options):
+        return self
+
+    def cluster_resources(self):
+        return {}
+
+    def iter_rows(self):
+        for row in self.rows:
+            if isinstance(row, BaseException):
+                raise row
+            yield row
+
+
+class Surprise(dict):
+    """A row of a class of somebody's own."""
+
+    def __getitem__(self, key):
+        raise ZeroDivisionError
+
+    get = __getitem__
+
+
+def answer(place, fault=""):
+    return {"place": place, "fault": fault}
+
+
+GOOD = [answer(0), answer(1), answer(2)]
+NOT_OURS = "no actor of polyagents gave"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (GOOD, None),
+        (GOOD[::-1], None),
+        ([answer(np.int64(place), np.str_("")) for place in (1, 0, 2)], None),
+        ([{**row, "more": object()} for row in GOOD], None),
+        ([], "ended without 3 of 3 parts; run the same command again"),
+        (GOOD[:2], "ended without 1 of 3 parts"),
+        ([*GOOD, answer(0)], NOT_OURS),
+        ([GOOD[0], GOOD[0], GOOD[1]], NOT_OURS),
+        *(([answer(place)], NOT_OURS) for place in (
+            3, -1, 10**30, "0", b"0", None, True, 0.0, float("nan"), float("inf"), [0], (0,), {}, object(),
+            np.float32(0), np.array(0), np.array([0]), np.array([]), np.datetime64(0, "s"), torch.tensor(0))),
+        *(([answer(0, fault)], NOT_OURS) for fault in (None, 0, False, b"", b"x", ["x"], {}, float("nan"), object())),
+        *(([row], NOT_OURS) for row in (
+            None, ..., 0, "row", [], [0, ""], {}, {"place": 0}, {"fault": ""}, {0: ""}, (0, ""), np.array([0]),
+            np.array({"place": 0}), Surprise(answer(0)), object())),
+        ([answer(0, "On m: no.\nTraceback\n\x1b")], "^On m: no. Traceback"),
+        ([answer(0, "x" * 10**6)], "^x{1000}$"),
+        ([answer(99, "On m: full.")], "^On m: full"),
+        *(([GOOD[0], error], "The Ray cluster gave up: ") for error in (
+            ValueError("wrong"), TypeError(), KeyError("place"), EOFError(), pickle.UnpicklingError("no"),
+            ConnectionResetError("reset"), TimeoutError(), RuntimeError("a\nb"), MemoryError(), RecursionError("deep"),
+            ImportError("none"), StopAsyncIteration(), AssertionError("x" * 10**5))),
+    ],
+)  # fmt: skip
+def test_answers_that_no_actor_gives_are_one_sentence(rows, said, monkeypatch):
+    for module in ("ray", "ray.data", "ray.util", "ray.util.annotations"):
+        monkeypatch.setitem(sys.modules, module, Answers(rows))
+    cluster = object.__new__(ray_cluster.RayCluster)
+    cluster.model_file, cluster.overrides = "M", {}
+    parts, done = [Part(place, place + 1) for place in range(3)], []
+    if said is None:
+        assert sorted(cluster.map(ShardWork("I", "m", "bf16"), None, parts)) == parts
+        return
+    with pytest.raises(InputError, match=said) as raised:
+        done.extend(cluster.map(ShardWork("I", "m", "bf16"), None, parts))
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 1_300
 
 
 # ---- Ray itself ------------------------------------------------------------------------------------------------------

@@ -107,6 +107,30 @@ def test_a_connection_that_breaks_is_tried_again_as_long_as_something_comes(get,
     assert starts[0] > 0 and starts == sorted(starts) and len(starts) == 5 and is_complete(models)
 
 
+@pytest.mark.parametrize(
+    ("status", "location", "etag", "content"),
+    [
+        *((status, None, '"first"', CONTENT) for status in (
+            204, 206, 300, 304, 400, 401, 403, 404, 410, 416, 418, 451, 500, 503, 599)),
+        *((302, where, '"first"', CONTENT) for where in (
+            "", "/models.tgz", "file:///etc/passwd", "ftp://127.0.0.1/x", "http://example.invalid/x",
+            "//example.invalid/x", "http://127.0.0.1:1/x", "http://[::1", "http://127.0.0.1:99999/x",
+            "data:,x", "http://127.0.0.1@example.invalid/")),
+        *((200, None, '"first"', content) for content in (
+            b"", b"<html>Please log in</html>", b"PK\x03\x04", b"\x1f\x8b", CONTENT[:100], CONTENT[:-9],
+            gzip.compress(b"<html>"), gzip.compress(b"\0" * 1_024), lzma.compress(b"x"), b"\0" * 70_000)),
+        *((200, None, etag, b"x") for etag in ("", "W/x", "x" * 9_000, "\xff", "../../x")),
+    ],
+)  # fmt: skip
+def test_what_a_server_can_say_is_one_sentence(status, location, etag, content, get, server, models, monkeypatch):
+    monkeypatch.setattr(downloads, "WAIT", 0.0)
+    server.status, server.location, server.etag, server.content = status, location, etag, content
+    with pytest.raises(InputError) as raised:
+        get()
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
+    assert not (models / GROUP).exists() and not any("passwd" in name for name in names(models))
+
+
 def test_all_that_came_is_not_asked_for_again(get, server, models):
     """What a process leaves that is killed just before the archive gets its name."""
     server.cuts = [0] * 9

@@ -18,7 +18,7 @@ def rated_chats(store: EvaluationStore) -> list[RatedChat]:
         failed = failed_annotators(session)
         messages = every_message(session)
         rows = session.execute(
-            select(ChatRow, AnnotatorRow.name)
+            select(ChatRow, AnnotatorRow)
             .join(AnnotatorRow, AnnotatorRow.number == ChatRow.annotator)
             .where(ChatRow.ended.is_not(None))
             .order_by(ChatRow.number)
@@ -26,14 +26,14 @@ def rated_chats(store: EvaluationStore) -> list[RatedChat]:
         return [
             RatedChat(
                 row.number,
-                name,
+                who.name,
                 row.model,
                 tuple(messages.get(row.number, ())),
                 row.rating,
                 row.conversation or "",
                 row.annotator not in failed,
             )
-            for row, name in rows
+            for row, who in rows
         ]
 
 
@@ -66,15 +66,15 @@ def people(store: EvaluationStore) -> list[PersonProgress]:
     """Return the progress of everybody who was invited, in the order of the invitations."""
     finished = func.count(ChatRow.ended)
     counts = (
-        select(AnnotatorRow.name, AnnotatorRow.token, finished, func.count(ChatRow.number), func.max(ChatRow.ended))
+        select(AnnotatorRow, finished, func.count(ChatRow.number), func.max(ChatRow.ended))
         .outerjoin(ChatRow, ChatRow.annotator == AnnotatorRow.number)
-        .group_by(AnnotatorRow.number, AnnotatorRow.name, AnnotatorRow.token)
+        .group_by(AnnotatorRow.number)
         .order_by(AnnotatorRow.number)
     )
     with store.database.reading() as session:
         return [
-            PersonProgress(name, token, ended, every - ended, last)
-            for name, token, ended, every, last in session.execute(counts)
+            PersonProgress(who.name, who.token, ended, every - ended, last)
+            for who, ended, every, last in session.execute(counts)
         ]
 
 

@@ -3,18 +3,19 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from json import JSONDecodeError
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from polyagents.errors import InputError, first_line
-from polyagents.human_eval.storage.sqlite_file import objection
+from polyagents.human_eval.storage.sqlite_file import Column, objection
 
 WAIT = 60  # seconds that a writer waits for others; a write takes milliseconds
 LOCK = 1_903_017  # the number of our advisory lock in PostgreSQL: any, as long as every version of this file has it
+SQLITE = sqlite_dialect.dialect()
 POSSIBLE = "give the file of an SQLite database, or postgresql://USER:PASSWORD@HOST/NAME"
 
 
@@ -41,10 +42,8 @@ class Database:
         """
         place = parsed(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)
-        if is_sqlite(place):
-            columns = {table.name: {column.name for column in table.columns} for table in tables.metadata.sorted_tables}
-            if wrong := objection(str(self.name), columns):
-                raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
+        if is_sqlite(place) and (wrong := objection(str(self.name), columns_of(tables))):
+            raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
         try:
             engine = sqlite(place) if is_sqlite(place) else postgresql(place)
             self.writer = engine.execution_options(begin="BEGIN IMMEDIATE")
@@ -52,6 +51,8 @@ class Database:
             with self.writer.begin() as connection:
                 lock(connection)
                 tables.metadata.create_all(connection)
+                if is_sqlite(place) and (wrong := orphans(connection, tables)):
+                    raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
         except DBAPIError as error:
             said = str(error.orig).strip().splitlines()[0]
             raise InputError(f"--database {self.name} cannot be used ({said}); {POSSIBLE}.") from error
@@ -86,7 +87,14 @@ class Database:
         """
         try:
             yield
-        except (DBAPIError, JSONDecodeError, UnicodeDecodeError) as error:  # the last two: damaged rows
+        except InputError:
+            raise
+        except (
+            DBAPIError,
+            InvalidRequestError,
+            RecursionError,
+            ValueError,
+        ) as error:  # all but the first: damaged rows
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             raise StorageFault(
                 f"The database {self.name} failed ({first_line(cause)}); what was stored before is kept."
@@ -117,6 +125,37 @@ def parsed(url: str) -> URL:
 def is_sqlite(url: URL) -> bool:
     """Return whether a database is a file."""
     return url.get_backend_name() == "sqlite"
+
+
+def columns_of(tables: type[DeclarativeBase]) -> dict[str, set[Column]]:
+    """Return what SQLite knows of the columns of each table.
+
+    Args:
+        tables: the base class of the tables.
+    """
+    return {
+        table.name: {
+            (column.name, column.type.compile(SQLITE), int(not column.nullable), int(column.primary_key))
+            for column in table.columns
+        }
+        for table in tables.metadata.sorted_tables
+    }
+
+
+def orphans(connection: Connection, tables: type[DeclarativeBase]) -> str | None:
+    """Return which table refers to a row that is not there; None if none does.
+
+    SQLite looks at references only when something is written, and PostgreSQL never keeps such a row.
+
+    Args:
+        tables: the base class of the tables.
+    """
+    for key in (key for table in tables.metadata.sorted_tables for key in table.foreign_keys):
+        alone = select(key.parent).outerjoin(key.column.table, key.parent == key.column)
+        found = connection.execute(alone.where(key.parent.is_not(None), key.column.is_(None)).limit(1)).first()
+        if found:
+            return f"{key.parent} is {found[0]!r:.60}, and there is no such {key.column}"
+    return None
 
 
 def sqlite(url: URL) -> Engine:

@@ -1,11 +1,17 @@
 """The tables of the database, one class each."""
 
-from typing import Any, ClassVar
+import functools
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, ClassVar, get_args, get_type_hints
 
-from sqlalchemy import JSON, Dialect, ForeignKey, Text, TypeDecorator, UniqueConstraint
+from sqlalchemy import JSON, Boolean, Dialect, ForeignKey, Text, TypeDecorator, UniqueConstraint, event
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from polyagents.files.json_files import fits
 from polyagents.human_eval.conversations import clean
+from polyagents.human_eval.records import HIGHEST, LOWEST
 
 
 class CleanText(TypeDecorator[str]):
@@ -19,10 +25,48 @@ class CleanText(TypeDecorator[str]):
         return None if value is None else clean(value)
 
 
+class Flag(TypeDecorator[bool]):
+    """A truth value; of SQLite, which keeps anything, what is neither 0 nor 1 comes back as it is."""
+
+    impl = Boolean
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        """Return what makes a value of the driver's.
+
+        Args:
+            coltype: not used.
+        """
+        return lambda raw: {0: False, 1: True}.get(raw, raw)
+
+
 class Base(DeclarativeBase):
     """The base class of all tables. Strings are text of any length."""
 
-    type_annotation_map: ClassVar = {str: CleanText, list[Any]: JSON, dict[str, str]: JSON}
+    type_annotation_map: ClassVar = {
+        str: CleanText,
+        bool: Flag,
+        list[str]: JSON,
+        list[tuple[str, str]]: JSON,
+        tuple[str, str]: JSON,
+        dict[str, str]: JSON,
+    }
+
+
+def is_date(text: str) -> bool:
+    """Tell whether a text is a date and time of ISO 8601."""
+    try:
+        return "T" in text and bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+# What values of a column are, beyond their type.
+SIDE = {"holds": lambda value: value in (0, 1)}
+RATING = {"holds": lambda value: LOWEST <= value <= HIGHEST}
+DURATION = {"holds": lambda value: 0 <= value < math.inf}
+MOMENT = {"holds": is_date}
+COUNTED = {"holds": lambda value: value >= 0}
 
 
 class ConversationRow(Base):
@@ -31,9 +75,9 @@ class ConversationRow(Base):
     __tablename__ = "conversations"
     number: Mapped[int] = mapped_column(primary_key=True)  # the order in which they came
     name: Mapped[str] = mapped_column(unique=True)
-    turns: Mapped[list[Any]]
+    turns: Mapped[list[tuple[str, str]]]
     models: Mapped[dict[str, str]]
-    context: Mapped[list[Any]]
+    context: Mapped[list[str]]
     source: Mapped[str]
 
 
@@ -47,7 +91,7 @@ class PairRow(Base):
     speaker_0: Mapped[str]
     conversation_1: Mapped[str] = mapped_column(ForeignKey("conversations.name"))
     speaker_1: Mapped[str]
-    right: Mapped[int | None]
+    right: Mapped[int | None] = mapped_column(info=SIDE)
 
 
 class AnnotatorRow(Base):
@@ -75,8 +119,8 @@ class AssignmentRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True)
     annotator: Mapped[int] = mapped_column(ForeignKey("annotators.number"), index=True)
     pair: Mapped[int] = mapped_column(ForeignKey("pairs.number"), index=True)
-    left: Mapped[int]
-    place: Mapped[int]  # 1 for the annotator's first
+    left: Mapped[int] = mapped_column(info=SIDE)
+    place: Mapped[int] = mapped_column(info=COUNTED)  # 1 for the annotator's first
 
 
 class AnswerRow(Base):
@@ -87,10 +131,10 @@ class AnswerRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True)
     assignment: Mapped[int] = mapped_column(ForeignKey("assignments.number"))
     question: Mapped[str]
-    choice: Mapped[int]  # the side of the pair, 0 or 1
+    choice: Mapped[int] = mapped_column(info=SIDE)  # the side of the pair, 0 or 1
     reason: Mapped[str]
-    seconds: Mapped[float | None]
-    answered: Mapped[str]  # when: UTC, ISO 8601
+    seconds: Mapped[float | None] = mapped_column(info=DURATION)
+    answered: Mapped[str] = mapped_column(info=MOMENT)  # when: UTC, ISO 8601
 
 
 class ChatRow(Base):
@@ -100,11 +144,11 @@ class ChatRow(Base):
     __table_args__ = (UniqueConstraint("annotator", "place"),)
     number: Mapped[int] = mapped_column(primary_key=True)
     annotator: Mapped[int] = mapped_column(ForeignKey("annotators.number"), index=True)
-    place: Mapped[int]  # 1 for the annotator's first
+    place: Mapped[int] = mapped_column(info=COUNTED)  # 1 for the annotator's first
     model: Mapped[str]
-    personas: Mapped[list[Any]]  # of the person, of the model
-    rating: Mapped[int | None]  # of the whole
-    ended: Mapped[str | None]  # when: UTC, ISO 8601
+    personas: Mapped[tuple[str, str]]  # of the person, of the model
+    rating: Mapped[int | None] = mapped_column(info=RATING)  # of the whole
+    ended: Mapped[str | None] = mapped_column(info=MOMENT)  # when: UTC, ISO 8601
     conversation: Mapped[str | None] = mapped_column(ForeignKey("conversations.name"))  # that it became at its end
 
 
@@ -115,6 +159,27 @@ class MessageRow(Base):
     __table_args__ = (UniqueConstraint("chat", "place"),)
     number: Mapped[int] = mapped_column(primary_key=True)
     chat: Mapped[int] = mapped_column(ForeignKey("chats.number"))
-    place: Mapped[int]  # 0 for the first
+    place: Mapped[int] = mapped_column(info=COUNTED)  # 0 for the first
     text: Mapped[str]
     good: Mapped[bool | None]  # of a reply: what the person said of it
+
+
+@functools.cache
+def hints_of(kind: type[Base]) -> dict[str, Any]:
+    """Return the type of each column of a class."""
+    return {name: get_args(hint)[0] for name, hint in get_type_hints(kind).items() if name in kind.__table__.columns}
+
+
+@event.listens_for(Base, "load", propagate=True)
+def check(row: Base, _: object) -> None:
+    """Refuse a row that nobody of us has stored: SQLite keeps any value in any column.
+
+    Raises:
+        ValueError: a value is of another type, or cannot be.
+    """
+    for name, hint in hints_of(type(row)).items():
+        value, column = vars(row).get(name, ...), row.__table__.columns[name]
+        if value is ...:  # it was not asked for
+            continue
+        if not fits(value, hint) or (value is not None and not column.info.get("holds", lambda _: True)(value)):
+            raise ValueError(f"row {vars(row).get('number')!r} of {row.__tablename__} has the {name} {value!r:.60}")

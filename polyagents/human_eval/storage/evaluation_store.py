@@ -94,7 +94,11 @@ class EvaluationStore:
     def pairs(self) -> list[ConversationPair]:
         """Return all pairs, checks included, in the order in which they came."""
         with self.database.reading() as session:
-            return [queries.pair_of(row) for row in session.scalars(select(PairRow).order_by(PairRow.number))]
+            rows, models = (
+                session.scalars(select(PairRow).order_by(PairRow.number)),
+                queries.models_by_conversation(session),
+            )
+            return [queries.pair_of(row) for row in rows if queries.pair_models(row, models)]
 
     # ---- who judges ------------------------------------------------------------------------------------------------
 

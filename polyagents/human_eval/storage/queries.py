@@ -6,7 +6,7 @@ Every function works within the transaction of the session that it is given.
 from collections.abc import Mapping
 
 from sqlalchemy import case, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from polyagents.errors import InputError
 from polyagents.human_eval.records import PASS_SHARE, Conversation, ConversationPair, Side, Utterance
@@ -38,7 +38,13 @@ def conversation_row(conversation: Conversation) -> ConversationRow:
 
 
 def conversation_of(row: ConversationRow) -> Conversation:
-    """Read a conversation from its row."""
+    """Read a conversation from its row.
+
+    Raises:
+        ValueError: somebody has a model and says nothing.
+    """
+    if silent := row.models.keys() - {speaker for speaker, _ in row.turns}:
+        raise ValueError(f"conversation {row.name!r:.60} has a model of {min(silent)!r:.60}, who says nothing")
     turns = tuple(Utterance(speaker, text) for speaker, text in row.turns)
     return Conversation(row.name, turns, row.models, tuple(row.context), row.source)
 
@@ -67,7 +73,7 @@ def pair_of(row: PairRow) -> ConversationPair:
 
 def models_by_conversation(session: Session) -> SpeakerModels:
     """Return who spoke in every conversation."""
-    rows = session.execute(select(ConversationRow.name, ConversationRow.models))
+    rows = session.scalars(select(ConversationRow).options(load_only(ConversationRow.name, ConversationRow.models)))
     return {row.name: row.models for row in rows}
 
 
@@ -76,8 +82,14 @@ def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 
     Args:
         models: who spoke in each conversation.
+
+    Raises:
+        ValueError: a side is of nobody.
     """
-    return models[row.conversation_0][row.speaker_0], models[row.conversation_1][row.speaker_1]
+    try:
+        return models[row.conversation_0][row.speaker_0], models[row.conversation_1][row.speaker_1]
+    except KeyError as error:
+        raise ValueError(f"pair {row.name!r:.60} has a side whose model is not known") from error
 
 
 # ---- who judges ----------------------------------------------------------------------------------------------------

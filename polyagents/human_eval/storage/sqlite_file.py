@@ -6,8 +6,11 @@ from collections.abc import Mapping, Set
 from contextlib import closing
 from pathlib import Path
 
+Column = tuple[str, str, int, int]
+"""What SQLite knows of a column: its name, its type, whether NULL is refused, whether it is the key."""
 
-def objection(path: str, tables: Mapping[str, Set[str]]) -> str | None:
+
+def objection(path: str, tables: Mapping[str, Set[Column]]) -> str | None:
     """Return what is wrong with a file that is to be a database of ours; None if nothing is, or there is no file.
 
     Nothing is written to the file, and a missing one is not created.
@@ -29,7 +32,7 @@ def size(path: str) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
-def looked_at(path: str, tables: Mapping[str, Set[str]], how: str) -> str | None:
+def looked_at(path: str, tables: Mapping[str, Set[Column]], how: str) -> str | None:
     """Return what is wrong with a database that is opened in a given way.
 
     Args:
@@ -42,12 +45,12 @@ def looked_at(path: str, tables: Mapping[str, Set[str]], how: str) -> str | None
             if found != "ok":
                 return f"it is damaged: {' '.join(found.split())}"
             there = connection.execute(
-                "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
+                'SELECT t.name, c.name, c.type, c."notnull", c.pk FROM sqlite_master t, pragma_table_info(t.name) c '
                 "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
             ).fetchall()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError: a message that quotes damaged bytes
         return str(error)
-    for table in {table for table, _ in there}:
-        if not tables.get(table, frozenset("?")) <= {column for name, column in there if name == table}:
+    for table in {table for table, *_ in there}:
+        if table not in tables or not tables[table] <= {tuple(column) for name, *column in there if name == table}:
             return f"it belongs to another program, whose table {table} is none of ours"
     return None

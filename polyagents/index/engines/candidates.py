@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -49,7 +50,12 @@ class EngineCandidates:
             EngineError: there are none, or another model encoded them.
         """
         versions = engine.versions()
-        current = next((version for version in versions if version.is_current), None)
+        currents = [version for version in versions if version.is_current]
+        current = next(iter(currents), None)
+        if len(currents) > 1:
+            raise EngineError(
+                f"{engine.where} has several current collections {engine.name}; build the candidates again."
+            )
         if current is None:
             begun = ", only a build that has not ended" if versions else ""
             raise EngineError(
@@ -172,6 +178,8 @@ class EngineCandidates:
         texts = lists.texts(best.indices.tolist())
         there = [place for place, text in enumerate(texts) if text is not None]  # others were removed in the meantime
         kept = [text for text in texts if text is not None]
+        if not all(isinstance(text, str) for text in kept) or (candidate_ids(kept) != best.indices[there]).any():
+            raise damaged(f"{self.engine.name} at {self.engine.where}")
         return BestCandidates(best.indices[there], best.scores[there], kept), complete
 
 
@@ -243,6 +251,9 @@ class Lists:
         depth = min(max(LONG_LIST, count), self.collection.longest)
         found = self.collection.nearest(vectors, count, depth)
         self.came_along = found.texts
+        distinct = (found.members >= 0).all() and (np.diff(found.members) > 0).all()
+        if not distinct or not torch.isfinite(found.vectors).all():
+            raise damaged("The collection")
         lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
         short = lists.shape[1] < count or bool((lists < 0).any())
         members = found.members
@@ -254,6 +265,13 @@ class Lists:
         if self.came_along is None:
             return self.collection.texts(ids)
         return [self.came_along[number] for number in ids]
+
+
+def damaged(where: str) -> EngineError:
+    """Return the error for rows that `add` did not write."""
+    return EngineError(
+        f"{where} has candidates whose id, text or vector was changed; build them again under another name."
+    )
 
 
 def remove(engine: VectorEngine, texts: Sequence[str]) -> None:

@@ -8,13 +8,14 @@ killed asks which ids are there already.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, get_type_hints
 
 import numpy as np
 from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files.hashing import text_key, utf8
+from polyagents.files.json_files import fits
 from polyagents.index.faiss_index import HNSW_LIST
 from polyagents.index.texts import key_columns
 
@@ -72,6 +73,16 @@ class Version:
     width: int
     index_type: str
     is_current: bool
+
+    def __post_init__(self) -> None:
+        """Check what the engine has said.
+
+        Raises:
+            EngineError: a value is of another type.
+        """
+        for name, hint in get_type_hints(Version).items():
+            if not fits(value := getattr(self, name), hint):
+                raise EngineError(f"The {name} of a collection is {value!r:.60}, which polyagents did not write.")
 
 
 class Collection(Protocol):

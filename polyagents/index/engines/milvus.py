@@ -9,7 +9,7 @@ for ids first, and for the vectors of each candidate once.
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,12 +86,8 @@ class Milvus:
                     described = self.client.describe_collection(table, timeout=SECONDS)
                     properties = described.get("properties") or {}
                     if MODEL in properties and table == self._table(properties[MODEL]):
-                        width = next(
-                            field["params"]["dim"] for field in described["fields"] if field["name"] == "vector"
-                        )
-                        found.append(
-                            Version(properties[MODEL], int(width), properties.get(INDEX, ""), table == current)
-                        )
+                        width = self._width(table, described["fields"])
+                        found.append(Version(properties[MODEL], width, properties.get(INDEX, ""), table == current))
             return found
 
     def collection(self, version: Version) -> "MilvusCollection":
@@ -146,6 +142,21 @@ class Milvus:
 
     def _table(self, model: str) -> str:
         return f"{self.name}_{model[:16]}"
+
+    def _width(self, table: str, fields: Sequence[Mapping[str, Any]]) -> int:
+        """Return the numbers in a vector of a collection, which has to be as `create` makes it."""
+        from pymilvus import DataType
+
+        there = {field["name"]: field for field in fields}
+        made = {"id": DataType.INT64, "vector": DataType.FLOAT_VECTOR, "text": DataType.VARCHAR}
+        if any(name not in there or there[name]["type"] != kind for name, kind in made.items()) or (
+            not there["id"].get("is_primary") or there["text"].get("nullable")
+        ):
+            raise EngineError(
+                f"Milvus at {self.where}: the collection {table} is not as polyagents made it; build the candidates "
+                f"under another name."
+            )
+        return int(there["vector"]["params"]["dim"])
 
     def _current(self) -> str | None:
         """Return the collection that the name refers to."""

@@ -32,6 +32,12 @@ CREATE TABLE IF NOT EXISTS {LISTED} (
     name text, model text, width integer NOT NULL, index_type text NOT NULL, is_current boolean NOT NULL,
     PRIMARY KEY (name, model))
 """
+# Of each column of a table: name, type, whether NULL is refused, whether it is in the key.
+COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod), attnotnull,
+    EXISTS (SELECT FROM pg_index WHERE indrelid = attrelid AND indisprimary AND attnum = ANY(indkey))
+FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
 # The graph is asked once for each vector (LATERAL), and what several of them found is joined to its vector once.
 SEARCH = """
 WITH asked AS MATERIALIZED (
@@ -216,8 +222,19 @@ class PostgresCollection:
         )
 
     def exists(self) -> bool:
-        """Tell whether there is such a table."""
-        return self.engine._one("SELECT to_regclass(%s)", f'"{self.table}"') is not None
+        """Tell whether there is such a table.
+
+        Raises:
+            EngineError: its columns are others than `create` makes; further ones are allowed.
+        """
+        found = set(self.engine.connection.execute(COLUMNS, (f'"{self.table}"',)).fetchall())
+        made = {("id", "bigint", True, True), ("vector", f"vector({self.width})", True, False)}
+        if found and not made | {("text", "text", True, False)} <= found:
+            raise EngineError(
+                f"PostgreSQL at {self.engine.where}: the table {self.table} is not as polyagents made it, with vectors "
+                f"of {self.width} numbers; build the candidates under another name."
+            )
+        return bool(found)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
         """Add candidates, or replace those of the same id; each message is stored completely or not at all.
@@ -237,14 +254,14 @@ class PostgresCollection:
             for part in in_messages(raw, self.width):
                 with connection.transaction(), connection.cursor() as cursor:
                     cursor.execute("SET LOCAL statement_timeout = 0")
-                    cursor.execute(self.sql("CREATE TEMPORARY TABLE sent (LIKE {table}) ON COMMIT DROP"))
+                    cursor.execute("CREATE TEMPORARY TABLE sent (id bigint, vector vector, text text) ON COMMIT DROP")
                     with cursor.copy("COPY sent FROM STDIN WITH (FORMAT BINARY)") as copy:
                         copy.set_types(["int8", "vector", "text"])
                         for row in zip(ids[part].tolist(), vectors[part].numpy(), raw[part], strict=True):
                             copy.write_row(row)
                     cursor.execute(
                         self.sql(
-                            "INSERT INTO {table} SELECT DISTINCT ON (id) * FROM sent "
+                            "INSERT INTO {table} (id, vector, text) SELECT DISTINCT ON (id) id, vector, text FROM sent "
                             "ON CONFLICT (id) DO UPDATE SET vector = excluded.vector, text = excluded.text"
                         )
                     )

@@ -1,5 +1,6 @@
 """Every engine, as it is: what goes in is found, what is searched is what an exact search of our own finds."""
 
+import contextlib
 import functools
 import itertools
 import re
@@ -416,3 +417,211 @@ def test_who_may_only_read_searches_and_is_refused_the_rest():
             with pytest.raises(EngineError, match=r"permission denied for (table|schema)"):
                 change()
         assert len(made) == 2 and len(made.engine.versions()) == 1
+
+
+# ---- rows that somebody else changed ---------------------------------------------------------------------------------
+
+TINY = [str(place) for place in range(8)]
+LIST = "polyagents_collections"
+# What is done to the table {t} of the name {n}, and what is said; None where the right answer comes, in spite of it.
+NOT, CHANGED = "is not as polyagents made it", "whose id, text or vector was changed"
+TAMPERED_SQL = [
+    ("ALTER TABLE {t} DROP COLUMN vector", NOT),
+    ("ALTER TABLE {t} DROP COLUMN text", NOT),
+    ("ALTER TABLE {t} DROP COLUMN id", NOT),
+    ("ALTER TABLE {t} RENAME vector TO v", NOT),
+    ("ALTER TABLE {t} ALTER text TYPE bytea USING text::bytea", NOT),
+    ("ALTER TABLE {t} ALTER text TYPE integer USING text::integer", NOT),
+    ("ALTER TABLE {t} ALTER text TYPE jsonb USING text::jsonb", NOT),
+    ("ALTER TABLE {t} ALTER text DROP NOT NULL; UPDATE {t} SET text = NULL", NOT),
+    ("UPDATE {t} SET text = 'another ' || text", CHANGED),
+    ("UPDATE {t} SET text = repeat('x', 1000000)", CHANGED),
+    ("UPDATE {t} SET text = ''", CHANGED),
+    ("ALTER TABLE {t} ALTER vector DROP NOT NULL; UPDATE {t} SET vector = NULL", NOT),
+    ("ALTER TABLE {t} ALTER vector DROP NOT NULL; UPDATE {t} SET vector = NULL WHERE text = '3'", NOT),
+    ("ALTER TABLE {t} ALTER vector TYPE vector(8) USING subvector(vector, 1, 8)", NOT),
+    ("DROP INDEX {t}_hnsw; ALTER TABLE {t} ALTER vector TYPE halfvec(16)", NOT),
+    ("DROP INDEX {t}_hnsw; ALTER TABLE {t} ALTER vector TYPE real[] USING vector::real[]", NOT),
+    ("DROP INDEX {t}_hnsw; ALTER TABLE {t} ALTER vector TYPE text USING vector::text", NOT),
+    ("DROP INDEX {t}_hnsw; ALTER TABLE {t} ALTER vector TYPE vector", NOT),
+    ("DROP INDEX {t}_hnsw; ALTER TABLE {t} ALTER vector TYPE vector; "
+        "UPDATE {t} SET vector = '[1,2]' WHERE text = '3'", NOT),
+    ("DROP INDEX {t}_hnsw; ALTER TABLE {t} ALTER vector TYPE vector; UPDATE {t} SET vector = '[1,2]'", NOT),
+    ("ALTER TABLE {t} ALTER id TYPE text", NOT),
+    ("ALTER TABLE {t} ALTER id TYPE numeric", NOT),
+    ("ALTER TABLE {t} ALTER id TYPE double precision", NOT),
+    ("UPDATE {t} SET id = - id - 1", CHANGED),
+    ("UPDATE {t} SET id = id - 1", CHANGED),
+    ("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; INSERT INTO {t} SELECT * FROM {t}", NOT),
+    ("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; ALTER TABLE {t} ALTER id DROP NOT NULL; UPDATE {t} SET id = NULL", NOT),
+    ("DROP TABLE {t}", "has no candidates"),
+    ("ALTER TABLE {t} RENAME TO kept_{t}; CREATE VIEW {t} AS SELECT * FROM kept_{t}", NOT),
+    ("ALTER TABLE {t} RENAME TO kept_{t}; CREATE VIEW {t} AS SELECT 1 AS a", NOT),
+    ("ALTER TABLE {t} RENAME TO kept_{t}; CREATE TABLE {t} (a integer)", NOT),
+    ("DROP INDEX {t}_hnsw", None),
+    ("DROP INDEX {t}_hnsw; CREATE INDEX {t}_hnsw ON {t} USING hnsw (vector vector_l2_ops)", None),
+    ("ALTER TABLE {t} ADD COLUMN more integer", None),
+    ("ALTER TABLE {t} ADD COLUMN more integer NOT NULL DEFAULT 7", None),
+    ("ALTER TABLE {t} ADD COLUMN t2 text; UPDATE {t} SET t2 = text; "
+        "ALTER TABLE {t} DROP COLUMN text; ALTER TABLE {t} RENAME t2 TO text", NOT),
+    ("DELETE FROM {t}", None),
+    ("UPDATE {l} SET width = 8 WHERE name = '{n}'", NOT),
+    ("UPDATE {l} SET width = -1 WHERE name = '{n}'", NOT),
+    ("UPDATE {l} SET width = 0 WHERE name = '{n}'", NOT),
+    ("UPDATE {l} SET model = 'another' WHERE name = '{n}'", "has no candidates"),
+    ("UPDATE {l} SET model = model || 'x' WHERE name = '{n}'", "another model"),
+    ("UPDATE {l} SET model = '{m}\".\"x' WHERE name = '{n}'", "no candidates|another model"),
+    ("UPDATE {l} SET is_current = false WHERE name = '{n}'", "has not ended"),
+    ("INSERT INTO {l} SELECT name, model || 'x', width, index_type, true FROM {l} WHERE name = '{n}'", "current"),
+    ("UPDATE {l} SET index_type = 'x' WHERE name = '{n}'", None),
+    ("DELETE FROM {l} WHERE name = '{n}'", "has no candidates"),
+    ("ALTER TABLE {l} DROP COLUMN width", "does not exist"),
+    ("ALTER TABLE {l} ALTER width TYPE text", "width"),
+    ("ALTER TABLE {l} ALTER width DROP NOT NULL; UPDATE {l} SET width = NULL", "width"),
+    ("ALTER TABLE {l} ALTER is_current TYPE text", "is_current"),
+    ("ALTER TABLE {l} RENAME TO kept; CREATE VIEW {l} AS SELECT * FROM kept", None),
+    ("DROP TABLE {l}", "has no candidates"),
+    ("ALTER TABLE {l} ADD COLUMN more integer", None),
+]  # fmt: skip
+
+
+def used(engine):
+    """Open, search, add and remove, as commands do; texts of a search, None where there are none."""
+    there = EngineCandidates.open(engine, MODEL)
+    count = len(there)
+    best = there.search(query(), 8)[0]
+    one = there.search(query(1, examples=1), 8)[0]
+    assert all(np.isfinite(each.scores).all() for each in best + one)
+    assert all(sorted(each.texts) == (TINY if count else []) for each in best + one), [each.texts for each in best]
+    there.add(ListedTexts(["3", "9"]), encode)
+    assert len(there) == (9 if count else 2)
+    candidates.remove(engine, ["9"])
+    assert len(there) == (8 if count else 1)
+
+
+def test_rows_of_postgresql_that_somebody_changed_are_right_or_one_sentence(engine):
+    if isinstance(engine, milvus.Milvus):
+        pytest.skip("the next test")
+    made = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(TINY), encode)
+    used(engine)
+    for change, said in TAMPERED_SQL:
+        with engine.connection.transaction(force_rollback=True):
+            engine.connection.execute(change.format(t=made.collection.table, n=engine.name, l=LIST, m=MODEL[:16]))
+            check_use(engine, change, said)
+
+
+def check_use(engine, change, said):
+    """The right answer where nothing is said, or one sentence."""
+    try:
+        used(engine)
+        assert said is None, f"nothing was said of {change}"
+    except InputError as error:
+        assert said is not None and re.search(said, str(error)) and "\n" not in str(error), (change, str(error))
+
+
+def put(client, table, texts=TINY, vectors=None, ids=None):
+    """Rows of any content in a collection."""
+    rows = zip(
+        candidate_ids(TINY) if ids is None else ids, encode(TINY) if vectors is None else vectors, texts, strict=True
+    )
+    client.upsert(table, data=[{"id": int(one), "vector": vector.numpy(), "text": text} for one, vector, text in rows])
+
+
+def moved(ids):
+    """Replace candidates by some of other ids."""
+    return lambda client, table, _: (
+        client.delete(table, ids=candidate_ids(TINY).tolist()),
+        put(client, table, ids=ids),
+    )
+
+
+def elsewhere(client, table, name):
+    client.create_collection(f"other_{table}", dimension=4)
+    client.alter_alias(f"other_{table}", name)
+
+
+def remade(properties=None, **columns):
+    """Replace a collection by one of other columns; DTYPE, or one with options."""
+    made = {"id": ("INT64", {"is_primary": True}), "vector": ("FLOAT_VECTOR", {"dim": WIDTH})}
+    made = made | {"text": ("VARCHAR", {"max_length": 99})} | columns
+
+    def change(client, table, name):
+        client.drop_alias(name)
+        client.drop_collection(table)
+        schema, index = client.create_schema(auto_id=False), client.prepare_index_params()
+        for column, (kind, options) in (one for one in made.items() if one[1]):
+            schema.add_field(column, getattr(pymilvus.DataType, kind), **options)
+            if "VECTOR" in kind:
+                index.add_index(column, index_type="FLAT", metric_type="IP")
+        properties_of = properties or {milvus.MODEL: MODEL, milvus.INDEX: "exact"}
+        client.create_collection(table, schema=schema, properties=properties_of, index_params=index)
+        client.create_alias(table, name)
+
+    return change
+
+
+NAN, INFINITE = (torch.full((len(TINY), WIDTH), float(value)) for value in ("nan", "inf"))
+TAMPERED_MILVUS = [
+    (lambda client, table, _: put(client, table, [f"another {text}" for text in TINY]), CHANGED),
+    (lambda client, table, _: put(client, table, [""] * 8), CHANGED),
+    (lambda client, table, _: put(client, table, ["x" * 65_535] * 8), CHANGED),
+    (lambda client, table, _: put(client, table, ["a\0b"] * 8), CHANGED),
+    (lambda client, table, _: put(client, table, vectors=NAN), CHANGED),
+    (lambda client, table, _: put(client, table, vectors=INFINITE), CHANGED),
+    (lambda client, table, _: put(client, table, vectors=torch.cat([encode(TINY[:7]), NAN[:1]])), CHANGED),
+    (moved(-candidate_ids(TINY) - 1), CHANGED),
+    (moved(range(8)), CHANGED),
+    (lambda client, table, _: client.delete(table, ids=candidate_ids(TINY).tolist()), None),
+    (lambda client, table, name: client.drop_alias(name), "has not ended"),
+    (lambda client, table, _: client.release_collection(table), None),
+    (lambda client, table, _: (client.release_collection(table), client.drop_index(table, "vector")), None),
+    (lambda client, table, _: client.alter_collection_properties(table, {milvus.MODEL: "x"}), "has no candidates"),
+    (lambda client, table, _: client.alter_collection_properties(table, {milvus.MODEL: ""}), "has no candidates"),
+    (lambda client, table, _: client.alter_collection_properties(table, {milvus.MODEL: f"{MODEL}x"}), "another model"),
+    (lambda client, table, _: client.alter_collection_properties(table, {milvus.INDEX: "x"}), None),
+]
+REMADE_MILVUS = [
+    (remade(text=("VARCHAR", {"max_length": 9, "nullable": True})), NOT),
+    (remade(vector=None, v=("FLOAT_VECTOR", {"dim": WIDTH})), NOT),
+    (lambda client, table, name: (client.drop_alias(name), client.drop_collection(table)), "has no candidates"),
+    (elsewhere, "has not ended"),
+    (remade(text=None), NOT),
+    (remade(text=("INT64", {})), NOT),
+    (remade(text=("JSON", {})), NOT),
+    (remade(id=("VARCHAR", {"is_primary": True, "max_length": 30})), NOT),
+    (remade(id=("INT64", {}), key=("INT64", {"is_primary": True})), NOT),
+    (remade(vector=("INT64", {}), v=("FLOAT_VECTOR", {"dim": WIDTH})), NOT),
+    (remade(vector=("FLOAT_VECTOR", {"dim": 8})), "expected dim 8, got 16|dimension"),
+    (remade(more=("INT64", {})), "more"),
+    (remade(more=("FLOAT_VECTOR", {"dim": 4})), "more|multiple"),
+    (remade(more=("INT64", {"nullable": True})), None),
+    (remade({"x": "y"}), "has no candidates"),
+    (remade({milvus.INDEX: "exact"}), "has no candidates"),
+    (remade({milvus.MODEL: MODEL}), None),
+]
+
+
+def test_rows_of_milvus_that_somebody_changed_are_right_or_one_sentence(engine):
+    if not isinstance(engine, milvus.Milvus):
+        pytest.skip("the test before")
+    for place, (change, said) in enumerate(TAMPERED_MILVUS):
+        made = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(TINY), encode, "exact")
+        table = made.collection.table
+        change(engine.client, table, engine.name)
+        check_use(engine, place, said)
+        engine.client.alter_collection_properties(table, {milvus.MODEL: MODEL, milvus.INDEX: "exact"})
+        engine.create(MODEL, WIDTH).delete(
+            np.array([row["id"] for row in engine.client.query(table, "id > -1 or id < 0")])
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "said"), REMADE_MILVUS)
+def test_a_collection_of_milvus_that_somebody_made_is_right_or_one_sentence(change, said, engine):
+    if not isinstance(engine, milvus.Milvus):
+        pytest.skip("the test before")
+    made = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(TINY), encode, "exact")
+    change(engine.client, made.collection.table, engine.name)
+    with contextlib.suppress(pymilvus.MilvusException, pymilvus.exceptions.ParamError):
+        put(engine.client, made.collection.table)
+    check_use(engine, said, said)
