@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import io
 import itertools
 import json
 import math
@@ -15,6 +16,7 @@ import yaml
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.files.json_files import fits
+from polyagents.files.lines import opened
 
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 REFERENCE = re.compile(r"(?<!\$)\{([^{}]+)\}")
@@ -179,8 +181,8 @@ def read(path: str) -> Study:
         InputError: it cannot be read, has an unknown key or value, or rows that build on none or on themselves.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            found = yaml.load(file, PlainValues)
+        with opened(path) as raw:
+            found = yaml.load(io.TextIOWrapper(raw, "utf-8"), PlainValues)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', 'it is not UTF-8')}).") from error
     # PyYAML's constructors end in any of these where a tag does not fit its value, as in !!int x.
@@ -369,8 +371,12 @@ def row_of(name: str, own: Mapping[str, Any], flags: Flags, examples: Sequence[i
         ValueError: it cannot work.
     """
     what = f"row {name!r:.120}"
-    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME or set(name) & set("{}|<>"):
-        raise ValueError(f"{what} needs another name: up to {LONGEST_NAME} printable characters, without {{}}|<>.")
+    # Matplotlib reads a name between dollars as a formula, and leaves one that begins with an underscore out.
+    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME or set(name) & set("{}|<>$") or name[0] == "_":
+        raise ValueError(
+            f"{what} needs another name: up to {LONGEST_NAME} printable characters, without {{}}|<>$ and no underscore "
+            f"first."
+        )
     if own.get("model", flags.get("model")) == RERANK:
         refuse_unknown(own, PIPELINE_KEYS, f"{what}, which re-ranks")
         wrong = [key for key, kind in PIPELINE_KEYS.items() if not fits(own.get(key), kind)]

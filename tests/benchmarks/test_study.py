@@ -241,6 +241,8 @@ HUGE = "9" * 400
         ("  bi: {", '  "{a}": {', "needs another name"),
         ("  bi: {", '  "<script>": {', "needs another name"),
         ("  bi: {", '  "a|b": {', "needs another name"),
+        ("  bi: {", "  '$\\foo$': {", "needs another name"),
+        ("  bi: {", "  _bi: {", "needs another name"),
         ("  bi: {", f"  {'x' * 500}: {{", "needs another name"),
         ("  bi: {", '  "../../x": {', None),
         ("  bi: {", '  "/etc/passwd": {', None),

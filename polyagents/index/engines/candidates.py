@@ -252,7 +252,8 @@ class Lists:
         found = self.collection.nearest(vectors, count, depth)
         self.came_along = found.texts
         distinct = (found.members >= 0).all() and (np.diff(found.members) > 0).all()
-        if not distinct or not torch.isfinite(found.vectors).all():
+        # Squares, since the products of large vectors would be infinite, too, and their scores in no order.
+        if not distinct or not torch.isfinite(found.vectors.square().sum()):
             raise damaged("The collection")
         lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
         short = lists.shape[1] < count or bool((lists < 0).any())

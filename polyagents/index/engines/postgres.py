@@ -265,13 +265,27 @@ class PostgresCollection:
                             "ON CONFLICT (id) DO UPDATE SET vector = excluded.vector, text = excluded.text"
                         )
                     )
+                    if cursor.rowcount != len(set(ids[part].tolist())):
+                        raise self._overruled()
+
+    def _overruled(self) -> EngineError:
+        """Return the error for a change that PostgreSQL accepted and did not make."""
+        return EngineError(
+            f"PostgreSQL at {self.engine.where} did not change {self.table} as it was told; look for a rule or a trigger."
+        )
 
     def delete(self, ids: np.ndarray) -> None:
-        """Remove candidates."""
+        """Remove candidates.
+
+        Raises:
+            EngineError: PostgreSQL refuses, or keeps some.
+        """
         for start in range(0, len(ids), REMOVED_AT_ONCE):
-            part = ids[start : start + REMOVED_AT_ONCE].tolist()
+            part = ids[start : start + REMOVED_AT_ONCE]
             with self.engine.sentences("did not remove candidates"):
-                self.engine.connection.execute(self.sql("DELETE FROM {table} WHERE id = ANY(%s)"), (part,))
+                self.engine.connection.execute(self.sql("DELETE FROM {table} WHERE id = ANY(%s)"), (part.tolist(),))
+            if self.there(part).any():
+                raise self._overruled()
 
     def count(self) -> int:
         """Count the candidates."""

@@ -465,6 +465,12 @@ TAMPERED_SQL = [
     ("ALTER TABLE {t} ADD COLUMN t2 text; UPDATE {t} SET t2 = text; "
         "ALTER TABLE {t} DROP COLUMN text; ALTER TABLE {t} RENAME t2 TO text", NOT),
     ("DELETE FROM {t}", None),
+    ("UPDATE {t} SET vector = array_fill(3e38::real, ARRAY[16])::vector WHERE text = '3'", CHANGED),
+    ("UPDATE {t} SET vector = array_fill(-3e38::real, ARRAY[16])::vector", CHANGED),
+    ("CREATE RULE r AS ON INSERT TO {t} DO INSTEAD NOTHING", "a rule or a trigger"),
+    ("CREATE RULE r AS ON DELETE TO {t} DO INSTEAD NOTHING", "a rule or a trigger"),
+    ("CREATE FUNCTION {t}_f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+        "CREATE TRIGGER g BEFORE INSERT OR DELETE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_f()", "a rule or a trigger"),
     ("UPDATE {l} SET width = 8 WHERE name = '{n}'", NOT),
     ("UPDATE {l} SET width = -1 WHERE name = '{n}'", NOT),
     ("UPDATE {l} SET width = 0 WHERE name = '{n}'", NOT),
@@ -569,6 +575,8 @@ TAMPERED_MILVUS = [
     (lambda client, table, _: put(client, table, vectors=NAN), CHANGED),
     (lambda client, table, _: put(client, table, vectors=INFINITE), CHANGED),
     (lambda client, table, _: put(client, table, vectors=torch.cat([encode(TINY[:7]), NAN[:1]])), CHANGED),
+    (lambda client, table, _: put(client, table, vectors=torch.full((8, WIDTH), 3e38)), CHANGED),
+    (lambda client, table, _: put(client, table, vectors=torch.cat([encode(TINY[:7]), torch.full((1, WIDTH), -3e38)])), CHANGED),
     (moved(-candidate_ids(TINY) - 1), CHANGED),
     (moved(range(8)), CHANGED),
     (lambda client, table, _: client.delete(table, ids=candidate_ids(TINY).tolist()), None),
