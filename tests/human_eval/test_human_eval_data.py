@@ -888,6 +888,7 @@ TAMPERED = [
     ("messages.text", "x'00ff'", "text"),
     *(("messages.good", value, "good") for value in ("7", "'x'", "-1")),
     ("messages.place", "'x'", "place"),
+    *(("messages.place", value, "place") for value in ("2", "9223372036854775807")),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from polyagents.human_eval.records import ChatMessage, RatedChat
 from polyagents.human_eval.storage.database_tables import AnnotatorRow, ChatRow, MessageRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.storage.queries import failed_annotators
+from polyagents.human_eval.storage.queries import failed_annotators, messages_by_chat
 
 
 def rated_chats(store: EvaluationStore) -> list[RatedChat]:
@@ -90,7 +90,4 @@ def chats_by_model(session: Session, *which: ColumnElement[bool]) -> dict[str, i
 
 def every_message(session: Session) -> Mapping[int, list[ChatMessage]]:
     """Return what was said in every chat, by the number of the chat."""
-    found: dict[int, list[ChatMessage]] = {}
-    for row in session.scalars(select(MessageRow).order_by(MessageRow.chat, MessageRow.place)):
-        found.setdefault(row.chat, []).append(ChatMessage(row.text, row.good))
-    return found
+    return messages_by_chat(session.scalars(select(MessageRow).order_by(MessageRow.chat, MessageRow.place)))

@@ -199,7 +199,7 @@ def check_open(row: ChatRow) -> None:
 def messages_of(session: Session, row: ChatRow) -> list[ChatMessage]:
     """Return what was said in a chat."""
     rows = session.scalars(select(MessageRow).where(MessageRow.chat == row.number).order_by(MessageRow.place))
-    return [ChatMessage(one.text, one.good) for one in rows]
+    return queries.messages_by_chat(rows).get(row.number, [])
 
 
 def chat_of(session: Session, row: ChatRow) -> ChatState:

@@ -3,18 +3,19 @@
 Every function works within the transaction of the session that it is given.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session, load_only
 
 from polyagents.errors import InputError
-from polyagents.human_eval.records import PASS_SHARE, Conversation, ConversationPair, Side, Utterance
+from polyagents.human_eval.records import PASS_SHARE, ChatMessage, Conversation, ConversationPair, Side, Utterance
 from polyagents.human_eval.storage.database_tables import (
     AnnotatorRow,
     AnswerRow,
     AssignmentRow,
     ConversationRow,
+    MessageRow,
     PairRow,
 )
 
@@ -66,6 +67,21 @@ def pair_of(row: PairRow) -> ConversationPair:
     """Read a pair from its row."""
     sides = (Side(row.conversation_0, row.speaker_0), Side(row.conversation_1, row.speaker_1))
     return ConversationPair(row.name, sides, row.right)
+
+
+def messages_by_chat(rows: Iterable[MessageRow]) -> dict[int, list[ChatMessage]]:
+    """Read what was said in each chat from its rows, which come in order.
+
+    Raises:
+        ValueError: one is missing, so that the next ones would be the other speaker's.
+    """
+    found: dict[int, list[ChatMessage]] = {}
+    for row in rows:
+        said = found.setdefault(row.chat, [])
+        if row.place != len(said):
+            raise ValueError(f"row {row.number} of messages has the place {row.place}, and {len(said)} come before it")
+        said.append(ChatMessage(row.text, row.good))
+    return found
 
 
 # ---- what is judged ------------------------------------------------------------------------------------------------
