@@ -6,8 +6,10 @@ PATH.part.json    metadata: of which file it is a part
 
 import contextlib
 import dataclasses
+import http.client
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
@@ -26,6 +28,7 @@ WAIT = 1.0  # seconds before the first retry, twice as long before every next
 TIMEOUT = (10, 60)  # seconds without a connection, seconds without a byte
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CHUNK = 65_536  # bytes; the most that a broken connection loses
+LARGEST = 20 * 10**9  # bytes of a file. Chosen here, for a body that does not end
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def download(url: str, path: str, sha256: str | None = None) -> None:
         sha256: of the whole file; None to take any.
 
     Raises:
-        InputError: no connection; `path`.part is kept for the next call. Or not the file.
+        InputError: no connection; `path`.part is kept for the next call. Or not the file, or too long.
     """
     check_address(url)
     part = f"{path}.part"
@@ -60,7 +63,9 @@ def download(url: str, path: str, sha256: str | None = None) -> None:
         try:
             receive(url, part)
             break
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        except InputError:
+            raise
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:  # the last: headers
             failures = 1 if size_of(part) > furthest else failures + 1
             furthest = max(furthest, size_of(part))
             if failures > RETRIES or is_final(error):
@@ -91,10 +96,10 @@ def check_address(url: str, sent_by: str | None = None) -> None:
     try:
         there = urlsplit(urljoin(sent_by or "", url))
     except ValueError as error:
-        raise InputError(f"{sent_by or 'A download'} sends us to {url:.200}, which is not an address.") from error
+        raise InputError(f"{sent_by or 'A download'} sends us to {url!a:.200}, which is not an address.") from error
     if there.scheme == "https" or (there.scheme == "http" and there.hostname in LOOPBACK):
         return
-    whence = f"{sent_by} sends us to {url}" if sent_by else url
+    whence = f"{sent_by:.300} sends us to {url!a:.200}" if sent_by else url
     raise InputError(f"{whence}, where anybody on the way could change the content; only https is used.")
 
 
@@ -117,7 +122,9 @@ def receive(url: str, part: str) -> None:
     """Do one request, for the whole file or the missing part of it.
 
     Raises:
-        requests.RequestException, urllib3.exceptions.HTTPError: it was not answered, or not to the end.
+        requests.RequestException, urllib3.exceptions.HTTPError, ValueError: it was not answered, or not to the end, or
+            in words that cannot be read.
+        InputError: the answer is of another address, or too long.
     """
     partial = read_partial(part, url)
     start = size_of(part) if partial and partial.validator else 0
@@ -153,7 +160,9 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
     with open(part, "ab") as out, tqdm(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
         # Not iter_content, which unpacks a .tgz if the server declares it as a compressed transfer.
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
-            out.write(chunk)
+            if out.write(chunk) and out.tell() > LARGEST:
+                forget(part)
+                raise InputError(f"{answer.url} sends more than {LARGEST:,} bytes, which is no archive of models.")
             bar.update(len(chunk))
 
 
@@ -177,7 +186,7 @@ def validator(answer: requests.Response) -> str | None:
 
 def length(text: str | None) -> int | None:
     """Parse a number of bytes in a header; None if it is not one."""
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and re.fullmatch("[0-9]{1,15}", text) else None
 
 
 def is_final(error: Exception) -> bool:
@@ -188,7 +197,8 @@ def is_final(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """Describe an error in few words; those of `requests` are dumps of objects, except where `receive` raises them."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
-        return f"the server says {error.response.status_code} {error.response.reason}"
+        status = error.response.status_code  # with its usual name: the server's own may be of any length and content
+        return f"the server says {status} {http.client.responses.get(status, '')}".rstrip()
     if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
         return "no answer in time"
     if isinstance(error, requests.ConnectionError):

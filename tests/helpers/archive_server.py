@@ -28,6 +28,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.etag, self.ranges, self.status = b"", '"first"', True, 200
+        self.raw = None  # bytes in place of any answer
         self.location = None  # where a status of 302 sends everybody
         self.cuts = []  # after how many bytes the connection breaks, request by request
         self.gate = threading.Event()  # no answer before it opens
@@ -43,6 +44,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server, wanted = self.server, self.headers.get("Range")
         server.asked.append(wanted)
         server.gate.wait(30)
+        if server.raw is not None:
+            self.close_connection = True
+            self.wfile.write(server.raw)
+            return
         body, status, place = server.content, server.status, None
         if status == 200 and self.resumes(wanted):
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))

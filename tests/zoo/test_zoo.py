@@ -131,6 +131,39 @@ def test_what_a_server_can_say_is_one_sentence(status, location, etag, content, 
     assert not (models / GROUP).exists() and not any("passwd" in name for name in names(models))
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"\xff" * 99, b"hello\r\n\r\n", b"HTTP/1.1 9999 x\r\n\r\n", b"HTTP/1.1 -1 x\r\n\r\n",
+        b"HTTP/1.1 404 \x1b[31m\x07\r\n\r\n", b"HTTP/1.1 404 " + b"x" * 60_000 + b"\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 300,
+        *(b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n\r\nabc" for lines in (
+            b"X: " + b"a" * 100_000, b"X: a\r\n" * 300, b"ETag: \xff", b"ETag: a\x0bb",
+            *(b"Content-Length: " + said for said in (b"-5", b"x", b"+3", b"\xb2", b"9" * 30, b"9" * 5_000, b"3, 4")),
+            *(b"Transfer-Encoding: chunked\r\n\r\n" + size for size in (b"zz", b"-5", b"f" * 16, b"")))),
+        *(b"HTTP/1.1 302 x\r\nContent-Length: 0\r\nLocation: " + where + b"\r\n\r\n" for where in (
+            b"\xff\xfe", b"\xe2\x80\xae", b"/" + b"a" * 60_000, b"http://example.invalid\\@127.0.0.1/",
+            b"http://127.0.0.1:1/", b"http://\x00/")),
+    ],
+)  # fmt: skip
+def test_what_a_server_can_send_in_place_of_http_is_one_sentence(raw, get, server, models, monkeypatch):
+    monkeypatch.setattr(downloads, "WAIT", 0.0)
+    server.raw = raw
+    with pytest.raises(InputError) as raised:
+        get()
+    assert str(raised.value).isprintable() and len(str(raised.value)) < 600
+    assert not (models / GROUP).exists()
+
+
+@pytest.mark.parametrize("said", [b"", b"Content-Length: 999999999\r\n"])
+def test_a_body_that_does_not_end_is_given_up_and_removed(said, get, server, models, monkeypatch):
+    monkeypatch.setattr(downloads, "LARGEST", 100_000)
+    server.raw = b"HTTP/1.1 200 OK\r\n" + said + b"\r\n" + b"x" * 300_000
+    with pytest.raises(InputError, match="sends more than 100,000 bytes"):
+        get()
+    assert not any("part" in name for name in names(models))
+
+
 def test_all_that_came_is_not_asked_for_again(get, server, models):
     """What a process leaves that is killed just before the archive gets its name."""
     server.cuts = [0] * 9
@@ -203,7 +236,7 @@ def test_an_address_that_anybody_could_answer_for_is_not_asked(url, tmp_path):
 
 def test_nor_is_one_that_a_server_sends_us_to(get, server, models):
     server.status, server.location = 302, "http://zoo.example/models.tgz"
-    with pytest.raises(InputError, match=r"sends us to http://zoo\.example/models\.tgz, where anybody"):
+    with pytest.raises(InputError, match=r"sends us to 'http://zoo\.example/models\.tgz', where anybody"):
         get()
     assert len(server.asked) == 1 and not (models / "pretrained").exists()
 
