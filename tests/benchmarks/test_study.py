@@ -265,6 +265,12 @@ def test_a_hostile_study_is_one_sentence_or_stays_in_its_folders(old, new, sente
         assert Path(job.results).resolve().parent == tmp_path / "results"
 
 
+def test_a_pipe_in_place_of_a_study_is_refused_before_it_is_read(tmp_path):
+    os.mkfifo(tmp_path / "s.yaml")
+    with pytest.raises(InputError, match="it is a pipe or a device"):
+        plan.read(str(tmp_path / "s.yaml"))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [

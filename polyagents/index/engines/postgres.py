@@ -271,7 +271,7 @@ class PostgresCollection:
     def _overruled(self) -> EngineError:
         """Return the error for a change that PostgreSQL accepted and did not make."""
         return EngineError(
-            f"PostgreSQL at {self.engine.where} did not change {self.table} as it was told; look for a rule or a trigger."
+            f"PostgreSQL at {self.engine.where} did not change {self.table} as told; look for a rule or a trigger."
         )
 
     def delete(self, ids: np.ndarray) -> None:

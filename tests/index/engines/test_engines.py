@@ -566,7 +566,7 @@ def remade(properties=None, **columns):
     return change
 
 
-NAN, INFINITE = (torch.full((len(TINY), WIDTH), float(value)) for value in ("nan", "inf"))
+NAN, INFINITE, HUGE = (torch.full((len(TINY), WIDTH), float(value)) for value in ("nan", "inf", "3e38"))
 TAMPERED_MILVUS = [
     (lambda client, table, _: put(client, table, [f"another {text}" for text in TINY]), CHANGED),
     (lambda client, table, _: put(client, table, [""] * 8), CHANGED),
@@ -575,8 +575,8 @@ TAMPERED_MILVUS = [
     (lambda client, table, _: put(client, table, vectors=NAN), CHANGED),
     (lambda client, table, _: put(client, table, vectors=INFINITE), CHANGED),
     (lambda client, table, _: put(client, table, vectors=torch.cat([encode(TINY[:7]), NAN[:1]])), CHANGED),
-    (lambda client, table, _: put(client, table, vectors=torch.full((8, WIDTH), 3e38)), CHANGED),
-    (lambda client, table, _: put(client, table, vectors=torch.cat([encode(TINY[:7]), torch.full((1, WIDTH), -3e38)])), CHANGED),
+    (lambda client, table, _: put(client, table, vectors=HUGE), CHANGED),
+    (lambda client, table, _: put(client, table, vectors=torch.cat([encode(TINY[:7]), -HUGE[:1]])), CHANGED),
     (moved(-candidate_ids(TINY) - 1), CHANGED),
     (moved(range(8)), CHANGED),
     (lambda client, table, _: client.delete(table, ids=candidate_ids(TINY).tolist()), None),
