@@ -7,12 +7,17 @@ import subprocess
 import sys
 import time
 
+import backbones
 import huggingface_hub
 import numpy as np
 import pytest
 from model_hub import Hub
 
 from polyagents import InputError, Ranker
+from polyagents.models.backbone import load_backbone
+from polyagents.models.model_options import EncoderOptions
+from polyagents.ranking.building import vocabulary_of
+from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS, TEXTS = ["i like red\ndo you ?", "where is canada"], ["so you like red", "canada is in north america"]
 NAME = "somebody/a-ranker"
@@ -255,6 +260,56 @@ def refused(asked, lie, good, hub, monkeypatch):
     with pytest.raises(InputError) as raised:
         Ranker.from_pretrained(NAME)
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 700
+
+
+def config(**changes):
+    return says(200, json.dumps({"model_type": "bert"} | changes).encode(), **OF_FILE)
+
+
+# Of an encoder that --backbone names. Keys of its configuration are in tests/models/test_hostile_backbones.py.
+LIES_OF_AN_ENCODER = [
+    *(("/config.json", lie) for lie in (
+        config(hidden_size=-1), says(404), config(model_type="evil"), config(hidden_size=10**9), config(vocab_size=0),
+        config(model_type=7, auto_map={"AutoConfig": "evil.C"}), config(num_hidden_layers="x"), says(401), says(503),
+        says(200, HTML, **OF_FILE), says(200, b"", **OF_FILE), says(200, b"[" * 100_000, **OF_FILE),
+        says(200, b"{}", length=99, **OF_FILE), says(302, Location="http://127.0.0.1:1/x", **OF_FILE),
+        says(302, Location="file:///etc/passwd", **OF_FILE), endless)),
+    *(("/model.safetensors", lie) for lie in (
+        says(200, b"\x80\x04cos\nsystem\n(S'exit 1'\ntR.", **OF_FILE), says(404), says(200, b"\0" * 8, **OF_FILE),
+        says(200, (2**62).to_bytes(8, "little"), **OF_FILE), says(200, HTML, **OF_FILE), endless)),
+    *(("/tokenizer.json", lie) for lie in (
+        says(200, b"[" * 100_000, **OF_FILE), says(200, b"{}", **OF_FILE), says(200, HTML, **OF_FILE))),
+]  # fmt: skip
+
+
+@pytest.fixture
+def encoder(hub, tmp_path, monkeypatch):
+    """Put an encoder on the hub; a call that loads it."""
+    folder = tmp_path / "bert"
+    backbones.save("bert", folder)
+    hub.put(NAME, {path.name: path.read_bytes() for path in folder.iterdir()})
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # before the client asks again
+    options = EncoderOptions(NAME, "all", "fp32", 0.0)
+    return lambda: load_backbone(options, vocabulary_of(load_tokenizer(NAME)), training=False)
+
+
+def test_an_encoder_of_the_hub_is_a_backbone(encoder):
+    assert encoder().config.model_type == "bert"
+
+
+@pytest.mark.parametrize(
+    ("asked", "lie"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * bool(place % 8), id=f"{case[0]}{place}")
+        for place, case in enumerate(LIES_OF_AN_ENCODER)
+    ],
+)
+def test_a_hub_that_lies_of_an_encoder_is_one_sentence_too(asked, lie, encoder, hub, tmp_path):
+    hub.lies = {asked: lie}
+    with pytest.raises(InputError, match=f"--backbone {NAME}") as raised:
+        encoder()
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 700
+    assert {path.name for path in tmp_path.iterdir()} <= {"cache", "bert"}
 
 
 OF_THE_CLIENT = pytest.mark.xfail(strict=True, reason="huggingface_hub 2.4 joins an ETag to a path; SECURITY.md")
