@@ -5,15 +5,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from polyagents.models.architecture import JointArchitecture
 from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
+from polyagents.models.joint import Joint
 from polyagents.models.tokens import JointTokens, pad_joint
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
-from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import undisturbed
-from polyagents.text.tokenizer import RankingTokenizer
 
 TOKENS_AT_ONCE = 2_000_000  # that are padded together, some 30 MB; the encoder splits them into chunks
 
@@ -24,11 +23,7 @@ Row = tuple[Sequence[int], list[Sequence[int]]]
 class JointModel(RankingModel):
     """A cross- or uni-encoder, or a further joint architecture."""
 
-    module: JointArchitecture  # type: ignore[assignment]  # it is an nn.Module as well, which a protocol cannot say
-
-    def __init__(self, module: JointArchitecture, tokenizer: RankingTokenizer, settings: Settings):
-        super().__init__(tokenizer, settings)
-        self.module = module
+    module: Joint
 
     @property
     def context_encoder(self) -> Encoder:

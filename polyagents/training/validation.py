@@ -38,8 +38,7 @@ def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: in
         # the same candidates, which a shared list scores faster
         candidates = inline_set(encoded.lists, encoded.labels) if encoded.given else shared_set((), encoded.labels)
         scores = model.scores(encoded.contexts, candidates).cpu()
-        scale = getattr(model.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
-        values = evaluation_values(scores, candidates, scale, RECALL_AT)
+        values = evaluation_values(scores, candidates, model.module.logit_scale, RECALL_AT)
         for name, value in values.items():
             sums[name] += float(value.sum())
     means = {name: sums[name] / len(examples) for name in (*METRICS, "candidates")}
