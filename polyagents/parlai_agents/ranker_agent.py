@@ -1,7 +1,7 @@
 """The rankers on ParlAI's TorchRankerAgent: ParlAI's messages in, the model's ranking out.
 
-observe -> token ids (observing.py) -> examples (ranking_examples.py) -> candidates (batch_candidates.py,
-fixed_candidates.py; training/candidates.py) -> scores of the model (ranking/) -> a reply and its metrics (replies.py).
+observe -> token ids, examples (observing_agent.py) -> candidates (training/candidates.py, fixed_candidates.py)
+-> scores of the model (ranking/) -> a reply and its metrics (replies.py).
 """
 
 import dataclasses
@@ -29,20 +29,18 @@ from polyagents.models.architecture import find
 from polyagents.models.encoder import Encoder
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
-from polyagents.parlai_agents.batch_candidates import evaluation_candidates, origin
 from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, EngineReplies, FixedCandidates, located
 from polyagents.parlai_agents.late_metrics import each_of
 from polyagents.parlai_agents.model_agent import ModelAgent
-from polyagents.parlai_agents.observing import ObservingAgent
+from polyagents.parlai_agents.observing_agent import ObservingAgent
 from polyagents.parlai_agents.replies import Metrics, Replies, evaluation_metrics
-from polyagents.parlai_agents.task_labels import write_task_candidates
-from polyagents.parlai_agents.task_messages import task_messages
+from polyagents.parlai_agents.task_messages import task_messages, write_task_candidates
 from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.ranking.loading import load_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed, draws
-from polyagents.training.candidates import TrainingCandidates
+from polyagents.training.candidates import TrainingCandidates, evaluation_candidates
 from polyagents.training.distillation import Distillation
 from polyagents.training.examples import Examples
 from polyagents.training.late_values import LateValues
@@ -225,12 +223,16 @@ class RankerAgent(ModelAgent, ObservingAgent):
     def eval_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: rank, reply, and measure if there are labels."""
         examples: Examples = batch.examples
-        self._count_missing(batch, examples.without_own if self.eval_candidates == "inline" else 0)
+        without_own = examples.without_own if self.eval_candidates == "inline" else 0
+        self._count_missing(batch, without_own)
+        if without_own:
+            warn_once(f"{origin(self.opt)} has examples without candidates: they rank the labels of their batch.")
         if not len(examples):
             return None
         self.model.eval()
         if self.eval_candidates != "fixed":
-            candidates = evaluation_candidates(self.opt, self.eval_candidates, examples)
+            flag = "interactive-candidates" if self.opt.get("interactive_mode") else "eval-candidates"
+            candidates = evaluation_candidates(self.eval_candidates, examples, flag, origin(self.opt))
             scores = self.ranking.scores(examples.contexts, candidates).cpu()
         else:
             assert self.fixed is not None
@@ -270,6 +272,11 @@ class RankerAgent(ModelAgent, ObservingAgent):
     def score_candidates(self, batch: Batch, cand_vecs: Any, cand_encs: Any = None) -> Any:
         """Not used: the model scores in `train_step` and `eval_step`."""
         raise AssertionError("train_step and eval_step score for themselves")
+
+
+def origin(opt: Opt) -> str:
+    """Describe where an agent's examples come from, for messages."""
+    return f"--task {opt.get('task')}"
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents.observing import real_labels
+from polyagents.parlai_agents.observing_agent import real_labels
 
 
 class TextPair(NamedTuple):
