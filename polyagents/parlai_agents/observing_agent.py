@@ -117,7 +117,8 @@ class ObservingAgent(TorchRankerAgent):
         training = self._is_training_batch(obs_batch)
         unlabelled = sum(obs.get("text_vec") is not None and not has_label(obs) for obs in obs_batch)
         if unlabelled and not self.opt.get("interactive_mode") and not any(map(has_label, obs_batch)):
-            obs_batch = [obs if self._has_candidates(obs) else NOTHING for obs in obs_batch]
+            fixed = self.eval_candidates == "fixed"  # without a label, only what has candidates can be answered
+            obs_batch = [obs if fixed or obs.get("label_candidates_vecs") is not None else NOTHING for obs in obs_batch]
         batch: Batch = super().batchify(obs_batch, sort=sort)
         batch.is_training, batch.unlabelled = training, unlabelled
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
@@ -137,10 +138,6 @@ class ObservingAgent(TorchRankerAgent):
             (self.train_step if observations.is_training else self.eval_step)(observations)
             return []
         return super().batch_act(observations)
-
-    def _has_candidates(self, obs: Any) -> bool:
-        """Return whether an example without a label, in a batch without any, can be answered."""
-        return self.eval_candidates == "fixed" or obs.get("label_candidates_vecs") is not None
 
     def _is_training_batch(self, obs_batch: Sequence[Any]) -> bool:
         """Return whether a batch is trained on.

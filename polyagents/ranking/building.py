@@ -8,6 +8,7 @@ import transformers
 from torch import Tensor
 
 from polyagents.errors import InputError
+from polyagents.models.adapters import add_adapters
 from polyagents.models.architecture import find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
@@ -83,7 +84,7 @@ def build_encoder(
     encoder = Encoder(backbone, settings.encoder, settings.ranking.scale)
     encoder.measures = encodes_in_bf16
     if settings.ranking.lora_rank:
-        encoder.adapt(settings.ranking.lora_rank)
+        encoder.backbone_digest = add_adapters(backbone, settings.ranking.lora_rank)
     return encoder
 
 

@@ -95,7 +95,7 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
         wanted.pop("backbone", None)  # the same one in another folder
     other = {name: value for name, value in wanted.items() if value != saved[name]}
     source = trained_as(file)
-    was, now = ([flag_and_value(name, values[name]) for name in other] for values in (saved, wanted))
+    was, now = ([f"--{name.replace('_', '-')} {values[name]}" for name in other] for values in (saved, wanted))
     model, start = file.removesuffix(CHECKPOINT), ""
     if source not in (None, architecture):
         was, now = [f"polyagents:{source}", *was], [f"polyagents:{architecture}", *now]
@@ -105,11 +105,6 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
             f"{model} was trained as {', '.join(was)} and cannot be trained further as {', '.join(now)}: give another "
             f"--model-file for a new model{start}, or the first training's flags to resume it."
         )
-
-
-def flag_and_value(name: str, value: Any) -> str:
-    """Return an option as one types it: `--poly-n-codes 64`."""
-    return f"--{name.replace('_', '-')} {value}"
 
 
 def trained_as(file: str) -> str | None:

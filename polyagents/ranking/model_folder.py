@@ -182,9 +182,7 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     with atomic_folder(folder, "save_pretrained", is_own) as temporary:
         os.makedirs(temporary)
         model.tokenizer.to_transformers().save_pretrained(temporary)
-        texts = {
-            TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)
-        }  # unchanged: an index's fingerprint contains this text
+        texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # in an index's fingerprint, so never changed
         texts[CONFIG] = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"
         if not keeps_card:
             texts[CARD] = model_card(model, dataclasses.asdict(config), license)

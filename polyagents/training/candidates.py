@@ -43,7 +43,7 @@ def evaluation_candidates(source: str, examples: Examples, flag: str, origin: st
     """Return the candidates of a batch of an evaluation or a chat; ParlAI's `_build_candidates` explains the sources.
 
     Args:
-        source: batch, inline or batch-all-cands.
+        source: one of batch, inline and batch-all-cands.
         examples: B of them.
         flag: as for `given_candidates`.
         origin: as for `given_candidates`.

@@ -71,14 +71,13 @@ def two_tower_scores(
         The scores, with their gradient caches.
     """
     module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
-    texts = model.tokens(
-        distinct or [(model.tokenizer.start_id,)]
-    )  # one text to encode where this process has no example
+    # A process without an example encodes one text all the same: the others wait for its share.
+    texts = model.tokens(distinct or [(model.tokenizer.start_id,)])
     context = cached(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
     lengths = [len(ids) for ids in candidates.ids]
-    # Inline lists differ between processes; a shared list is encoded by all together.
-    inline = candidates.rows is not None
-    mine = range(len(lengths)) if inline else distributed.own_share(lengths)
+    # Inline lists differ between processes. A shared list is the same in all of them, so each encodes a part of it, and
+    # `gathered_rows` brings the vectors of the others, through which gradients flow back to where they were encoded.
+    mine = range(len(lengths)) if candidates.rows is not None else distributed.own_share(lengths)
     own = model.tokens([candidates.ids[row] for row in mine])
     side = cached(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
     if candidates.rows is not None:
@@ -86,6 +85,7 @@ def two_tower_scores(
     else:
         vectors = distributed.gathered_rows(side.encoded, lengths)
     encoded = context.encoded
+    # Equal contexts were encoded once: each example takes its row, so that gradients of all of them add up in it.
     if len(distinct) != len(contexts) or not distinct:
         place = {ids: row for row, ids in enumerate(distinct)}
         encoded = encoded.rows(to_device(torch.tensor([place[tuple(ids)] for ids in contexts]).long(), model.device))
