@@ -4,7 +4,6 @@ observe -> token ids, examples (observing_agent.py) -> candidates (training/cand
 -> scores of the model (ranking/) -> a reply and its metrics (replies.py).
 """
 
-import dataclasses
 import functools
 import os
 from typing import Any
@@ -26,7 +25,6 @@ from polyagents.index.manifest import Manifest
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import read_candidates
 from polyagents.models.architecture import find
-from polyagents.models.encoder import Encoder
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, EngineReplies, FixedCandidates, located
@@ -36,19 +34,16 @@ from polyagents.parlai_agents.observing_agent import ObservingAgent
 from polyagents.parlai_agents.replies import Metrics, Replies, evaluation_metrics
 from polyagents.parlai_agents.task_messages import task_messages, write_task_candidates
 from polyagents.parlai_agents.train_loop import is_training_run
-from polyagents.ranking.loading import load_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed, draws
 from polyagents.training.candidates import TrainingCandidates, evaluation_candidates
-from polyagents.training.distillation import Distillation
 from polyagents.training.examples import Examples
 from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged
-from polyagents.training.rehearsal import rehearse
 from polyagents.training.scoring import training_scores
-from polyagents.zoo.resolve import zoo_file
+from polyagents.training.starting_model import begin
 
 EMPTY_BATCHES = 1000  # in a row, of all processes: a training set without labels would never end with `--num-workers`
 
@@ -93,27 +88,16 @@ class RankerAgent(ModelAgent, ObservingAgent):
             super().__init__(opt, shared)
         self.replies = Replies(self.opt, self.rank_top_k)
         if shared is None:
-            self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0)
+            taught = begin(self.ranking, self.opt, self.opt.get("datapath")) if training else None
+            self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0, taught)
             self.training_candidates = TrainingCandidates(
                 self.ranking, self.random, self.opt.get("cross_negatives"), origin(self.opt), self._task_has_candidates
             )
             if training:
-                self._begin_training()
-
-    def _begin_training(self) -> None:
-        distributed.same_weights(self.ranking.module)
-        rehearse(self.ranking)
-        if self.opt["compile"]:
-            for encoder in {module for module in self.ranking.module.modules() if isinstance(module, Encoder)}:
-                encoder.compile_backbone()
-        if file := self.opt.get("teacher_model_file"):
-            teacher = load_model(zoo_file(file, self.opt.get("datapath")), self.ranking.device, {})
-            taught = Distillation(teacher, self.opt["distillation_loss"], self.opt["teacher_negatives"])
-            self.objective = dataclasses.replace(self.objective, distillation=taught)
-        self.begin_run()
-        if self.resumed is not None:
-            with refused_where_damaged("What the checkpoint draws from"):
-                draws.restore(self.resumed, self.training_candidates, distributed.rank())
+                self.begin_run()
+                if self.resumed is not None:
+                    with refused_where_damaged("What the checkpoint draws from"):
+                        draws.restore(self.resumed, self.training_candidates, distributed.rank())
 
     def state_dict(self) -> dict[str, Any]:
         """Return BaseAgent's state, and the random states for a resumed run."""

@@ -284,21 +284,18 @@ def backbone_file(backbone: str, datapath: str | None) -> str | None:
 
 
 def backbone_of(
-    opt: Mapping[str, Any], known: PretrainedConfig | None, model: ParlaiModel | None, has_file: bool
+    opt: Mapping[str, Any], known: PretrainedConfig | None, has_file: bool
 ) -> tuple[PretrainedConfig | None, dict[str, Tensor] | None]:
     """Return the configuration and the weights of an encoder where `--backbone` does not decide both.
 
     Args:
         opt: all options.
-        known: the backbone's configuration, if a dictionary file has it.
-        model: ParlAI's own model, if one will be loaded.
+        known: the backbone's configuration, if a model's files have it.
         has_file: whether a model file's weights will follow.
 
     Returns:
         Both, each None if `--backbone` decides it.
     """
-    if model is not None:
-        return model.config(), None
     if has_file and known is not None and not opt.get("lora_rank"):
         return known, None
     if file := backbone_file(opt["backbone"], opt.get("datapath")):
