@@ -222,6 +222,7 @@ class Encoder(nn.Module):
         suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.device
         budget = budget or suits.get(device.type, suits["cuda"])
         lengths = tokens.mask.sum(1)
+        # Descending: the first text of a chunk is its longest, which decides how wide it is and how many texts fit.
         order = lengths.argsort(descending=True)
         sizes = lengths[order].clamp(min=1).tolist()
         start = 0

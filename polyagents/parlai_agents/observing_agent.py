@@ -109,11 +109,7 @@ class ObservingAgent(TorchRankerAgent):
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (is_chat or has_label(obs))
 
     def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
-        """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not.
-
-        Args:
-            sort: as in TorchAgent.
-        """
+        """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not."""
         training = self._is_training_batch(obs_batch)
         unlabelled = sum(obs.get("text_vec") is not None and not has_label(obs) for obs in obs_batch)
         if unlabelled and not self.opt.get("interactive_mode") and not any(map(has_label, obs_batch)):

@@ -70,6 +70,7 @@ class JointModel(RankingModel):
                 sizes = [len(rows[row][1]) for row in piece]
                 scores |= zip(piece, listed(self.module.joint_scores(some), some).split(sizes), strict=True)
             yield
+        # Pieces are of similar length, not in order: the scores return to the order of the rows.
         return in_table(torch.cat([scores[row] for row in range(len(rows))]), wanted)
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:

@@ -193,11 +193,7 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
 
 
 def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
-    """Build the configuration of a model in memory.
-
-    Args:
-        file: as for `write_folder`.
-    """
+    """Build the configuration of a model in memory."""
     names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
     options = {option.name: model.saved.get(option.name, option.default) for option in names}
     options |= {name: without_path(options[name]) for name in NAME_FILES}

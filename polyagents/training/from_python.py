@@ -41,17 +41,7 @@ def train(
     datapath: str | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
-    """Train a model.
-
-    Args:
-        examples: as for `Ranker.train`.
-        model_file: as for `Ranker.train`.
-        model: as for `Ranker.train`.
-        valid: as for `Ranker.train`.
-        callbacks: as for `Ranker.train`.
-        progress: as for `Ranker.train`.
-        datapath: as for `Ranker.train`.
-        given: the options of the model and of its training, as far as they were given.
+    """Train a model; the arguments are those of `Ranker.train`, with all options that were given in `given`.
 
     Returns:
         The model, with its best weights.

@@ -229,9 +229,5 @@ def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
 
 
 def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
-    """Encode contexts as the model reads them.
-
-    Returns:
-        Token ids of each.
-    """
+    """Encode contexts as the model reads them."""
     return [tokenizer.context(ids, settings.text_truncate) for ids in tokenizer.encode(texts)]
