@@ -9,7 +9,7 @@ import importlib.metadata
 from typing import TypeVar
 
 from polyagents.errors import InputError, did_you_mean
-from polyagents.models.base import Architecture as Architecture  # for annotations of what `find` returns
+from polyagents.models.base import Architecture as Architecture  # callers of `find` annotate with it
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.joint import Joint

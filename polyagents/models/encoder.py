@@ -17,7 +17,7 @@ from polyagents.models.backbone import unusable
 from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
-from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
+from polyagents.models.tokens import AnyTokens, JointTokens, Tokens, pad, pad_joint
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
@@ -169,7 +169,7 @@ class Encoder(nn.Module):
         else:
             mask = None if tokens.is_full else added(tokens.mask.unsqueeze(1), dtype)
         inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": mask}
-        if self.has_segments and tokens.segments is not None:
+        if self.has_segments and isinstance(tokens, JointTokens):  # those of single texts are all 0
             inputs["token_type_ids"] = tokens.segments
         if sees is not None and positions is not None:
             inputs["attention_mask"] = self._attention_mask(sees, positions, dtype)

@@ -35,11 +35,6 @@ class Tokens:
         """Whether no token is padding; `to` carries the answer along, so a GPU need not be asked."""
         return bool(self.mask.all())
 
-    @property
-    def segments(self) -> Tensor | None:
-        """[B, T], 0 for a context and 1 for a candidate that follows it; None for single texts, which are all 0."""
-        return None
-
     def to(self: AnyTokens, device: torch.device) -> AnyTokens:
         """Copy the batch to another device."""
         moved = self._each(lambda tensor: to_device(tensor, device))

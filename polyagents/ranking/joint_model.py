@@ -37,30 +37,13 @@ class JointModel(RankingModel):
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score a batch's candidates without gradient.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-
-        Returns:
-            [B, C] fp32, 0 for padding.
-        """
+        """Score as `RankingModel.scores` says, with 0 for padding."""
         return finished(self.scores_in_pieces(contexts, candidates, TOKENS_AT_ONCE))
 
     def scores_in_pieces(
         self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
     ) -> Steps[Tensor]:
-        """Score as `scores` does, piece by piece.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-            tokens: how many a piece may have.
-
-        Returns:
-            [B, C] fp32, 0 for padding.
-        """
+        """Score as `scores` does, in pieces of at most this many tokens."""
         wanted = candidates.real.expand(len(contexts), -1)  # a shared list without labels has one row
         rows = self.rows(contexts, candidates, wanted)
         scores: dict[int, Tensor] = {}  # of each row

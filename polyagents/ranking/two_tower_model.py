@@ -46,15 +46,7 @@ class TwoTowerModel(RankingModel):
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score a batch's candidates without gradient; cached vectors are not computed again.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score as `RankingModel.scores` says; cached vectors are not computed again."""
         vectors = self.cache.vectors(candidates.ids)
         context = self.module.encode_context(self.tokens(contexts))
         if candidates.rows is None:
