@@ -138,7 +138,7 @@ def queries(ranker: Ranker, context: str) -> dict[str, Query]:
                 nn.init.normal_(poly.codes, std=spread, generator=torch.Generator().manual_seed(0))
             asking[f"poly {m}, {name}"] = poly
     tokens = model.tokens(model.context_ids([context]))
-    return {name: module.query(module.encode_context(tokens)) for name, module in asking.items()}
+    return {name: Query(module, module.encode_context(tokens)) for name, module in asking.items()}
 
 
 def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int], rounds: int) -> list[Row]:

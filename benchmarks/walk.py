@@ -2,11 +2,12 @@
 
     python benchmarks/walk.py [--list]
 
-A tiny poly-encoder evaluates a batch over each source of candidates, replies, and ranks as `Ranker`. Only functions of
-the package count, each once, however often it is called; code inside one (a comprehension, a lambda) is part of it.
-Depth is the largest number of them that wait for each other. A way back up is a call into a higher layer: from the core
-into `parlai_agents/`, or from anything else into the files of the agent's own classes. A return is where a reader who
-looks at each function when it is first called has to return to those files, after a function elsewhere.
+A tiny poly-encoder evaluates a batch over each source of candidates, replies, ranks as `Ranker`, and makes an update of
+its weights in the loop of `Ranker.train`. Only functions of the package count, each once, however often it is called;
+code inside one (a comprehension, a lambda) is part of it. Depth is the largest number of them that wait for each other.
+A way back up is a call into a higher layer: from the core into `parlai_agents/`, or from anything else into the files
+of the agent's own classes. A return is where a reader who looks at each function when it is first called has to return
+to those files, after a function elsewhere.
 
 Nothing that happens only once is counted: another batch takes the same path before, and its texts are different, so
 that
@@ -132,6 +133,15 @@ def below(start: str, calls: Sequence[Call]) -> list[Call]:
     return found
 
 
+def last_update(calls: Sequence[Call]) -> list[Call]:
+    """Return the calls of the last batch of a training and of the update after it, without those of the loop."""
+    names = [call.function.co_name for call in calls]
+    start = len(names) - 1 - names[::-1].index("_train_on")
+    depth = len(calls[start].callers)
+    end = names.index("_after_update", start)
+    return [Call(call.function, call.callers[depth:]) for call in calls[start:end]]
+
+
 # ---- what is watched -------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +180,18 @@ def evaluate(agent: Any, labelled: bool = True) -> Callable[[int], Callable[[], 
         return lambda: agent.batch_act(seen)
 
     return prepared
+
+
+def train() -> None:
+    """Train a tiny poly-encoder for some updates."""
+    examples = [{"context": context, "label": text} for context, text in zip(contexts(0), texts(0), strict=False)]
+    options: dict[str, Any] = {
+        "backbone": "scratch:tiny",
+        "batchsize": EXAMPLES,
+        "max_train_steps": BATCHES,
+        "precision": "fp32",
+    }
+    polyagents.Ranker.train(examples, progress=False, no_cuda=True, **options)
 
 
 def ways(model_file: str, folder: str) -> tuple[Layers, dict[str, tuple[str, Callable[[int], Callable[[], Any]]]]]:
@@ -230,6 +252,9 @@ def main() -> None:
             print(f"| {' | '.join(map(str, row))} |", flush=True)
             lists.append(f"\n{name}:\n{listing(calls)}")
             lists += [f"    back up: {name_of(caller)} -> {name_of(callee)}" for caller, callee in up]
+        inner = last_update(watched(train))
+        print(f"| {' | '.join(map(str, ['training, Ranker.train', *counted(inner), 0, 0, '', '']))} |")
+        lists.append(f"\ntraining, Ranker.train:\n{listing(inner)}")
     if given.list:
         print("\n".join(lists))
 

@@ -22,10 +22,7 @@ def has_int8() -> bool:
 def machine() -> str:
     """Describe this machine, for a figure that was measured on it."""
     names = [platform.processor() or platform.machine()]
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/cpuinfo") as file,
-    ):  # only Linux has it
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:  # on Linux only
         names = [line.split(":")[1].strip() for line in file if line.startswith("model name")] or names
     special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
                                         ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),

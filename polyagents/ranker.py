@@ -473,7 +473,7 @@ class Ranker:
                 f"{list(contexts.vectors.shape)}; both must be [..., D] of one model, as encode_candidates and "
                 f"encode_contexts return them."
             )
-        query = self._two_towers().module.query(contexts.to(self.device))
+        query = Query(self._two_towers().module, contexts.to(self.device))
         return query.scores(candidates.to(self.device)).cpu().numpy()
 
     def _score_blocks(self, contexts: Sequence[str], candidates: Sequence[str]) -> Iterator[np.ndarray]:

@@ -204,10 +204,10 @@ def test_an_index_is_stale_once_a_candidates_own_weight_has_changed(monkeypatch)
     assert projected.fingerprint() != before
 
 
-def test_an_architecture_meets_the_protocol_whose_names_it_has(trained):
-    meets, two_towers, joint = architecture.meets, architecture.TwoTowerArchitecture, architecture.JointArchitecture
-    bi, cross = (Ranker.load(trained(kind)).model.module for kind in ("bi", "cross"))
-    assert meets(bi, two_towers) and not meets(bi, joint)
-    assert meets(cross, joint) and not meets(cross, two_towers)
-    del bi.candidate_encoder
-    assert not meets(bi, two_towers)
+def test_a_class_of_neither_kind_is_no_architecture(monkeypatch):
+    model = Ranker.load(MODELS / "bi").model
+    neither = type("Neither", (torch.nn.Module,), {"__init__": lambda self, *_: torch.nn.Module.__init__(self)})
+    monkeypatch.setitem(architecture.ARCHITECTURES, "Neither", neither)
+    settings = dataclasses.replace(model.settings, architecture="Neither")
+    with pytest.raises(TypeError, match="Neither extends neither TwoTowers nor Joint"):
+        build_model(model.context_encoder, model.tokenizer, settings)

@@ -4,6 +4,7 @@ Vectors and contexts are drawn: the time does not depend on what they say, as lo
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from polyagents.index.top_k import TopCandidates
 from polyagents.models.attention import poly_scores
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors
+from polyagents.models.two_towers import TwoTowers
 
 # Candidates, width, context vectors, contexts at once.
 SHAPES = ((100_000, 768, 64, 64), (100_000, 768, 64, 1), (1_000_000, 384, 64, 1), (1_000_000, 768, 64, 64))
@@ -29,7 +31,7 @@ class PolyScorer:
     """The formula of a poly-encoder, without a model."""
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Scorer: a weighted mean of dot products.
+        """TwoTowers: a weighted mean of dot products.
 
         Args:
             context: vectors [B, M, D] and their mask.
@@ -38,7 +40,7 @@ class PolyScorer:
         return poly_scores(context.vectors, context.mask, candidates)
 
     def upper_bound(self, largest: Tensor) -> Tensor:
-        """Scorer: the largest of them."""
+        """TwoTowers: the largest of them."""
         return largest
 
 
@@ -52,7 +54,8 @@ def measured(case: rows.Row, device: torch.device) -> rows.Row:
     count, width, m, contexts = case["candidates"], case["width"], case["m"], case["contexts"]
     stored = InMemoryVectors(torch.randn(count, width, generator=generator))
     vectors = torch.randn(contexts, m, width, generator=generator).to(device)
-    asked = Query(PolyScorer(), ContextVectors(vectors, torch.ones(contexts, m, device=device).bool()))
+    scorer = cast(TwoTowers, PolyScorer())  # a search asks for these two methods only
+    asked = Query(scorer, ContextVectors(vectors, torch.ones(contexts, m, device=device).bool()))
     matrix = stored.all.vectors.to(device)
     times = side_by_side({"search": lambda: search(asked, stored, TOP), "read": lambda: matrix.amax()})
     first = asked.one(0)

@@ -121,7 +121,8 @@ def write_parlai(model: "RankingModel", file: str) -> str:
     Returns:
         how it is used, for the user.
     """
-    from polyagents.parlai_agents.parlai_flags import agent_flags
+    from parlai.core.params import ParlaiParser
+
     from polyagents.parlai_files import parlai_options
     from polyagents.parlai_files.parlai_weights import ParlaiModel  # imports torch
 
@@ -129,7 +130,8 @@ def write_parlai(model: "RankingModel", file: str) -> str:
     options = parlai_options.for_parlai(saved, model.architecture, model.context_encoder.backbone.config)
     try:
         converted = ParlaiModel.of(model.architecture, model.module.state_dict(), options)
-        converted.write(file, model.tokenizer.content(), agent_flags(model.architecture))
+        theirs = ParlaiParser(True, True).parse_args(["--model", parlai_options.AGENTS[model.architecture]])
+        converted.write(file, model.tokenizer.content(), dict(theirs))
     except BaseException:
         for part in PARTS:
             with contextlib.suppress(FileNotFoundError):

@@ -18,9 +18,10 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
         InputError: it is something else, or one of its items is not a string, or has half a surrogate pair.
     """
     wanted = "a text, or a list of texts" if one else "a list of texts"
+    iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # which is enough for a loop
     if isinstance(given, str) and one:
         texts: list[Any] = [given]
-    elif isinstance(given, (str, bytes, bytearray, Mapping)) or not isiterable(given):
+    elif isinstance(given, (str, bytes, bytearray, Mapping)) or not iterable:
         raise InputError(f"{name} is {given!r:.80}; give {wanted}.")
     elif getattr(given, "ndim", 1) != 1:
         raise InputError(f"{name} is a {type(given).__name__} of {given.ndim} dimensions; give {wanted}.")
@@ -35,8 +36,3 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
         except UnicodeEncodeError as error:
             raise InputError(f"{name} has half a character at place {place} ({text[:40]!a}); remove it.") from error
     return texts
-
-
-def isiterable(given: Any) -> bool:
-    """Tell whether a loop can go over something; `Iterable` does not know classes with nothing but __getitem__."""
-    return isinstance(given, Iterable) or hasattr(given, "__getitem__")

@@ -66,7 +66,9 @@ def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
     """
     if not isinstance(found, Mapping):
         raise ValueError("it holds no fields")
-    hints = {name: hint for name, hint in get_type_hints(kind).items() if name in names_of(kind)}
+    own = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    names = {field.name for field in own} or {*getattr(kind, "_fields", ())}  # a named tuple's
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name in names}
     if unknown := found.keys() - hints.keys():
         raise ValueError(f"it has an unknown field, {min(unknown)}")
     for name, value in found.items():
@@ -76,13 +78,6 @@ def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
         return kind(**found)
     except TypeError as error:
         raise ValueError("a field is missing") from error
-
-
-def names_of(kind: type) -> set[str]:
-    """Return the names of the fields of a dataclass or a named tuple."""
-    if dataclasses.is_dataclass(kind):
-        return {field.name for field in dataclasses.fields(kind)}
-    return {*getattr(kind, "_fields")}  # noqa: B009  a named tuple's
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -14,9 +14,8 @@ from polyagents.files.own_folder import LOCK, refuse_foreign
 
 OWN_FIELDS = {".opt": "model", ".trainstats": "total_epochs"}  # in each of such files, ours and ParlAI's
 PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
-LOCKS: "weakref.WeakValueDictionary[str, ModelLock]" = (
-    weakref.WeakValueDictionary()
-)  # the locks of this process, by absolute path
+# The locks of this process, by absolute path.
+LOCKS: "weakref.WeakValueDictionary[str, ModelLock]" = weakref.WeakValueDictionary()
 
 
 @contextlib.contextmanager

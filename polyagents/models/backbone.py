@@ -161,11 +161,6 @@ def without_weights(config: "transformers.PretrainedConfig", attention: str | No
     """Build a model whose weights will be replaced, without drawing them: its buffers have their values.
 
     transformers' own way (no_init_weights) switches torch's initialisers off for all threads.
-
-    Args:
-        config: as for `drawn`.
-        attention: as for `drawn`.
-        kind: as for `drawn`.
     """
     with torch.device("meta"):  # for this thread alone
         model = drawn(config, attention, kind)

@@ -22,15 +22,7 @@ class BiEncoder(TwoTowers):
         return ContextVectors(vectors, vectors.new_ones(vectors.shape[:2]).bool())
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score every candidate for every context by one dot product.
-
-        Args:
-            context: vectors [B, 1, D].
-            candidates: [C, D], or [B, C, D].
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score as `TwoTowers.score` says, by one dot product."""
         return bi_scores(context.vectors[:, 0], candidates)
 
     def upper_bound(self, largest: Tensor) -> Tensor:

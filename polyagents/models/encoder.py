@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyagents.errors import InputError
-from polyagents.models.adapters import add_adapters
 from polyagents.models.backbone import unusable
 from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
-from polyagents.models.tokens import AnyTokens, Tokens, pad, pad_joint
+from polyagents.models.tokens import AnyTokens, JointTokens, Tokens, pad, pad_joint
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
@@ -34,8 +33,8 @@ ROUNDING = 2e-5  # states that differ by less, divided by the largest, are equal
 Part = TypeVar("Part")
 
 
-def nothing(width: int) -> bool:
-    """Measure nothing: an encoder of this width is not faster in bf16."""
+def never(width: int) -> bool:
+    """Default of `measures`: fp32."""
     return False
 
 
@@ -79,16 +78,8 @@ class Encoder(nn.Module):
         self.has_segments = has_segments(backbone)
         self.compiled = False
         self.backend: Backend | None = None
-        self.measures: Callable[[int], bool] = nothing
+        self.measures: Callable[[int], bool] = never
         self.register_buffer("backbone_digest", None)
-
-    def adapt(self, rank: int) -> None:
-        """Freeze the backbone's weights and train low-rank adapters in their place.
-
-        Raises:
-            InputError: peft is not installed.
-        """
-        self.backbone_digest = add_adapters(self.backbone, rank)
 
     def twin(self) -> "Encoder":
         """Return a copy that starts from the same weights and learns others; frozen weights below adapters are shared.
@@ -168,25 +159,22 @@ class Encoder(nn.Module):
         Returns:
             The arguments by name.
         """
-        inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": self._padding_mask(tokens, dtype)}
-        if self.has_segments and tokens.segments is not None:
+        # transformers looks through every mask [B, T] for padding, for which the host waits until a GPU has computed
+        # all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask
+        # of their own from it, other runtimes, and compiled backbones, which do not look. All others get what is added
+        # to the logits of every head, [B, 1, 1, T].
+        mask: Tensor | None
+        if self.backend is not None or self.compiled or self.backbone.config.model_type not in READ_ANY_MASK:
+            mask = tokens.mask.long()
+        else:
+            mask = None if tokens.is_full else added(tokens.mask.unsqueeze(1), dtype)
+        inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": mask}
+        if self.has_segments and isinstance(tokens, JointTokens):  # those of single texts are all 0
             inputs["token_type_ids"] = tokens.segments
         if sees is not None and positions is not None:
             inputs["attention_mask"] = self._attention_mask(sees, positions, dtype)
             inputs["position_ids"] = positions + self.first_position
         return inputs
-
-    def _padding_mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
-        """What tells padding: None if there is none, else what is added to the logits of every head, [B, 1, 1, T].
-
-        transformers looks through every mask [B, T] for padding, for which the host waits until a GPU has computed
-        all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask of
-        their own from it, other runtimes, and compiled backbones, which do not look.
-        """
-        reads_any = self.backbone.config.model_type in READ_ANY_MASK
-        if self.backend is not None or self.compiled or not reads_any:
-            return tokens.mask.long()
-        return None if tokens.is_full else added(tokens.mask.unsqueeze(1), dtype)
 
     def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
         """Build the mask that transformers takes; one for each kind of layer where some attend to a window only."""
@@ -202,15 +190,13 @@ class Encoder(nn.Module):
 
     def arithmetic(self, device: torch.device) -> torch.dtype:
         """Return the dtype that `--precision` names, or that suits a device."""
-        if self.precision == "auto":
-            return torch.bfloat16 if self._is_faster_in_bf16(device) else torch.float32
-        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
-
-    def _is_faster_in_bf16(self, device: torch.device) -> bool:
-        """Tell whether `--precision auto` is bf16: on a CPU in training only, so that scores are in fp32 there."""
+        if self.precision != "auto":
+            return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
         if device.type == "cuda":
-            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-        return self.training and self.measures(self.width)
+            faster = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:  # in training only, so that scores are in fp32
+            faster = self.training and self.measures(self.width)
+        return torch.bfloat16 if faster else torch.float32
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return a context in which torch computes in the precision of `--precision`."""
@@ -236,6 +222,7 @@ class Encoder(nn.Module):
         suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.device
         budget = budget or suits.get(device.type, suits["cuda"])
         lengths = tokens.mask.sum(1)
+        # Descending: the first text of a chunk is its longest, which decides how wide it is and how many texts fit.
         order = lengths.argsort(descending=True)
         sizes = lengths[order].clamp(min=1).tolist()
         start = 0

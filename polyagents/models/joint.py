@@ -1,4 +1,4 @@
-"""A base class for architectures that read context and candidates together: cross- and uni-encoder."""
+"""The interface of architectures that read context and candidates together: cross- and uni-encoder."""
 
 import abc
 from typing import ClassVar
@@ -7,35 +7,32 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyagents.errors import InputError
+from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_chunks, lists_in_order
 from polyagents.models.model_options import JointOptions, RankingOptions
 from polyagents.models.reduction import COSINE_SCALE, reduce_places
 from polyagents.models.tokens import JointTokens, Tokens
 
 
-class Joint(nn.Module, abc.ABC):
+class Joint(Architecture):
     """One encoder over contexts with their candidates, and a head. It has no vectors that could be stored.
 
     Attributes:
-        options_type: the class of its options; its fields are the flags of its agent.
         candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.
         linear: maps a vector to a score; it starts at 0 where the head has a similarity, too.
-        logit_scale: the factor by which the training loss multiplies the scores.
     """
 
     options_type: ClassVar[type[RankingOptions]] = JointOptions
-    label: ClassVar[str]
     candidate_tokens: ClassVar[int] = 0
 
     def __init__(self, encoder: Encoder, options: JointOptions):
-        super().__init__()
+        super().__init__(encoder, options)
         self.encoder = encoder
         self.kind, self.m, self.head = options.reduction_type, options.poly_n_codes, options.joint_head
         self.linear = nn.Linear(encoder.width, 1)
         if self.head != "linear":
             nn.init.zeros_(self.linear.weight)
             nn.init.zeros_(self.linear.bias)
-        self.logit_scale = 1.0
 
     def similarity(self, chunk: JointTokens) -> Tensor:
         """Score each context and its candidates as a bi-encoder does, every text read by itself: [r, T] -> [r, K]."""

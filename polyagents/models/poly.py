@@ -61,15 +61,7 @@ class PolyEncoder(TwoTowers):
         return {name: weight for name, weight in weights.items() if name not in ATTENTION_WEIGHTS}
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score every candidate for every context by the candidate's attention over the context vectors.
-
-        Args:
-            context: vectors [B, M, D] and their mask [B, M].
-            candidates: [C, D], or [B, C, D].
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score as `TwoTowers.score` says, by the candidate's attention over the context vectors."""
         return poly_scores(context.vectors, context.mask, candidates, self.sharpness)
 
     def upper_bound(self, largest: Tensor) -> Tensor:

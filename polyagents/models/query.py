@@ -2,46 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from polyagents.models.reduction import ContextVectors, stacked
+from polyagents.models.two_towers import TwoTowers
 from polyagents.surroundings import undisturbed
 
 # Dot products [B, M, C] held at once. In fp32, 16 million are 64 MB.
 PRODUCTS = 16_000_000
-
-
-class Scorer(Protocol):
-    """The part of a two-tower architecture that computes scores."""
-
-    def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score every candidate for every context.
-
-        Args:
-            context: vectors [B, M, D] and their mask [B, M].
-            candidates: [C, D], or [B, C, D].
-
-        Returns:
-            [B, C] fp32.
-        """
-        ...
-
-    def upper_bound(self, largest: Tensor) -> Tensor | None:
-        """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
-
-        A search scans for that product only, and scores every candidate that its bound does not rule out. The bound
-        must not fall where the product rises.
-
-        Args:
-            largest: [n, B], of n candidates.
-
-        Returns:
-            [n, B], or None if no such bound is known: then every candidate is scored.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +23,7 @@ class Query:
         context: the context vectors [B, M, D] and their mask [B, M].
     """
 
-    scorer: Scorer
+    scorer: TwoTowers
     context: ContextVectors
 
     def __len__(self) -> int:
@@ -72,6 +42,8 @@ class Query:
     @undisturbed()
     def scores(self, candidates: Tensor) -> Tensor:
         """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32, without gradient."""
+        # An architecture holds all dot products [B, M, C] at once, so a large set of candidates goes through in parts;
+        # a candidate's scores do not depend on the others.
         rows = max(PRODUCTS // max(self.products, 1), 1)
         if len(candidates) <= rows:
             return self.scorer.score(self.context, candidates)

@@ -117,9 +117,11 @@ def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, 
     Returns:
         [R, 1 + K, D], zeros where a row has fewer than K candidates.
     """
+    # A matrix that says for each text which tokens are its own. What `kind` does not take is removed from it, and one
+    # product with the states sums what remains: no loop over texts, whose lengths differ.
     own = places.unsqueeze(1) == torch.arange(longest_list + 1, device=places.device).unsqueeze(1)  # [R, 1+K, T]
     if kind == "first" and causal:
-        own &= own.flip(2).cumsum(2).flip(2) == 1
+        own &= own.flip(2).cumsum(2).flip(2) == 1  # the first when counted from the end
     elif kind != "mean":
         own &= own.cumsum(2) <= (1 if kind == "first" else m)
     return own.to(states.dtype) @ states / own.sum(2, keepdim=True).clamp(min=1)

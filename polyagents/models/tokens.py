@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -27,27 +27,20 @@ class Tokens:
 
     ids: Tensor
     mask: Tensor
+    # Cached properties that the host asks for: computed before a batch is moved, as it would wait for a GPU afterwards.
+    asked: ClassVar[tuple[str, ...]] = ("is_full",)
 
     @functools.cached_property
     def is_full(self) -> bool:
         """Whether no token is padding; `to` carries the answer along, so a GPU need not be asked."""
         return bool(self.mask.all())
 
-    @property
-    def segments(self) -> Tensor | None:
-        """[B, T], 0 for a context and 1 for a candidate that follows it; None for single texts, which are all 0."""
-        return None
-
     def to(self: AnyTokens, device: torch.device) -> AnyTokens:
         """Copy the batch to another device."""
         moved = self._each(lambda tensor: to_device(tensor, device))
-        for name, known in self._known().items():
-            moved.__dict__[name] = known  # where a cached property keeps its value
+        for name in self.asked:
+            moved.__dict__[name] = getattr(self, name)  # where a cached property keeps its value
         return moved
-
-    def _known(self) -> dict[str, Any]:
-        """What the host asks of a batch, by the name of its cached property; asked before the batch is moved."""
-        return {"is_full": self.is_full}
 
     def rows(self: AnyTokens, index: Tensor) -> AnyTokens:
         """Select texts, and cut the padding to the longest of them."""
@@ -101,6 +94,7 @@ class JointTokens(Tokens):
     """
 
     places: Tensor
+    asked: ClassVar[tuple[str, ...]] = ("is_full", "longest_list")
 
     @property
     def segments(self) -> Tensor:
@@ -123,9 +117,6 @@ class JointTokens(Tokens):
     def longest_list(self) -> int:
         """K, how many candidates the row with the most of them has."""
         return int(self.places.max())
-
-    def _known(self) -> dict[str, Any]:
-        return super()._known() | {"longest_list": self.longest_list}
 
     @property
     def there(self) -> Tensor:

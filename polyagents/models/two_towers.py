@@ -1,36 +1,35 @@
-"""A base class for architectures that encode context and candidate separately: bi- and poly-encoder.
+"""The interface of architectures that encode context and candidate separately: bi- and poly-encoder.
 
-A further architecture of this kind builds on it: it defines a context's vectors, their score with a candidate, and the
-bound that a search may rely on.
+An architecture of this kind defines a context's vectors, their score with a candidate, and the bound that a search may
+rely on.
 """
 
 import abc
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_chunks, in_order
 from polyagents.models.model_options import RankingOptions, TowerOptions
-from polyagents.models.query import Query
 from polyagents.models.reduction import COSINE_SCALE, ContextVectors, reduce, stacked
 from polyagents.models.tokens import Tokens
 
 
-class TwoTowers(nn.Module, abc.ABC):
+class TwoTowers(Architecture):
     """Two encoders that start from the same weights (or one that is shared), and red() for candidates.
 
     Attributes:
-        options_type: the class of its options; its fields are the flags of its agent.
-        logit_scale: the factor by which the training loss multiplies the scores: 1 for dot products.
+        candidate_encoder: the same object as the context encoder if it is shared.
         left_out: how many outputs at the beginning of a context and of a candidate are in none of its vectors.
     """
 
     options_type: ClassVar[type[RankingOptions]] = TowerOptions
 
     def __init__(self, encoder: Encoder, options: TowerOptions):
-        super().__init__()
+        super().__init__(encoder, options)
         self.context_encoder = encoder
         self.candidate_encoder = encoder if options.share_encoders else encoder.twin()
         self.kind, self.m = options.reduction_type, options.poly_n_codes
@@ -55,7 +54,17 @@ class TwoTowers(nn.Module, abc.ABC):
         """
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
-        """Return None: no bound is known (models/query.py), so a search scores every candidate."""
+        """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
+
+        A search scans for that product only, and scores every candidate that its bound does not rule out. The bound
+        must not fall where the product rises.
+
+        Args:
+            largest: [n, B], of n candidates.
+
+        Returns:
+            [n, B], or None if no such bound is known: then every candidate is scored.
+        """
         return None
 
     def candidate_vectors(self, chunk: Tokens) -> Tensor:
@@ -85,10 +94,6 @@ class TwoTowers(nn.Module, abc.ABC):
             [B, C] fp32.
         """
         return self.score(self.encode_context(context), self.encode_candidates(candidates))
-
-    def query(self, context: ContextVectors) -> Query:
-        """Wrap encoded contexts in the query that an index is searched with."""
-        return Query(self, context)
 
     def reduced(self, encoder: Encoder, chunk: Tokens, left_out: int = 0) -> Tensor:
         """Encode and reduce a chunk; the vectors have length 1 where the similarity is a cosine.

@@ -6,9 +6,23 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+class Numbers(NamedTuple):
+    """What identifies weights and buffers, and the numbers in them.
+
+    Attributes:
+        tensors: the ids of all; torch could not swap tensors to which there are weak references.
+        versions: how often each was changed in place; None if one was made in inference mode, which does not count.
+        storages: the addresses of the storages.
+    """
+
+    tensors: list[int]
+    versions: list[int] | None
+    storages: list[int]
 
 
 class Look(NamedTuple):
@@ -17,16 +31,12 @@ class Look(NamedTuple):
     Attributes:
         places: the tables in which torch keeps children, weights and buffers.
         children: all parts.
-        tensors: the ids of all weights and buffers; torch could not swap tensors to which there are weak references.
-        versions: how often each was changed in place; None if one was made in inference mode, which does not count.
         held: as long as these live, no other storage has the same address.
     """
 
     places: tuple[list[dict[str, Any]], list[dict[str, Any]]]
     children: list[Any]
-    tensors: list[int]
-    versions: list[int] | None
-    storages: list[int]
+    numbers: Numbers
     held: list[StorageWeakRef]
 
 
@@ -61,29 +71,18 @@ class Versions:
             parts += [child for name, child in named if child and not (part is self.module and name == self.without)]
         within = [part._modules for part in parts if part._modules]
         tables = [table for part in parts for table in (part._parameters, part._buffers) if table]
-        tensors = tensors_in(tables)
-        self._last = Look(
-            (within, tables),
-            list(chain.from_iterable(map(dict.values, within))),
-            list(map(id, tensors)),
-            versions_of(tensors),
-            storages_of(tensors),
-            [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors],
-        )
+        children = list(chain.from_iterable(map(dict.values, within)))
+        held = [StorageWeakRef(one.untyped_storage()) for table in tables for one in table.values() if one is not None]
+        self._last = Look((within, tables), children, numbers_of(tables), held)
 
     def have_changed(self) -> bool:
         """Tell whether anything is not what it was when one last looked."""
-        (within, tables), children, tensors, versions, storages, _ = self._last
+        (within, tables), children, numbers, _ = self._last
         parts = list(chain.from_iterable(map(dict.values, within)))
-        if (
-            self.stepped
-            or versions is None
-            or len(parts) != len(children)
-            or not all(map(operator.is_, parts, children))
-        ):
+        if self.stepped or numbers.versions is None:
             return True
-        now = tensors_in(tables)
-        return list(map(id, now)) != tensors or versions_of(now) != versions or storages_of(now) != storages
+        same_parts = len(parts) == len(children) and all(map(operator.is_, parts, children))
+        return not same_parts or numbers_of(tables) != numbers
 
 
 WATCHING: weakref.WeakValueDictionary[int, Versions] = weakref.WeakValueDictionary()
@@ -94,26 +93,18 @@ def after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     weights = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for reference in WATCHING.valuerefs():
         watching = reference()
-        if watching is not None and not weights.isdisjoint(watching._last.tensors):
+        if watching is not None and not weights.isdisjoint(watching._last.numbers.tensors):
             watching.stepped = True
 
 
 register_optimizer_step_post_hook(after_step)  # called after the steps of all optimisers
 
 
-def tensors_in(tables: list[dict[str, Any]]) -> list[Tensor]:
-    """Return the tensors of torch's tables, in which None stands for a weight that a layer does not have."""
-    return [tensor for tensor in chain.from_iterable(map(dict.values, tables)) if tensor is not None]
-
-
-def versions_of(tensors: list[Tensor]) -> list[int] | None:
-    """Return how often each was changed in place; None if one does not count that."""
+def numbers_of(tables: list[dict[str, Any]]) -> Numbers:
+    """Number what is in torch's tables, in which None stands for a weight that a layer does not have."""
+    tensors = [tensor for tensor in chain.from_iterable(map(dict.values, tables)) if tensor is not None]
     try:
-        return [tensor._version for tensor in tensors]
-    except RuntimeError:
-        return None
-
-
-def storages_of(tensors: list[Tensor]) -> list[int]:
-    """Return the addresses of the storages."""
-    return [tensor.untyped_storage()._cdata for tensor in tensors]
+        versions = [tensor._version for tensor in tensors]
+    except RuntimeError:  # made in inference mode
+        versions = None
+    return Numbers(list(map(id, tensors)), versions, [tensor.untyped_storage()._cdata for tensor in tensors])

@@ -16,7 +16,7 @@ from polyagents.models.adapters import load_weights, trained_weights, with_froze
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents import train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.optimising import OptimisingAgent
+from polyagents.parlai_agents.optimising_agent import OptimisingAgent
 from polyagents.ranking import initial_weights
 from polyagents.ranking.loading import read_weights, refuse_wrong_weights
 from polyagents.training import distributed

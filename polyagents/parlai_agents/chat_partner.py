@@ -42,9 +42,7 @@ class ParlaiPartner:
         for place, text in enumerate(messages):
             if place % 2 == 0:
                 self.agent.observe(Message({"id": "human", "text": text, "episode_done": False}))
-            elif hasattr(
-                self.agent, "self_observe"
-            ):  # other agents do not remember their own messages in a chat either
+            elif hasattr(self.agent, "self_observe"):  # other agents forget their own messages in any chat
                 self.agent.self_observe(Message({"text": text, "episode_done": False}))
         with naming_the_flag([self.agent]):
             return self.agent.act().get("text") or ""

@@ -114,7 +114,7 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
         model_file=opt["model_file"],
         architecture=agent.ranking.label,
         cutoffs=agent.recall_at,
-        # If a task has no candidates, the labels of each batch replace them (batch_candidates.py).
+        # If a task has no candidates, the labels of each batch replace them (training/candidates.py).
         source=agent.eval_candidates if own_candidates or agent.eval_candidates == "fixed" else "batch",
         right_ranks=ranks,
         sizes=np.array(sizes),

@@ -25,9 +25,7 @@ from parlai.core.teachers import ChunkTeacher, DialogTeacher, FixedDialogTeacher
 from polyagents.parlai_agents.train_loop import is_training_run
 
 NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefixes of lines that are not utterances
-SPEAKER = re.compile(
-    r"^participant \d+: ?"
-)  # in ParlAI's dstc7, the prefix of each line of a context, but not of labels
+SPEAKER = re.compile(r"^participant \d+: ?")  # before each line of a context of ParlAI's dstc7, but not of labels
 
 
 class Utterance(NamedTuple):

@@ -2,26 +2,27 @@
 
 from typing import Any
 
-import torch
 from parlai.core.opt import Opt
+from parlai.utils import logging
 from parlai.utils.distributed import num_workers
 from torch import nn
 
 from polyagents.arguments import AUTO
 from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
-from polyagents.models.adapters import trained_weights
+from polyagents.models import output_scaling
 from polyagents.models.architecture import find, reads_together
 from polyagents.models.model_options import KMEANS
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.measured_start import TaskTexts
+from polyagents.parlai_agents.task_reader import first_pairs
 from polyagents.parlai_agents.train_loop import CHECKPOINT, is_training_run
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking import initial_weights
-from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import undisturbed
+from polyagents.training.starting_model import fitting_weights, starting_model
 
 
 class ModelAgent(BaseAgent):
@@ -69,17 +70,16 @@ class ModelAgent(BaseAgent):
     def build_model(self) -> nn.Module:
         """TorchRankerAgent: build the architecture, with pretrained weights unless a model file has its own."""
         file, _ = self._get_init_model(self.opt, None)
-        if self.opt.get("seed") is not None:  # ParlAI seeds only after the model is made
-            torch.manual_seed(self.opt["seed"])
-        settings, training = settings_of(self.architecture, self.opt), is_training_run(self.opt)
-        config, weights = initial_weights.backbone_of(self.opt, self.dict.config, self.parlai_model, file is not None)
-        encoder = build_encoder(settings, self.dict.ready, training, config, weights)
-        self.dict.note_backbone(encoder.backbone)
-        if file is None:
-            initial_weights.check_pooling(self.opt, encoder)
-        if settings.ranking.output_scaling == AUTO:
-            encoder.output_scaling = self.opt["output_scaling"] = self._task_texts().output_scaling(encoder)
-        self.ranking = build_model(encoder, self.dict.ready, settings)
+        known = self.dict.config if self.parlai_model is None else self.parlai_model.config()
+        is_measured = self.opt.get("output_scaling") == AUTO
+        training = is_training_run(self.opt)
+        self.ranking = starting_model(
+            self.architecture, self.opt, self.dict.ready, known, file is not None, training, self._read_texts
+        )
+        if is_measured:
+            deviation = f"for a deviation of {output_scaling.BERT_DEVIATION}"
+            logging.info(f"--output-scaling auto: {self.opt['output_scaling']}, {deviation}")
+        self.dict.note_backbone(self.ranking.context_encoder.backbone)
         if file is None:
             self._start_codes_at_centres()
         return self.ranking.module
@@ -89,6 +89,10 @@ class ModelAgent(BaseAgent):
         module: Any = self.ranking.module
         if self.opt.get("codes_init") == KMEANS and getattr(module, "codes", None) is not None:
             module.codes.data.copy_(self._task_texts().codes(module.context_encoder, len(module.codes)))
+
+    def _read_texts(self, count: int) -> list[tuple[str, str]]:
+        pairs = first_pairs(self.opt, count, "--output-scaling auto", "give a number")
+        return [(pair.context, pair.label) for pair in pairs]
 
     def _task_texts(self) -> TaskTexts:
         return TaskTexts(self.opt, self.dict.ready, self.text_truncate, self.label_truncate)
@@ -112,9 +116,9 @@ class ModelAgent(BaseAgent):
         if self.parlai_model is None:
             states = super()._read(path)
             self.brought_codes = "codes" in states["model"]
-            if initial_weights.trained_as(path) in (None, self.architecture):
-                return states
-            return {"model": initial_weights.transferable_weights(states["model"], trained_weights(self.module))}
+            is_another = initial_weights.trained_as(path) not in (None, self.architecture)
+            weights = fitting_weights(states["model"], path, self.architecture, self.module)
+            return {"model": weights} if is_another else states
         weights, self.parlai_model = self.parlai_model.state(), None
         self.brought_codes = "codes" in weights
         if getattr(self.module, "codes", None) is not None:  # ParlAI's pretrained poly-encoders have none

@@ -1,10 +1,9 @@
 """The rankers on ParlAI's TorchRankerAgent: ParlAI's messages in, the model's ranking out.
 
-observe -> token ids (observing.py) -> examples (ranking_examples.py) -> candidates (batch_candidates.py,
-fixed_candidates.py; training/candidates.py) -> scores of the model (ranking/) -> a reply and its metrics (replies.py).
+observe -> token ids, examples (observing_agent.py) -> candidates (training/candidates.py, fixed_candidates.py)
+-> scores of the model (ranking/) -> a reply and its metrics (replies.py).
 """
 
-import dataclasses
 import functools
 import os
 from typing import Any
@@ -26,31 +25,25 @@ from polyagents.index.manifest import Manifest
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import read_candidates
 from polyagents.models.architecture import find
-from polyagents.models.encoder import Encoder
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
-from polyagents.parlai_agents.batch_candidates import evaluation_candidates, origin
 from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, EngineReplies, FixedCandidates, located
 from polyagents.parlai_agents.late_metrics import each_of
 from polyagents.parlai_agents.model_agent import ModelAgent
-from polyagents.parlai_agents.observing import ObservingAgent
+from polyagents.parlai_agents.observing_agent import ObservingAgent
 from polyagents.parlai_agents.replies import Metrics, Replies, evaluation_metrics
-from polyagents.parlai_agents.task_labels import write_task_candidates
-from polyagents.parlai_agents.task_messages import task_messages
+from polyagents.parlai_agents.task_messages import task_messages, write_task_candidates
 from polyagents.parlai_agents.train_loop import is_training_run
-from polyagents.ranking.loading import load_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed, draws
-from polyagents.training.candidates import TrainingCandidates
-from polyagents.training.distillation import Distillation
+from polyagents.training.candidates import TrainingCandidates, evaluation_candidates
 from polyagents.training.examples import Examples
 from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged
-from polyagents.training.rehearsal import rehearse
 from polyagents.training.scoring import training_scores
-from polyagents.zoo.resolve import zoo_file
+from polyagents.training.starting_model import begin
 
 EMPTY_BATCHES = 1000  # in a row, of all processes: a training set without labels would never end with `--num-workers`
 
@@ -95,27 +88,16 @@ class RankerAgent(ModelAgent, ObservingAgent):
             super().__init__(opt, shared)
         self.replies = Replies(self.opt, self.rank_top_k)
         if shared is None:
-            self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0)
+            taught = begin(self.ranking, self.opt, self.opt.get("datapath")) if training else None
+            self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0, taught)
             self.training_candidates = TrainingCandidates(
                 self.ranking, self.random, self.opt.get("cross_negatives"), origin(self.opt), self._task_has_candidates
             )
             if training:
-                self._begin_training()
-
-    def _begin_training(self) -> None:
-        distributed.same_weights(self.ranking.module)
-        rehearse(self.ranking)
-        if self.opt["compile"]:
-            for encoder in {module for module in self.ranking.module.modules() if isinstance(module, Encoder)}:
-                encoder.compile_backbone()
-        if file := self.opt.get("teacher_model_file"):
-            teacher = load_model(zoo_file(file, self.opt.get("datapath")), self.ranking.device, {})
-            taught = Distillation(teacher, self.opt["distillation_loss"], self.opt["teacher_negatives"])
-            self.objective = dataclasses.replace(self.objective, distillation=taught)
-        self.begin_run()
-        if self.resumed is not None:
-            with refused_where_damaged("What the checkpoint draws from"):
-                draws.restore(self.resumed, self.training_candidates, distributed.rank())
+                self.begin_run()
+                if self.resumed is not None:
+                    with refused_where_damaged("What the checkpoint draws from"):
+                        draws.restore(self.resumed, self.training_candidates, distributed.rank())
 
     def state_dict(self) -> dict[str, Any]:
         """Return BaseAgent's state, and the random states for a resumed run."""
@@ -225,12 +207,16 @@ class RankerAgent(ModelAgent, ObservingAgent):
     def eval_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: rank, reply, and measure if there are labels."""
         examples: Examples = batch.examples
-        self._count_missing(batch, examples.without_own if self.eval_candidates == "inline" else 0)
+        without_own = examples.without_own if self.eval_candidates == "inline" else 0
+        self._count_missing(batch, without_own)
+        if without_own:
+            warn_once(f"{origin(self.opt)} has examples without candidates: they rank the labels of their batch.")
         if not len(examples):
             return None
         self.model.eval()
         if self.eval_candidates != "fixed":
-            candidates = evaluation_candidates(self.opt, self.eval_candidates, examples)
+            flag = "interactive-candidates" if self.opt.get("interactive_mode") else "eval-candidates"
+            candidates = evaluation_candidates(self.eval_candidates, examples, flag, origin(self.opt))
             scores = self.ranking.scores(examples.contexts, candidates).cpu()
         else:
             assert self.fixed is not None
@@ -270,6 +256,11 @@ class RankerAgent(ModelAgent, ObservingAgent):
     def score_candidates(self, batch: Batch, cand_vecs: Any, cand_encs: Any = None) -> Any:
         """Not used: the model scores in `train_step` and `eval_step`."""
         raise AssertionError("train_step and eval_step score for themselves")
+
+
+def origin(opt: Opt) -> str:
+    """Describe where an agent's examples come from, for messages."""
+    return f"--task {opt.get('task')}"
 
 
 @functools.cache

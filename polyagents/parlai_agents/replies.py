@@ -34,21 +34,10 @@ def evaluation_metrics(
     labelled = (candidates.labels >= 0).tolist()
     further = [k for k in recall_at if k not in TEACHER_RECALL_AT]
     values = evaluation_values(scores, candidates, logit_scale, further)
-    return {name: averages(value, labelled) for name, value in values.items()}
-
-
-def averages(values: Tensor, measured: Sequence[bool] | None = None) -> "list[AverageMetric | None]":
-    """Return a metric for each of B values; None if nothing was measured.
-
-    Args:
-        values: [B].
-        measured: which values count; None for all.
-    """
-    listed = values.tolist()
-    return [
-        AverageMetric(value) if wanted else None
-        for value, wanted in zip(listed, measured or [True] * len(listed), strict=True)
-    ]
+    return {
+        name: [AverageMetric(value) if wanted else None for value, wanted in zip(row.tolist(), labelled, strict=True)]
+        for name, row in values.items()
+    }
 
 
 def tie_order(candidates: CandidateSet, example: int, count: int) -> np.ndarray | None:

@@ -1,8 +1,9 @@
 """The messages of a ParlAI task, from the first to the last, for commands that read a task without training."""
 
 import contextlib
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
@@ -11,7 +12,9 @@ from parlai.core.worlds import create_task
 from tqdm import tqdm
 
 from polyagents.errors import InputError
+from polyagents.files.atomic import write_text
 from polyagents.parlai_agents.quiet import quiet
+from polyagents.ranking.task_candidates import task_candidates_path
 
 MANY = 100_000  # a progress bar is shown for at least this many examples
 
@@ -40,3 +43,27 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
                 if not act.get("batch_padding"):
                     yield act
                 bar.update()
+
+
+def write_task_candidates(options: Mapping[str, Any]) -> str:
+    """Return the file of all labels of a model's task, beside the model file; write it if it is missing.
+
+    Args:
+        options: of the model; its `task` with the task's own flags, and `model_file`.
+
+    Raises:
+        InputError: the task has no labels.
+    """
+    path = task_candidates_path(options["model_file"], options["task"])
+    if not os.path.exists(path):
+        chats = {"interactive_task": False, "selfchat_task": False}  # such a task has people instead of messages
+        acts = task_messages(Opt({**options, **chats, "datatype": "train:evalmode"}))
+        labels = [(act.get("labels") or act.get("eval_labels") or [""])[0] for act in acts]
+        texts = {" ".join(label.split("\n")).strip() for label in labels} - {""}  # a file has one candidate a line
+        if not texts:
+            raise InputError(
+                f"--task {options['task']} has no labels that the model could reply with; give --fixed-candidates-path "
+                f"a text file with one candidate per line."
+            )
+        write_text(path, "\n".join(sorted(texts)))
+    return path

@@ -12,7 +12,7 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents.observing import real_labels
+from polyagents.parlai_agents.observing_agent import real_labels
 
 
 class TextPair(NamedTuple):
@@ -115,3 +115,21 @@ class TaskReader:
     def num_examples(self) -> int:
         """Return the number of examples of the task; 0 if it does not know."""
         return int(self.teacher.num_examples() or 0)
+
+
+def first_pairs(opt: Opt, count: int, flag: str, instead: str) -> list[TextPair]:
+    """Return the first training examples of a task, by which a new model is measured.
+
+    Args:
+        flag: names the option, such as "--output-scaling auto".
+        instead: what can be given without such texts.
+
+    Raises:
+        InputError: there is no task, or it has no texts.
+    """
+    if opt.get("interactive_mode") or not opt.get("task"):
+        raise InputError(f"{flag} measures the training examples of a task, and no task is given; {instead}.")
+    pairs = TaskReader(Opt(opt | {"datatype": "train"}), seed=0).read(count)
+    if not pairs:
+        raise InputError(f"{flag} finds no texts in --task {opt['task']}; {instead}.")
+    return pairs

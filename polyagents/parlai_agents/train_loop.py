@@ -146,9 +146,8 @@ def counted_by_world(loop: TrainLoop) -> None:
 
 def validate_once_more(loop: TrainLoop) -> None:
     """Validate at the end: ParlAI does not, and later learning would only be in the checkpoint."""
-    loop.parleys = loop._train_steps = (
-        loop.world.updates_done()
-    )  # ParlAI does not count the one that ended the schedule
+    # ParlAI does not count the one that ended the schedule.
+    loop.parleys = loop._train_steps = loop.world.updates_done()
     if loop.saved and loop._train_steps > loop._last_valid_steps:
         loop.world.reset_metrics()
         loop.validate()

@@ -181,7 +181,7 @@ class PretrainAgent(PlanningAgent):
         """TorchAgent: build the backbone with its heads; it gets weights here unless a model file brings them."""
         training, has_file = train_loop.is_training_run(self.opt), self._get_init_model(self.opt, None)[0] is not None
         torch.manual_seed(self.seed)
-        config, weights = initial_weights.backbone_of(self.opt, self.dict.config, None, has_file)
+        config, weights = initial_weights.backbone_of(self.opt, self.dict.config, has_file)
         vocabulary = vocabulary_of(self.dict.ready)
         lm = load_backbone(self.encoder_options, vocabulary, training, config, weights, AutoModelForMaskedLM)
         self.dict.note_backbone(lm)

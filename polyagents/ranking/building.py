@@ -8,10 +8,13 @@ import transformers
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.models.architecture import JointArchitecture, TwoTowerArchitecture, find, meets
+from polyagents.models.adapters import add_adapters
+from polyagents.models.architecture import find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
+from polyagents.models.joint import Joint
 from polyagents.models.model_options import EncoderOptions
+from polyagents.models.two_towers import TwoTowers
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -81,7 +84,7 @@ def build_encoder(
     encoder = Encoder(backbone, settings.encoder, settings.ranking.scale)
     encoder.measures = encodes_in_bf16
     if settings.ranking.lora_rank:
-        encoder.adapt(settings.ranking.lora_rank)
+        encoder.backbone_digest = add_adapters(backbone, settings.ranking.lora_rank)
     return encoder
 
 
@@ -93,19 +96,19 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
 
     Raises:
         InputError: texts may become longer than the encoder has positions for.
-        TypeError: the architecture meets neither protocol.
+        TypeError: the architecture is of neither kind.
     """
-    module: Any = find(settings.architecture)(encoder, settings.ranking)
-    if not getattr(settings.ranking, "include_prompt", True):
-        prompts = tokenizer.context_prompt, tokenizer.candidate_prompt
-        module.left_out = tuple(1 + len(prompt) if prompt else 0 for prompt in prompts)
+    module = find(settings.architecture)(encoder, settings.ranking)
+    if isinstance(module, TwoTowers) and not getattr(settings.ranking, "include_prompt", True):
+        context, candidate = len(tokenizer.context_prompt), len(tokenizer.candidate_prompt)
+        module.left_out = context and 1 + context, candidate and 1 + candidate  # with the [S] before it
     model: RankingModel
-    if meets(module, TwoTowerArchitecture):
+    if isinstance(module, TwoTowers):
         model = TwoTowerModel(module, tokenizer, settings)
-    elif meets(module, JointArchitecture):
+    elif isinstance(module, Joint):
         model = JointModel(module, tokenizer, settings)
     else:
-        raise TypeError(f"{settings.architecture} is neither a TwoTowerArchitecture nor a JointArchitecture.")
+        raise TypeError(f"{settings.architecture} extends neither TwoTowers nor Joint.")
     texts, labels = settings.text_truncate, settings.label_truncate
     check_lengths(encoder, settings.encoder.backbone, texts, labels, model.longest_input)
     return model

@@ -95,7 +95,7 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
         wanted.pop("backbone", None)  # the same one in another folder
     other = {name: value for name, value in wanted.items() if value != saved[name]}
     source = trained_as(file)
-    was, now = ([flag_and_value(name, values[name]) for name in other] for values in (saved, wanted))
+    was, now = ([f"--{name.replace('_', '-')} {values[name]}" for name in other] for values in (saved, wanted))
     model, start = file.removesuffix(CHECKPOINT), ""
     if source not in (None, architecture):
         was, now = [f"polyagents:{source}", *was], [f"polyagents:{architecture}", *now]
@@ -105,11 +105,6 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
             f"{model} was trained as {', '.join(was)} and cannot be trained further as {', '.join(now)}: give another "
             f"--model-file for a new model{start}, or the first training's flags to resume it."
         )
-
-
-def flag_and_value(name: str, value: Any) -> str:
-    """Return an option as one types it: `--poly-n-codes 64`."""
-    return f"--{name.replace('_', '-')} {value}"
 
 
 def trained_as(file: str) -> str | None:
@@ -289,21 +284,18 @@ def backbone_file(backbone: str, datapath: str | None) -> str | None:
 
 
 def backbone_of(
-    opt: Mapping[str, Any], known: PretrainedConfig | None, model: ParlaiModel | None, has_file: bool
+    opt: Mapping[str, Any], known: PretrainedConfig | None, has_file: bool
 ) -> tuple[PretrainedConfig | None, dict[str, Tensor] | None]:
     """Return the configuration and the weights of an encoder where `--backbone` does not decide both.
 
     Args:
         opt: all options.
-        known: the backbone's configuration, if a dictionary file has it.
-        model: ParlAI's own model, if one will be loaded.
+        known: the backbone's configuration, if a model's files have it.
         has_file: whether a model file's weights will follow.
 
     Returns:
         Both, each None if `--backbone` decides it.
     """
-    if model is not None:
-        return model.config(), None
     if has_file and known is not None and not opt.get("lora_rank"):
         return known, None
     if file := backbone_file(opt["backbone"], opt.get("datapath")):

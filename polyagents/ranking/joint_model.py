@@ -5,15 +5,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from polyagents.models.architecture import JointArchitecture
 from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
+from polyagents.models.joint import Joint
 from polyagents.models.tokens import JointTokens, pad_joint
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
-from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import undisturbed
-from polyagents.text.tokenizer import RankingTokenizer
 
 TOKENS_AT_ONCE = 2_000_000  # that are padded together, some 30 MB; the encoder splits them into chunks
 
@@ -24,11 +23,7 @@ Row = tuple[Sequence[int], list[Sequence[int]]]
 class JointModel(RankingModel):
     """A cross- or uni-encoder, or a further joint architecture."""
 
-    module: JointArchitecture  # type: ignore[assignment]  # it is an nn.Module as well, which a protocol cannot say
-
-    def __init__(self, module: JointArchitecture, tokenizer: RankingTokenizer, settings: Settings):
-        super().__init__(tokenizer, settings)
-        self.module = module
+    module: Joint
 
     @property
     def context_encoder(self) -> Encoder:
@@ -42,30 +37,13 @@ class JointModel(RankingModel):
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score a batch's candidates without gradient.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-
-        Returns:
-            [B, C] fp32, 0 for padding.
-        """
+        """Score as `RankingModel.scores` says, with 0 for padding."""
         return finished(self.scores_in_pieces(contexts, candidates, TOKENS_AT_ONCE))
 
     def scores_in_pieces(
         self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
     ) -> Steps[Tensor]:
-        """Score as `scores` does, piece by piece.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-            tokens: how many a piece may have.
-
-        Returns:
-            [B, C] fp32, 0 for padding.
-        """
+        """Score as `scores` does, in pieces of at most this many tokens."""
         wanted = candidates.real.expand(len(contexts), -1)  # a shared list without labels has one row
         rows = self.rows(contexts, candidates, wanted)
         scores: dict[int, Tensor] = {}  # of each row
@@ -75,6 +53,7 @@ class JointModel(RankingModel):
                 sizes = [len(rows[row][1]) for row in piece]
                 scores |= zip(piece, listed(self.module.joint_scores(some), some).split(sizes), strict=True)
             yield
+        # Pieces are of similar length, not in order: the scores return to the order of the rows.
         return in_table(torch.cat([scores[row] for row in range(len(rows))]), wanted)
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:

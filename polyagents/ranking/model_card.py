@@ -47,9 +47,6 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
 def metadata(model: RankingModel, options: Mapping[str, Any], license: str | None) -> str:
     """Write the YAML at the head of a card; JSON strings are valid YAML.
 
-    Args:
-        license: as for `model_card`.
-
     Returns:
         The lines, with those that enclose them.
     """

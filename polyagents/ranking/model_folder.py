@@ -182,9 +182,7 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     with atomic_folder(folder, "save_pretrained", is_own) as temporary:
         os.makedirs(temporary)
         model.tokenizer.to_transformers().save_pretrained(temporary)
-        texts = {
-            TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)
-        }  # unchanged: an index's fingerprint contains this text
+        texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # in an index's fingerprint, so never changed
         texts[CONFIG] = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + "\n"
         if not keeps_card:
             texts[CARD] = model_card(model, dataclasses.asdict(config), license)
@@ -195,11 +193,7 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
 
 
 def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
-    """Build the configuration of a model in memory.
-
-    Args:
-        file: as for `write_folder`.
-    """
+    """Build the configuration of a model in memory."""
     names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
     options = {option.name: model.saved.get(option.name, option.default) for option in names}
     options |= {name: without_path(options[name]) for name in NAME_FILES}

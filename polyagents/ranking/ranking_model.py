@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import fingerprint
 from polyagents.models.adapters import is_adapted, load_weights, merge
+from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
@@ -58,10 +59,8 @@ class RankingModel(abc.ABC):
         settings: decide how texts are read.
     """
 
-    module: nn.Module
-
-    def __init__(self, tokenizer: RankingTokenizer, settings: Settings):
-        self.tokenizer, self.settings = tokenizer, settings
+    def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings):
+        self.module, self.tokenizer, self.settings = module, tokenizer, settings
 
     @property
     def architecture(self) -> str:
@@ -71,7 +70,7 @@ class RankingModel(abc.ABC):
     @property
     def label(self) -> str:
         """The name of its architecture in messages, such as "poly-encoder"."""
-        return str(getattr(self.module, "label"))  # noqa: B009  an nn.Module's attributes are not typed
+        return self.module.label
 
     @property
     def saved(self) -> Mapping[str, Any]:

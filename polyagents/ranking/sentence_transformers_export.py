@@ -272,11 +272,7 @@ def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
 
 
 def make_folder(folder: str, name: str) -> str:
-    """Create a folder within a folder, unless it exists.
-
-    Returns:
-        Its path.
-    """
+    """Create a folder within a folder, unless it exists."""
     path = os.path.join(folder, name)
     os.makedirs(path, exist_ok=True)
     return path

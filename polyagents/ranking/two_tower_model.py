@@ -3,14 +3,12 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.models.adapters import without_frozen_weights
-from polyagents.models.architecture import TwoTowerArchitecture
 from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
@@ -32,14 +30,12 @@ class TwoTowerModel(RankingModel):
         cache: vectors of candidates that were encoded since the weights changed.
     """
 
-    module: TwoTowerArchitecture  # type: ignore[assignment]  # it is an nn.Module as well, which a protocol cannot say
+    module: TwoTowers
 
-    def __init__(self, module: TwoTowerArchitecture, tokenizer: RankingTokenizer, settings: Settings):
-        super().__init__(tokenizer, settings)
-        self.module = module
-        weights = cast(nn.Module, module)
-        self.cache = VectorCache(self.encode_ids, lambda: (self.version(), weights.training))  # dropout
-        self._versions = Versions(weights, without="context_encoder")
+    def __init__(self, module: TwoTowers, tokenizer: RankingTokenizer, settings: Settings):
+        super().__init__(module, tokenizer, settings)
+        self.cache = VectorCache(self.encode_ids, lambda: (self.version(), module.training))  # dropout
+        self._versions = Versions(module, without="context_encoder")
         self._version: object = object()
         self._fingerprint: tuple[object, str] = (None, "")  # the last that was computed, and of which version
 
@@ -50,25 +46,17 @@ class TwoTowerModel(RankingModel):
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score a batch's candidates without gradient; cached vectors are not computed again.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score as `RankingModel.scores` says; cached vectors are not computed again."""
         vectors = self.cache.vectors(candidates.ids)
         context = self.module.encode_context(self.tokens(contexts))
         if candidates.rows is None:
-            return self.module.query(context).scores(vectors)
+            return Query(self.module, context).scores(vectors)
         return self.module.score(context, vectors[to_device(candidates.rows, self.device)])
 
     @undisturbed()
     def query(self, contexts: Sequence[Sequence[int]]) -> Query:
         """Encode token ids of B contexts as the query that a large set of candidates is searched with."""
-        return self.module.query(self.module.encode_context(self.tokens(contexts)))
+        return Query(self.module, self.module.encode_context(self.tokens(contexts)))
 
     @undisturbed()
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
@@ -99,7 +87,7 @@ class TwoTowerModel(RankingModel):
         Returns:
             [C, D] fp32 on the CPU.
         """
-        self.module.eval()  # type: ignore[attr-defined]
+        self.module.eval()
         encoder = self.module.candidate_encoder
         fp32 = encoder.arithmetic(self.device) == torch.float32
         low = low_precision and fp32 and (self.device.type != "cpu" or encodes_in_bf16(encoder.width))
@@ -159,14 +147,12 @@ class TwoTowerModel(RankingModel):
         settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
         settings.append(self.settings.label_truncate)
         settings += [ranking.candidate_prompt] if ranking.candidate_prompt else []
-        settings += ["without its outputs"] if getattr(self.module, "left_out", (0, 0))[1] else []
+        settings += ["without its outputs"] if self.module.left_out[1] else []
         backend = self.module.candidate_encoder.backend
         settings += [backend.quantized] if backend is not None and backend.quantized else []
-        if getattr(type(self.module), "candidate_vectors", None) is not TwoTowers.candidate_vectors:
-            settings += [
-                self.architecture,
-                dataclasses.asdict(ranking),
-            ]  # a further architecture may read any of its options
+        if type(self.module).candidate_vectors is not TwoTowers.candidate_vectors:
+            # An architecture of somebody else may read any of its options.
+            settings += [self.architecture, dataclasses.asdict(ranking)]
         weights = self.module.candidate_weights()
         # With adapters, a digest represents the frozen weights, which bitsandbytes re-orders when it first computes.
         if self.module.candidate_encoder.backbone_digest is not None:

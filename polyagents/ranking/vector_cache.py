@@ -51,14 +51,9 @@ class VectorCache:
         if new:
             encoded = self.encode(new)
             known.update(zip(new, encoded, strict=True))
-            self.size += encoded.nbytes + sum(map(bytes_of_ids, new))
+            self.size += encoded.nbytes + sum(100 + 36 * len(ids) for ids in new)  # an object and a pointer for each id
         return torch.stack([known[ids] for ids in candidates])
 
     def clear(self) -> None:
         """Discard all vectors."""
         self.known, self.size = {}, 0
-
-
-def bytes_of_ids(ids: tuple[int, ...]) -> int:
-    """Estimate the memory of token ids: an object and a pointer each."""
-    return 100 + 36 * len(ids)

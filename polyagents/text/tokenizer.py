@@ -10,7 +10,6 @@ import transformers
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from polyagents.errors import InputError, first_line
-from polyagents.files.hashing import utf8
 from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
 
 # Bytes of lines whose ids are cached, some 500,000 lines: in an epoch a label occurs as label, as negative and in the
@@ -181,7 +180,14 @@ class RankingTokenizer:
             new = self._encode_lines([line for lines in split for line in lines if line not in known])
             self._remembered += sum(LINE_BYTES + 4 * len(line) + 4 * len(ids) for line, ids in new.items())
             known.update(new)
-        return [self._join([known[line] for line in lines]) for lines in split]
+        encoded = []
+        for lines in split:
+            ids = known[lines[0]].tolist()
+            for line in lines[1:]:
+                ids += self.newline_ids
+                ids += known[line]
+            encoded.append(ids)
+        return encoded
 
     def _forget(self) -> None:
         self._known, self._remembered = {}, 0
@@ -191,7 +197,8 @@ class RankingTokenizer:
         distinct = list(dict.fromkeys(lines))
         if not distinct:
             return {}
-        texts = [utf8(line).decode() for line in distinct]
+        # The library refuses a lone surrogate (undecodable bytes on a terminal); it becomes a question mark.
+        texts = [line.encode("utf-8", "replace").decode() for line in distinct]
         encoded = (found.ids for found in encoded_lines(self.compiled, texts))
         if self.parlai is not None:
             size, unknown = len(self), self.id_of(self.unknown)
@@ -200,13 +207,6 @@ class RankingTokenizer:
                 for ids in encoded
             )
         return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
-
-    def _join(self, lines: list["array[int]"]) -> list[int]:
-        ids = lines[0].tolist()
-        for line in lines[1:]:
-            ids += self.newline_ids
-            ids += line
-        return ids
 
     def set_prompts(self, context: str, candidate: str) -> None:
         """Set the texts before every context and before every candidate.

@@ -1,4 +1,4 @@
-"""The candidates of a training batch, by the source that an option names (`--candidates`)."""
+"""The candidates of a batch, by the source that an option names (`--candidates`, `--eval-candidates`)."""
 
 import itertools
 import random
@@ -37,6 +37,28 @@ def given_candidates(flag: str, source: str, examples: Examples, origin: str) ->
             f"with --fixed-candidates-path."
         )
     return examples.given
+
+
+def evaluation_candidates(source: str, examples: Examples, flag: str, origin: str) -> CandidateSet:
+    """Return the candidates of a batch of an evaluation or a chat; ParlAI's `_build_candidates` explains the sources.
+
+    Args:
+        source: one of batch, inline and batch-all-cands.
+        examples: B of them.
+        flag: as for `given_candidates`.
+        origin: as for `given_candidates`.
+
+    Raises:
+        InputError: the examples lack what the source needs.
+    """
+    labels = examples.labels if examples.labelled else None
+    if source == "batch" and labels is None:
+        raise InputError("Candidate source 'batch' ranks the batch's labels, and these examples have none.")
+    if source == "batch" or (labels is not None and examples.given is None):
+        # Without candidates, labels are the default of an evaluation: a run must not end at its first validation.
+        return shared_set((), labels)
+    given = given_candidates(flag, source, examples, origin)
+    return shared_set(chain(given), labels) if source == "batch-all-cands" else inline_set(examples.lists, labels)
 
 
 class TrainingCandidates:

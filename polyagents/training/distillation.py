@@ -66,7 +66,7 @@ def teacher_scores(teacher: RankingModel, contexts: Sequence[str], candidates: S
     """
     given = [teacher.candidates(texts) for texts in candidates]
     scores = teacher.scores(teacher.context_ids(contexts), inline_set(given, None))
-    return scores * getattr(teacher.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
+    return scores * teacher.module.logit_scale
 
 
 def hardest(scores: Tensor, labels: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,8 @@ def draws(candidates: TrainingCandidates) -> dict[str, Any]:
 
     Of several processes only the first one's is stored.
     """
-    state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": plain_state(candidates.random.getstate())}
+    version, numbers, gauss = candidates.random.getstate()
+    state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": [version, list(numbers), gauss]}
     if torch.cuda.is_initialized():
         state["cuda"] = torch.cuda.get_rng_state()
     if candidates.seen:
@@ -41,12 +42,6 @@ def restore(state: Mapping[str, Any], candidates: TrainingCandidates, rank: int)
     candidates.random.setstate((version, tuple(numbers), gauss))
     if "seen" in state:
         candidates.seen, candidates.pool = state["seen"], unpacked_texts(state["pool"], state["ends"])
-
-
-def plain_state(state: tuple[Any, ...]) -> list[Any]:
-    """Return the state of Python's generator as JSON can represent it."""
-    version, numbers, gauss = state
-    return [version, list(numbers), gauss]
 
 
 def packed_texts(texts: Sequence[str]) -> tuple[Tensor, Tensor]:

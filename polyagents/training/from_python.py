@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -9,18 +10,14 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.models.architecture import ARCHITECTURES, find
-from polyagents.models.encoder import Encoder
 from polyagents.options import with_plain_paths
 from polyagents.ranking import initial_weights
-from polyagents.ranking.loading import load_model
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed
 from polyagents.training.callbacks import Callback
-from polyagents.training.distillation import Distillation
 from polyagents.training.progress_bar import ProgressBar
-from polyagents.training.rehearsal import rehearse
-from polyagents.training.starting_model import starting_model
+from polyagents.training.starting_model import begin, model_of_options
 from polyagents.training.summary import Summary
 from polyagents.training.text_example import read_example
 from polyagents.training.text_examples import TrainingData
@@ -44,17 +41,7 @@ def train(
     datapath: str | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
-    """Train a model.
-
-    Args:
-        examples: as for `Ranker.train`.
-        model_file: as for `Ranker.train`.
-        model: as for `Ranker.train`.
-        valid: as for `Ranker.train`.
-        callbacks: as for `Ranker.train`.
-        progress: as for `Ranker.train`.
-        datapath: as for `Ranker.train`.
-        given: the options of the model and of its training, as far as they were given.
+    """Train a model; the arguments are those of `Ranker.train`, with all options that were given in `given`.
 
     Returns:
         The model, with its best weights.
@@ -76,13 +63,10 @@ def train(
     resumed = files.resumed is not None
     gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
     with torch.random.fork_rng(gpus):  # a seed of ours is not the caller's
-        built = starting_model(architecture, given, options, data, files.resumed or start, datapath, resumed)
+        built = model_of_options(architecture, given, options, data, files.resumed or start, datapath, resumed)
         built.module.to(device)
-        rehearse(built)
-        trainer = Trainer(built, data, held_out, options, files, listeners, teacher(options, device, datapath))
-        if options.compile:
-            for encoder in {module for module in built.module.modules() if isinstance(module, Encoder)}:
-                encoder.compile_backbone()
+        teacher = begin(built, asdict(options), datapath)
+        trainer = Trainer(built, data, held_out, options, files, listeners, teacher)
         if resumed:
             trainer.resume()
         trainer.train()
@@ -150,22 +134,3 @@ def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
     if not found:
         raise InputError("There are no validation examples; give some, or omit valid.")
     return found
-
-
-def teacher(options: TrainingOptions, device: torch.device, datapath: str | None) -> Distillation | None:
-    """Load the teacher of a training, if it has one.
-
-    Args:
-        device: that of the teacher's weights.
-        datapath: the folder of downloads; None for ParlAI's.
-
-    Returns:
-        The teacher, or None.
-
-    Raises:
-        InputError: there is no such model.
-    """
-    if not options.teacher_model_file:
-        return None
-    model = load_model(zoo_file(options.teacher_model_file, datapath), device, {})
-    return Distillation(model, options.distillation_loss, options.teacher_negatives)

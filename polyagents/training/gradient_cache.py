@@ -6,12 +6,13 @@ again, with a graph that takes the chunk's gradient and is freed before the next
 The gradients are those of the plain batch; the price is one more forward pass.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from polyagents.models.encoder import Encoder
 from polyagents.models.reduction import ContextVectors
 from polyagents.models.tokens import Tokens
 
@@ -27,31 +28,33 @@ class GradientCache:
 
     def __init__(
         self,
-        encode: Callable[[Tokens], Part],
+        encoder: Encoder,
+        encode: Callable[[Any], Part],
         join: Callable[[list[Part], list[Tensor]], Part],
-        chunks: Iterable[tuple[Tensor, Tokens]],
-        keep_graph: bool,
+        tokens: Tokens,
+        chunk_tokens: int | None,
     ):
         """Encode the batch.
 
         Args:
-            encode: encodes a chunk [b, T] to its vectors.
+            encode: encodes a chunk [b, T] to its vectors, with the encoder.
             join: puts the chunks' vectors in order, given them and their rows in the batch.
-            chunks: rows [b] of the batch, and their texts.
-            keep_graph: keep all graphs (the plain way), or encode every chunk again in `backward`.
+            tokens: the batch, [B, T].
+            chunk_tokens: tokens of a chunk that is encoded again in `backward`; None keeps all graphs (the plain way).
         """
-        self._encode, self._keep_graph = encode, keep_graph
+        self._encode, keep_graph = encode, chunk_tokens is None
         self._rows: list[Tensor] = []
         self._graphs: list[Tensor] = []
         self._again: list[tuple[Tokens, Tensor]] = []
         parts = []
-        for rows, chunk in chunks:
+        for rows, chunk in encoder.chunks(tokens, chunk_tokens):
             if not keep_graph:
                 self._again.append((chunk, random_state(chunk.ids.device)))
             with torch.set_grad_enabled(keep_graph):
                 part = encode(chunk)
             if keep_graph:
                 self._graphs.append(vectors_of(part))
+            # Cut off here: the loss must not reach the chunk's graph, which `backward` continues with its own gradient.
             parts.append(with_vectors(part, vectors_of(part).detach()))
             self._rows.append(rows)
         joined = join(parts, self._rows)
@@ -69,7 +72,7 @@ class GradientCache:
             gradient[rows][:, : width[0]] if width else gradient[rows]
             for rows, width in zip(self._rows, self._widths, strict=True)
         ]
-        if self._keep_graph:
+        if self._graphs:
             torch.autograd.backward(self._graphs, parts)
             return
         device = gradient.device
@@ -86,11 +89,7 @@ def vectors_of(part: Any) -> Tensor:
 
 
 def with_vectors(part: Any, vectors: Tensor) -> Any:
-    """Replace the vectors of a chunk's result.
-
-    Returns:
-        The same kind of object.
-    """
+    """Replace the vectors of a chunk's result."""
     return part._replace(vectors=vectors) if isinstance(part, ContextVectors) else vectors
 
 

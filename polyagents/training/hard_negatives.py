@@ -199,11 +199,7 @@ class Miner:
         return Split(indices[below], scores[below], indices[above], scores[above])
 
     def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
-        """Select the hardest negatives, and random ones where they are too few.
-
-        Returns:
-            The pair with its negatives.
-        """
+        """Select the hardest negatives, and random ones where they are too few."""
         indices, scores = split.below[: self.wanted], split.scores[: self.wanted]
         missing = min(self.wanted - len(indices), len(split.above))
         drawn = self.draw.sample(range(len(split.above)), missing)

@@ -82,7 +82,7 @@ class Objective:
         assert candidates.labels is not None
         device = self.model.device
         labels, mask = to_device(candidates.labels, device), to_device(candidates.mask, device)
-        logits = scored.scores * getattr(self.model.module, "logit_scale")  # noqa: B009  an nn.Module's are not typed
+        logits = scored.scores * self.model.module.logit_scale
         losses = ranking_loss(logits, labels, mask)
         values = {"mean_loss": losses.detach()} | training_values(scored.scores.detach(), labels, mask)
         if self.distillation is not None and len(examples):

@@ -63,11 +63,6 @@ def fuse(optimizer: torch.optim.Optimizer) -> None:
             group |= {"fused": True, "foreach": None}
 
 
-def is_fused(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether `fuse` applied to an optimiser."""
-    return all(group.get("fused") for group in optimizer.param_groups)
-
-
 def step(
     optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, parameters: Sequence[nn.Parameter], limit: float
 ) -> Tensor:
@@ -87,7 +82,7 @@ def step(
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if limit > 0:
         nn.utils.clip_grads_with_norm_(parameters, limit, norm)
-    if is_fused(optimizer):
+    if all(group.get("fused") for group in optimizer.param_groups):
         vars(optimizer)["found_inf"] = (~torch.isfinite(norm)).float()  # where torch's GradScaler says it
         optimizer.step()
     elif torch.isfinite(norm):

@@ -72,20 +72,18 @@ class Schedule:
         if self.updates < self.warmup:
             part = self.warmup_rate + (1.0 - self.warmup_rate) * (self.updates / self.warmup)
         elif self.kind in ("linear", "cosine", "invsqrt"):
-            part = self._formula(self.updates - self.warmup + (self.warmup > 0))
+            step = self.updates - self.warmup + (self.warmup > 0)
+            done = min(step / self.span, 1.0)
+            # invsqrt as in ParlAI without --invsqrt-lr-decay-gamma, which is the warm-up then.
+            part = {
+                "linear": 1.0 - done,
+                "cosine": math.cos(math.pi * done / 2),
+                "invsqrt": math.sqrt(max(1, self.warmup)) / math.sqrt(max(1, self.warmup + step)),
+            }[self.kind]
         else:
             return
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * part
-
-    def _formula(self, step: int) -> float:
-        part = min(step / self.span, 1.0)
-        if self.kind == "linear":
-            return 1.0 - part
-        if self.kind == "cosine":
-            return math.cos(math.pi * part / 2)
-        gamma = self.warmup  # as in ParlAI without --invsqrt-lr-decay-gamma
-        return math.sqrt(max(1, gamma)) / math.sqrt(max(1, gamma + step))
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores; the rates themselves are the optimiser's."""

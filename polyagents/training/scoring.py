@@ -5,15 +5,14 @@ that several processes share in equal parts (distributed.py).
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from polyagents.models.devices import to_device
-from polyagents.models.encoder import Encoder, in_order, lists_in_order
+from polyagents.models.encoder import in_order, lists_in_order
 from polyagents.models.reduction import ContextVectors
-from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import contexts_in_order
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.joint_model import JointModel, in_table, listed
@@ -61,31 +60,25 @@ def two_tower_scores(
 ) -> TrainingScores:
     """Score a training batch by a two-tower architecture.
 
-    Args:
-        model: as for `training_scores`.
-        contexts: as for `training_scores`.
-        candidates: as for `training_scores`.
-        chunk_tokens: as for `training_scores`.
-
     Returns:
         The scores, with their gradient caches.
     """
     module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
-    texts = model.tokens(
-        distinct or [(model.tokenizer.start_id,)]
-    )  # one text to encode where this process has no example
-    context = cached(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
+    # A process without an example encodes one text all the same: the others wait for its share.
+    texts = model.tokens(distinct or [(model.tokenizer.start_id,)])
+    context = GradientCache(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
     lengths = [len(ids) for ids in candidates.ids]
-    # Inline lists differ between processes; a shared list is encoded by all together.
-    inline = candidates.rows is not None
-    mine = range(len(lengths)) if inline else distributed.own_share(lengths)
+    # Inline lists differ between processes. A shared list is the same in all of them, so each encodes a part of it, and
+    # `gathered_rows` brings the vectors of the others, through which gradients flow back to where they were encoded.
+    mine = range(len(lengths)) if candidates.rows is not None else distributed.own_share(lengths)
     own = model.tokens([candidates.ids[row] for row in mine])
-    side = cached(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
+    side = GradientCache(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
     if candidates.rows is not None:
         vectors = side.encoded[to_device(candidates.rows, model.device)]
     else:
         vectors = distributed.gathered_rows(side.encoded, lengths)
     encoded = context.encoded
+    # Equal contexts were encoded once: each example takes its row, so that gradients of all of them add up in it.
     if len(distinct) != len(contexts) or not distinct:
         place = {ids: row for row, ids in enumerate(distinct)}
         encoded = encoded.rows(to_device(torch.tensor([place[tuple(ids)] for ids in contexts]).long(), model.device))
@@ -97,12 +90,6 @@ def joint_scores(
 ) -> TrainingScores:
     """Score a training batch by a joint architecture; candidates outside the loss are not scored.
 
-    Args:
-        model: as for `training_scores`.
-        contexts: as for `training_scores`.
-        candidates: as for `training_scores`.
-        chunk_tokens: as for `training_scores`.
-
     Returns:
         The scores, with their gradient cache.
     """
@@ -110,15 +97,5 @@ def joint_scores(
     if not rows:  # only other processes have examples
         return TrainingScores(torch.zeros(candidates.mask.shape, device=model.device), [])
     tokens = model.joint_tokens(rows)
-    scored = cached(model.module.encoder, model.module.chunk_scores, lists_in_order, tokens, chunk_tokens)
+    scored = GradientCache(model.module.encoder, model.module.chunk_scores, lists_in_order, tokens, chunk_tokens)
     return TrainingScores(in_table(listed(scored.encoded, tokens), candidates.mask), [scored])
-
-
-def cached(encoder: Encoder, encode: Any, join: Any, tokens: Tokens, chunk_tokens: int | None) -> GradientCache:
-    """Encode texts of a training batch into a gradient cache.
-
-    Args:
-        join: puts the results of the chunks in order.
-        chunk_tokens: as for `training_scores`.
-    """
-    return GradientCache(encode, join, encoder.chunks(tokens, chunk_tokens), keep_graph=chunk_tokens is None)

@@ -1,11 +1,13 @@
-"""Builds the model that a training from Python starts from: a new one, another model, or a checkpoint."""
+"""The start of a training run, in ParlAI's loop and in Ranker.train: a new model, another one, or a checkpoint."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
@@ -17,18 +19,105 @@ from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.ranking import initial_weights
 from polyagents.ranking.building import build_encoder, build_model, settings_of
-from polyagents.ranking.loading import Parts, checked_weights, own_parts, parlai_parts
+from polyagents.ranking.loading import Parts, checked_weights, load_model, own_parts, parlai_parts
 from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.text.word_pieces import learn_word_pieces
+from polyagents.training import distributed
+from polyagents.training.distillation import Distillation
 from polyagents.training.optimising import align_weights
+from polyagents.training.rehearsal import rehearse
 from polyagents.training.text_examples import TrainingData
 from polyagents.training.training_options import TrainingOptions
+from polyagents.zoo.resolve import zoo_file
+
+Reader = Callable[[int], Sequence[tuple[str, str]]]
+"""Returns this many of the first training examples, at most: their contexts and labels, "" without one."""
 
 
 def starting_model(
+    architecture: str,
+    values: dict[str, Any],
+    tokenizer: RankingTokenizer,
+    known: PretrainedConfig | None,
+    has_file: bool,
+    training: bool,
+    read: Reader,
+) -> RankingModel:
+    """Build a model as ParlAI's loop and Ranker.train start from it, on the CPU; a file's weights are loaded later.
+
+    Args:
+        values: all options, with those that the file decides. A measured `output_scaling` takes the place of "auto".
+        tokenizer: gets its prompts here, [S] prompt text [S].
+        known: the backbone's configuration, if a model's files have it.
+        has_file: whether a file's weights will follow.
+        training: whether gradients will be needed.
+        read: asked only if something has to be measured.
+
+    Raises:
+        InputError: an option is not possible.
+    """
+    if values.get("seed") is not None:
+        torch.manual_seed(values["seed"])
+    settings = settings_of(architecture, values)
+    config, weights = initial_weights.backbone_of(values, known, has_file)
+    encoder = build_encoder(settings, tokenizer, training, config, weights)
+    if not has_file:
+        initial_weights.check_pooling(values, encoder)
+    if settings.ranking.output_scaling == AUTO:
+        pairs = read(output_scaling.EXAMPLES)
+        texts = context_ids(tokenizer, settings, [context for context, _ in pairs])
+        labels = tokenizer.encode([label for _, label in pairs if label])
+        texts += [tokenizer.candidate(ids, settings.label_truncate) for ids in labels]
+        # One factor for all processes: machines round differently.
+        factor = distributed.gathered(output_scaling.factor(encoder, texts, tokenizer.pad_id))[0]
+        encoder.output_scaling = values["output_scaling"] = factor
+    return build_model(encoder, tokenizer, settings)
+
+
+def fitting_weights(
+    weights: Mapping[str, Tensor], file: str, architecture: str, module: nn.Module
+) -> Mapping[str, Tensor]:
+    """Return the weights of a file; if it is of another architecture, as far as the module has them.
+
+    Raises:
+        InputError: the file lacks a part of the encoder.
+    """
+    if initial_weights.trained_as(file) in (None, architecture):
+        return weights
+    return initial_weights.transferable_weights(weights, trained_weights(module))
+
+
+def begin(model: RankingModel, options: Mapping[str, Any], datapath: str | None) -> Distillation | None:
+    """Do what comes before the first step, once a model is on its device; the processes have the same weights then.
+
+    Args:
+        options: of the training, by name.
+        datapath: the folder of downloads; None for ParlAI's.
+
+    Returns:
+        The teacher, if the training has one.
+
+    Raises:
+        InputError: a run with this backbone would fail, or there is no such teacher.
+    """
+    distributed.same_weights(model.module)
+    rehearse(model)
+    if options["compile"]:
+        for encoder in {module for module in model.module.modules() if isinstance(module, Encoder)}:
+            encoder.compile_backbone()
+    if not (file := options.get("teacher_model_file")):
+        return None
+    teacher = load_model(zoo_file(file, datapath), model.device, {})
+    return Distillation(teacher, options["distillation_loss"], options["teacher_negatives"])
+
+
+# ---- Ranker.train ----------------------------------------------------------------------------------------------------
+
+
+def model_of_options(
     architecture: str,
     given: Mapping[str, Any],
     options: TrainingOptions,
@@ -37,7 +126,7 @@ def starting_model(
     datapath: str | None,
     resumes: bool = False,
 ) -> RankingModel:
-    """Build a model that learns, on the CPU.
+    """Build a model that learns, with the weights of its file, on the CPU.
 
     Args:
         given: options of the model and of its training, as far as they were given; they take precedence over the
@@ -55,20 +144,20 @@ def starting_model(
     values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
     parts = None if file is None else parts_of(file, architecture, values, resumes)
     initial_weights.decide_flags(file, values, architecture)
-    kept = {name: value for name, value in values.items() if name not in ("override", "datapath") and value is not None}
-    settings = settings_of(architecture, kept)
-    tokenizer = new_tokenizer(kept, data, datapath) if parts is None else parts.tokenizer
+    values = {name: value for name, value in values.items() if value is not None}
+    tokenizer = new_tokenizer(values, data, datapath) if parts is None else parts.tokenizer
+
+    def read(count: int) -> list[tuple[str, str]]:
+        return [(one.context, one.labels[0]) for one in data.first(count, f"output_scaling={AUTO!r}")]
+
     known = None if parts is None else parts.config
-    config, weights = initial_weights.backbone_of(values, known, None, has_file=parts is not None)
-    torch.manual_seed(options.seed)
-    encoder = build_encoder(settings, tokenizer, True, config, weights)
-    if parts is None:
-        initial_weights.check_pooling(values, encoder)
-    if settings.ranking.output_scaling == AUTO:
-        encoder.output_scaling = kept["output_scaling"] = measured_scaling(encoder, tokenizer, settings, data)
-    model = build_model(encoder, tokenizer, settings)
+    model = starting_model(architecture, values, tokenizer, known, parts is not None, True, read)
+    saved = {name: value for name, value in values.items() if name not in ("override", "datapath")}
+    model.settings = replace(model.settings, saved=saved)
     if parts is not None and file is not None:
-        load_initial_weights(model, parts, file)
+        weights = fitting_weights(parts.weights, file, architecture, model.module)
+        model.load_weights(checked_weights(model, weights, file))
+        align_weights(model.module)
     if parts is None or "codes" not in parts.weights:
         start_codes_at_centres(model, data)
     return model
@@ -98,23 +187,6 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: b
     return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file, architecture)
 
 
-def load_initial_weights(model: RankingModel, parts: Parts, file: str) -> None:
-    """Load the weights of a file into a model; those of another architecture as far as the model has them.
-
-    Args:
-        model: changed in place.
-        file: its path.
-
-    Raises:
-        InputError: the weights do not fit.
-    """
-    weights = parts.weights
-    if initial_weights.trained_as(file) not in (None, model.architecture):
-        weights = initial_weights.transferable_weights(weights, trained_weights(model.module))
-    model.load_weights(checked_weights(model, weights, file))
-    align_weights(model.module)
-
-
 def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:
     """Load the tokenizer of a backbone, or learn it from the examples for a scratch one without a vocabulary.
 
@@ -140,20 +212,6 @@ def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str |
     return learn_word_pieces(dict.fromkeys(line for text in texts for line in text.split("\n")))
 
 
-def measured_scaling(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings, data: TrainingData) -> float:
-    """Compute the factor of `output_scaling="auto"`.
-
-    Args:
-        encoder: without any scaling.
-        data: the examples; some of them are measured.
-    """
-    examples = data.first(output_scaling.EXAMPLES, f"output_scaling={AUTO!r}")
-    texts = context_ids(tokenizer, settings, [one.context for one in examples])
-    labels = tokenizer.encode([one.labels[0] for one in examples])
-    texts += [tokenizer.candidate(ids, settings.label_truncate) for ids in labels]
-    return output_scaling.factor(encoder, texts, tokenizer.pad_id)
-
-
 def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
     """Set codes that no file has brought to the centres that `codes_init="kmeans"` asks for.
 
@@ -171,9 +229,5 @@ def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
 
 
 def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
-    """Encode contexts as the model reads them.
-
-    Returns:
-        Token ids of each.
-    """
+    """Encode contexts as the model reads them."""
     return [tokenizer.context(ids, settings.text_truncate) for ids in tokenizer.encode(texts)]

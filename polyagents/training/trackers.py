@@ -60,28 +60,15 @@ class Tracker(Callback):
     """The base class of trackers, which record figures with the update that they belong to."""
 
     def write(self, figures: Mapping[str, float], updates: int) -> None:
-        """Record figures; subclasses say where.
-
-        Args:
-            figures: by name.
-            updates: how many were made.
-        """
+        """Record figures by name, after this many updates; subclasses say where."""
         raise NotImplementedError
 
     def on_log(self, trainer: "Trainer", report: Report) -> None:
-        """Record the means of the training batches.
-
-        Args:
-            report: means by name.
-        """
+        """Record the means of the training batches."""
         self.write({f"train/{name}": value for name, value in report.items()}, trainer.updates)
 
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
-        """Record the metrics of the validation examples.
-
-        Args:
-            report: metrics by name.
-        """
+        """Record the metrics of the validation examples."""
         self.write({f"valid/{name}": value for name, value in report.items()}, trainer.updates)
 
 
@@ -96,12 +83,7 @@ class TensorBoard(Tracker):
         self.writer = self.module.SummaryWriter(self.folder)
 
     def write(self, figures: Mapping[str, float], updates: int) -> None:
-        """Record one scalar for each figure.
-
-        Args:
-            figures: by name.
-            updates: how many were made.
-        """
+        """Record one scalar for each figure."""
         for name, value in figures.items():
             self.writer.add_scalar(name, value, updates)
 
@@ -121,12 +103,7 @@ class RunTracker(Tracker):
         self.module.init(project=self.project, name=self.name, config=asdict(trainer.options))
 
     def write(self, figures: Mapping[str, float], updates: int) -> None:
-        """Record one entry with all figures.
-
-        Args:
-            figures: by name.
-            updates: how many were made.
-        """
+        """Record one entry with all figures."""
         self.module.log(dict(figures), step=updates)
 
     def on_train_end(self, trainer: "Trainer") -> None:

@@ -4,8 +4,8 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from polyagents.ranking.candidate_set import inline_set, shared_set
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training.candidates import evaluation_candidates
 from polyagents.training.metrics import evaluation_values
 from polyagents.training.text_example import TextExample
 from polyagents.training.text_examples import batches, token_ids_of
@@ -35,11 +35,9 @@ def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: in
     for batch in batches(iter(examples), batchsize):
         encoded = token_ids_of(model, batch, random.Random(0))  # the same label each time
         without_own += encoded.without_own
-        # the same candidates, which a shared list scores faster
-        candidates = inline_set(encoded.lists, encoded.labels) if encoded.given else shared_set((), encoded.labels)
+        candidates = evaluation_candidates("inline", encoded, "valid", "the list of examples")
         scores = model.scores(encoded.contexts, candidates).cpu()
-        scale = getattr(model.module, "logit_scale")  # noqa: B009  an nn.Module's attributes are not typed
-        values = evaluation_values(scores, candidates, scale, RECALL_AT)
+        values = evaluation_values(scores, candidates, model.module.logit_scale, RECALL_AT)
         for name, value in values.items():
             sums[name] += float(value.sum())
     means = {name: sums[name] / len(examples) for name in (*METRICS, "candidates")}

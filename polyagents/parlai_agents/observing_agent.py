@@ -1,6 +1,6 @@
 """Batches of token ids from ParlAI's observations: [S] context [S], and every candidate between its [S]."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,9 @@ from parlai.core.torch_ranker_agent import TorchRankerAgent
 from torch import Tensor
 
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.ranking_examples import examples_of
+from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training.examples import Examples
 
 Phase = dict[str, bool]
 OWN_CANDIDATES = ("inline", "batch-all-cands", "batch+inline")  # sources that read the candidates of an example
@@ -108,15 +109,12 @@ class ObservingAgent(TorchRankerAgent):
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (is_chat or has_label(obs))
 
     def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
-        """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not.
-
-        Args:
-            sort: as in TorchAgent.
-        """
+        """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not."""
         training = self._is_training_batch(obs_batch)
         unlabelled = sum(obs.get("text_vec") is not None and not has_label(obs) for obs in obs_batch)
         if unlabelled and not self.opt.get("interactive_mode") and not any(map(has_label, obs_batch)):
-            obs_batch = [obs if self._has_candidates(obs) else NOTHING for obs in obs_batch]
+            fixed = self.eval_candidates == "fixed"  # without a label, only what has candidates can be answered
+            obs_batch = [obs if fixed or obs.get("label_candidates_vecs") is not None else NOTHING for obs in obs_batch]
         batch: Batch = super().batchify(obs_batch, sort=sort)
         batch.is_training, batch.unlabelled = training, unlabelled
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
@@ -137,10 +135,6 @@ class ObservingAgent(TorchRankerAgent):
             return []
         return super().batch_act(observations)
 
-    def _has_candidates(self, obs: Any) -> bool:
-        """Return whether an example without a label, in a batch without any, can be answered."""
-        return self.eval_candidates == "fixed" or obs.get("label_candidates_vecs") is not None
-
     def _is_training_batch(self, obs_batch: Sequence[Any]) -> bool:
         """Return whether a batch is trained on.
 
@@ -156,3 +150,32 @@ class ObservingAgent(TorchRankerAgent):
     def share(self) -> Any:
         """Return what TorchRankerAgent shares, and what all our clones have in common."""
         return super().share() | {"phase": self.phase, "ranking": self.ranking}
+
+
+def examples_of(observations: Sequence[Mapping[str, Any]]) -> Examples:
+    """Return the examples of observations that have a context."""
+    given = [candidates_of(one) for one in observations]
+    return Examples(
+        [one["text_vec"].tolist() for one in observations],
+        [one["full_text"] for one in observations],
+        [label_of(one) for one in observations],
+        [own or [] for own in given] if any(own is not None for own in given) else None,
+    )
+
+
+def label_of(observation: Mapping[str, Any]) -> Label | None:
+    """Return the label that ParlAI drew from an observation's labels, and all of them; None if it has none."""
+    for field in ("labels", "eval_labels"):
+        if observation.get(f"{field}_choice"):
+            text, ids = observation[f"{field}_choice"], observation[f"{field}_vec"].tolist()
+            return Label(Candidate(text, tuple(ids)), tuple(observation[field]))
+    return None
+
+
+def candidates_of(observation: Mapping[str, Any]) -> list[Candidate] | None:
+    """Return the candidates of an observation; None if it has none, or they are not used."""
+    vectors = observation.get("label_candidates_vecs")
+    if vectors is None:
+        return None
+    pairs = zip(observation["label_candidates"], vectors, strict=True)
+    return [Candidate(text, tuple(ids.tolist())) for text, ids in pairs]
