@@ -95,7 +95,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
             super().__init__(opt, shared)
         self.replies = Replies(self.opt, self.rank_top_k)
         if shared is None:
-            self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0)
+            self.objective = Objective(self.ranking)
             self.training_candidates = TrainingCandidates(
                 self.ranking, self.random, self.opt.get("cross_negatives"), origin(self.opt), self._task_has_candidates
             )

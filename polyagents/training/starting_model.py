@@ -9,10 +9,10 @@ import torch
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
-from polyagents.models import codes_init, output_scaling
+from polyagents.models import output_scaling
 from polyagents.models.adapters import trained_weights
-from polyagents.models.encoder import Encoder, token_states
-from polyagents.models.model_options import KMEANS, SCRATCH
+from polyagents.models.encoder import Encoder
+from polyagents.models.model_options import SCRATCH
 from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.ranking import initial_weights
@@ -69,8 +69,6 @@ def starting_model(
     model = build_model(encoder, tokenizer, settings)
     if parts is not None and file is not None:
         load_initial_weights(model, parts, file)
-    if parts is None or "codes" not in parts.weights:
-        start_codes_at_centres(model, data)
     return model
 
 
@@ -152,22 +150,6 @@ def measured_scaling(encoder: Encoder, tokenizer: RankingTokenizer, settings: Se
     labels = tokenizer.encode([one.labels[0] for one in examples])
     texts += [tokenizer.candidate(ids, settings.label_truncate) for ids in labels]
     return output_scaling.factor(encoder, texts, tokenizer.pad_id)
-
-
-def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
-    """Set codes that no file has brought to the centres that `codes_init="kmeans"` asks for.
-
-    Args:
-        model: changed in place.
-        data: the examples; some of them are clustered.
-    """
-    module: Any = model.module
-    if getattr(model.settings.ranking, "codes_init", None) != KMEANS or getattr(module, "codes", None) is None:
-        return
-    examples = data.first(codes_init.CONTEXTS, f"codes_init={KMEANS!r}")
-    texts = context_ids(model.tokenizer, model.settings, [one.context for one in examples])
-    states = token_states(model.context_encoder, texts, model.tokenizer.pad_id)
-    module.codes.data.copy_(codes_init.centres(states, len(module.codes)))
 
 
 def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
