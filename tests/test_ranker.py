@@ -250,7 +250,6 @@ def test_a_fingerprint_changes_with_nothing_else(trained):
     model = Ranker.load(trained("poly")).model
     with torch.no_grad():
         model.module.codes += 1  # a context's business
-    model.module.log_sharpness = torch.nn.Parameter(torch.tensor(3.0))  # and so is this
     model.encode_texts(REPLIES)
     assert model.fingerprint() == before
 

@@ -66,7 +66,7 @@ def bi_scores(context: Tensor, candidates: Tensor) -> Tensor:
     return dot_products(context.unsqueeze(1), candidates).squeeze(1)
 
 
-def poly_scores(context: Tensor, mask: Tensor, candidates: Tensor, sharpness: float | Tensor = 1.0) -> Tensor:
+def poly_scores(context: Tensor, mask: Tensor, candidates: Tensor, sharpness: float = 1.0) -> Tensor:
     """Section 4.4: s = y_ctxt . y_cand, where y_ctxt is the candidate's attention over the context vectors.
 
     With d_i = y_ctxt^i . y_cand and w = softmax(d), the score is sum_i w_i d_i. So the attended context [B, C, D] is
@@ -76,8 +76,8 @@ def poly_scores(context: Tensor, mask: Tensor, candidates: Tensor, sharpness: fl
         context: [B, M, D].
         mask: [B, M]. A row without any real vector scores 0.
         candidates: [C, D], or [B, C, D].
-        sharpness: multiplies d inside the softmax; 1 in the paper, 1/sqrt(D) for scaled attention, a scalar [] where
-            it is learnt. Whatever it is, the score lies between the least and the largest of d.
+        sharpness: multiplies d inside the softmax; 1 in the paper, 1/sqrt(D) for scaled attention. Whatever it is,
+            the score lies between the least and the largest of d.
 
     Returns:
         [B, C] fp32.

@@ -1,7 +1,8 @@
 """The options that decide a model's shape and arithmetic."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from polyagents.arguments import AUTO, Whole, boolean, positive_or_auto, probability
 from polyagents.errors import InputError
@@ -10,9 +11,7 @@ from polyagents.options import Options, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-KMEANS = "kmeans"  # codes that start at centres of training texts, which are needed in addition to the model
-CODES_INITS = ("normal", "uniform", "unit", KMEANS)
-ATTENTIONS = ("basic", "sqrt", "learnt")
+CODES_INITS = ("normal", "uniform", "unit")
 SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 
 
@@ -161,31 +160,31 @@ class PolyOptions(TowerOptions):
     )
     poly_attention_type: str = option(
         "basic",
-        "attention over the context vectors: softmax of the dot products, of them divided by sqrt(D), or of them times "
-        "a learnt sharpness that starts at 1 (towards 0 the score is their mean, above 1 it nears their maximum)",
-        choices=ATTENTIONS,
+        "attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
+        choices=("basic", "sqrt"),
     )
     codes_init: str = option(
         "normal",
         "initial values of learnt codes: normal, N(0, 0.02), where attention is even and the poly-encoder begins as "
         "the mean of all outputs; uniform, U(0, 1), as in the paper's code; unit, N(1/sqrt(D), 1), as in "
-        "chijames/Poly-Encoder; kmeans, the centres of the encoder's outputs over contexts of the training task",
+        "chijames/Poly-Encoder",
         choices=CODES_INITS,
     )
-    codes_mean: bool = option(
-        False,
-        "add the mean of all outputs to the context vectors of the codes: m + 1 in all",
-        boolean,
-    )
 
-    def __post_init__(self) -> None:
-        """Refuse combinations that a poly-encoder cannot have.
 
-        Raises:
-            InputError: `codes_mean` is set, but the context vectors are outputs of the encoder, not codes.
-        """
-        if self.codes_mean and self.polyencoder_type != "codes":
+def of_finished_model(options: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Return the options of a finished model without those that are no longer there.
+
+    `codes_init` and `codes_penalty` concern training only. The others decide what the model computes.
+
+    Raises:
+        InputError: it computes what only an earlier version can.
+    """
+    for name, value in (("codes_mean", True), ("poly_attention_type", "learnt")):
+        if options.get(name) == value:
             raise InputError(
-                f"--codes-mean adds the mean of all outputs to the context vectors of learnt codes, and "
-                f"--polyencoder-type {self.polyencoder_type} has no codes; remove one of the two."
+                f"{file} was trained with --{name.replace('_', '-')} {str(value).lower()}, which polyagents no longer "
+                f"has (the last to read it was a development version of 0.2.0); train it again without that flag."
             )
+    removed = ["codes_mean", "codes_penalty"] + ["codes_init"] * (options.get("codes_init") not in CODES_INITS)
+    return {name: value for name, value in options.items() if name not in removed}

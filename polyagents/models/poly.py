@@ -6,14 +6,23 @@ import torch
 from torch import Tensor, nn
 
 from polyagents.models.attention import poly_scores
-from polyagents.models.codes_init import drawn
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import PolyOptions, RankingOptions
 from polyagents.models.reduction import ContextVectors, context_vectors
 from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import TwoTowers
 
-ATTENTION_WEIGHTS = ("codes", "log_sharpness")  # a poly-encoder's own; no candidate's vector depends on them
+CODES = "codes"  # the name of a poly-encoder's own weight; no candidate's vector depends on it
+
+
+def drawn(init: str, m: int, width: int) -> Tensor:
+    """Draw the initial codes [m, D] in one of the ways that `--codes-init` names."""
+    codes = torch.empty(m, width)
+    if init == "uniform":
+        return nn.init.uniform_(codes)
+    if init == "unit":
+        return nn.init.normal_(codes, mean=width**-0.5, std=1.0)
+    return nn.init.normal_(codes, std=0.02)
 
 
 class PolyEncoder(TwoTowers):
@@ -21,7 +30,7 @@ class PolyEncoder(TwoTowers):
 
     Attributes:
         codes: the learnt context codes [m, D]; None if the context vectors are outputs of the encoder.
-        log_sharpness: the logarithm of the learnt part of the sharpness, []; None if the sharpness is fixed.
+        sharpness: the factor of the dot products inside the attention's softmax, above 0.
     """
 
     short_name: ClassVar[str] = "poly"
@@ -30,35 +39,23 @@ class PolyEncoder(TwoTowers):
 
     def __init__(self, encoder: Encoder, options: PolyOptions):
         super().__init__(encoder, options)
-        self.vectors_are, self.has_mean = options.polyencoder_type, options.codes_mean
+        self.vectors_are = options.polyencoder_type
         self.codes = None
         if self.vectors_are == "codes":
             self.codes = nn.Parameter(drawn(options.codes_init, self.m, encoder.width))
         scaled = options.poly_attention_type == "sqrt"
-        self.fixed_sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
-        self.log_sharpness = nn.Parameter(torch.zeros(())) if options.poly_attention_type == "learnt" else None
-
-    @property
-    def sharpness(self) -> float | Tensor:
-        """The factor of the dot products inside the attention's softmax, above 0."""
-        if self.log_sharpness is None:
-            return self.fixed_sharpness
-        return self.fixed_sharpness * self.log_sharpness.clamp(-20, 20).exp()  # finite, whatever a file holds
+        self.sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
 
     def context_vectors(self, chunk: Tokens) -> ContextVectors:
         """Encode a chunk of contexts: [b, T] -> vectors [b, M, D] and mask [b, M]."""
         first = self.left_out[0]
         states, mask = self.context_encoder(chunk)[:, first:], chunk.mask[:, first:]
-        codes: Tensor | None = self.codes
-        if codes is not None and self.has_mean:  # a code of zeros attends to all outputs alike
-            codes = torch.cat([codes, torch.zeros_like(codes[:1])])
-        vectors, mask = context_vectors(states, mask, self.vectors_are, self.m, codes)
+        vectors, mask = context_vectors(states, mask, self.vectors_are, self.m, self.codes)
         return ContextVectors(self.normalise(vectors), mask)
 
     def candidate_weights(self) -> dict[str, Tensor]:
-        """Return all weights that decide a candidate's vector, by name; those of the attentions do not."""
-        weights = super().candidate_weights()
-        return {name: weight for name, weight in weights.items() if name not in ATTENTION_WEIGHTS}
+        """Return all weights that decide a candidate's vector, by name; the codes do not."""
+        return {name: weight for name, weight in super().candidate_weights().items() if name != CODES}
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
         """Score as `TwoTowers.score` says, by the candidate's attention over the context vectors."""

@@ -12,11 +12,9 @@ from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.models import output_scaling
 from polyagents.models.architecture import find, reads_together
-from polyagents.models.model_options import KMEANS
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import BaseAgent
-from polyagents.parlai_agents.measured_start import TaskTexts
-from polyagents.parlai_agents.task_reader import first_pairs
+from polyagents.parlai_agents.task_reader import TaskReader
 from polyagents.parlai_agents.train_loop import CHECKPOINT, is_training_run
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking import initial_weights
@@ -36,8 +34,6 @@ class ModelAgent(BaseAgent):
 
     ranking: RankingModel
     parlai_model: ParlaiModel | None
-    brought_codes: bool = True
-    """Whether a file that was loaded has codes; ParlAI's pretrained poly-encoders and other architectures have none."""
     resumed: dict[str, Any] | None = None
 
     def _decide_start(self, opt: Opt) -> ParlaiModel | None:
@@ -80,22 +76,17 @@ class ModelAgent(BaseAgent):
             deviation = f"for a deviation of {output_scaling.BERT_DEVIATION}"
             logging.info(f"--output-scaling auto: {self.opt['output_scaling']}, {deviation}")
         self.dict.note_backbone(self.ranking.context_encoder.backbone)
-        if file is None:
-            self._start_codes_at_centres()
         return self.ranking.module
 
-    def _start_codes_at_centres(self) -> None:
-        """Replace codes that come from no file by the centres for `--codes-init kmeans`."""
-        module: Any = self.ranking.module
-        if self.opt.get("codes_init") == KMEANS and getattr(module, "codes", None) is not None:
-            module.codes.data.copy_(self._task_texts().codes(module.context_encoder, len(module.codes)))
-
     def _read_texts(self, count: int) -> list[tuple[str, str]]:
-        pairs = first_pairs(self.opt, count, "--output-scaling auto", "give a number")
+        """Read the first training examples of the task, which `--output-scaling auto` measures."""
+        flag, task = "--output-scaling auto", self.opt.get("task")
+        if self.opt.get("interactive_mode") or not task:
+            raise InputError(f"{flag} measures the training examples of a task, and no task is given; give a number.")
+        pairs = TaskReader(Opt(self.opt | {"datatype": "train"}), seed=0).read(count)
+        if not pairs:
+            raise InputError(f"{flag} finds no texts in --task {task}; give a number.")
         return [(pair.context, pair.label) for pair in pairs]
-
-    def _task_texts(self) -> TaskTexts:
-        return TaskTexts(self.opt, self.dict.ready, self.text_truncate, self.label_truncate)
 
     def build_criterion(self) -> nn.Module:
         """Return a module, which TorchRankerAgent requires; the loss is `losses.ranking_loss`."""
@@ -105,8 +96,6 @@ class ModelAgent(BaseAgent):
         """Load as BaseAgent; the random states of a resumed run are kept until everything else is built."""
         states = super().load(path)
         use_backend(self.ranking, path, backend_of(self.opt))
-        if not self.brought_codes:  # measured with the encoder, which did not exist before
-            self._start_codes_at_centres()
         file = self.opt.get("model_file")
         if path in (file, f"{file}{CHECKPOINT}"):  # not those of another run's model
             self.resumed = states.get("draws")
@@ -115,12 +104,10 @@ class ModelAgent(BaseAgent):
     def _read(self, path: str) -> dict[str, Any]:
         if self.parlai_model is None:
             states = super()._read(path)
-            self.brought_codes = "codes" in states["model"]
             is_another = initial_weights.trained_as(path) not in (None, self.architecture)
             weights = fitting_weights(states["model"], path, self.architecture, self.module)
             return {"model": weights} if is_another else states
         weights, self.parlai_model = self.parlai_model.state(), None
-        self.brought_codes = "codes" in weights
         if getattr(self.module, "codes", None) is not None:  # ParlAI's pretrained poly-encoders have none
             weights.setdefault("codes", self.module.codes.data)
         return {"model": weights}

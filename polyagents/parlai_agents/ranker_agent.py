@@ -89,7 +89,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         self.replies = Replies(self.opt, self.rank_top_k)
         if shared is None:
             taught = begin(self.ranking, self.opt, self.opt.get("datapath")) if training else None
-            self.objective = Objective(self.ranking, self.opt.get("codes_penalty") or 0.0, taught)
+            self.objective = Objective(self.ranking, taught)
             self.training_candidates = TrainingCandidates(
                 self.ranking, self.random, self.opt.get("cross_negatives"), origin(self.opt), self._task_has_candidates
             )

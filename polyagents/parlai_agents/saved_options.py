@@ -33,6 +33,7 @@ from parlai.utils import logging
 from polyagents.console import one_line
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import ARCHITECTURES, is_known
+from polyagents.models.model_options import of_finished_model
 from polyagents.parlai_agents import ranges
 from polyagents.parlai_files.parlai_options import read_whole
 
@@ -190,6 +191,7 @@ def load(optfile: str) -> Opt:
         del options["task"]
     name = str(options.get("model"))
     if name.startswith(OURS) and (is_known(name.removeprefix(OURS)) or name == f"{OURS}Pretrain"):
+        options = of_finished_model(options, optfile.removesuffix(".opt"))
         flags = flags_of(name, options)
         ranges.check(options, flags, optfile)
         known = {"model", *(flag.dest for flag in flags)}

@@ -155,7 +155,6 @@ def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
             "polyencoder_type": options.get("polyencoder_type", "codes"),
             "poly_n_codes": options.get("poly_n_codes", 64),
             "poly_attention_type": options.get("poly_attention_type", "basic"),
-            "codes_mean": False,
         }
     return flags
 
@@ -198,7 +197,6 @@ def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig
         "--reduction-type": (opt["reduction_type"], CHECKED["reduction_type"][1]),
         "--polyencoder-type": (opt.get("polyencoder_type", "codes"), theirs["polyencoder_type"][1]),
         "--poly-attention-type": (opt.get("poly_attention_type", "basic"), theirs["poly_attention_type"][1]),
-        "--codes-mean": (opt.get("codes_mean", False), (False,)),
         "--joint-head": (opt.get("joint_head", "linear"), ("linear",)),
         "--context-prompt": (opt.get("context_prompt", ""), ("",)),
         "--candidate-prompt": (opt.get("candidate_prompt", ""), ("",)),

@@ -16,7 +16,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.models.architecture import is_known
 from polyagents.models.encoder import Encoder
-from polyagents.models.model_options import SCRATCH
+from polyagents.models.model_options import SCRATCH, of_finished_model
 from polyagents.options import fields_of
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
@@ -27,7 +27,7 @@ from polyagents.zoo.resolve import zoo_file
 # Options that weights were trained with, and that they depend on.
 DECIDED = (
     *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
-    *("polyencoder_type", "poly_n_codes", "poly_attention_type", "codes_mean", "joint_head"),
+    *("polyencoder_type", "poly_n_codes", "poly_attention_type", "joint_head"),
     *("context_prompt", "candidate_prompt", "include_prompt", "lora_rank", "backbone_bits"),
 )
 
@@ -52,6 +52,8 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
     """
     is_parlais = parlai_options.is_parlais(file)
     parlai_options.check(file)
+    if not is_parlais:
+        of_finished_model(parlai_options.read(file), file)
     needed = [f"{file}.opt"] if not training else []
     needed += [opt["dict_file"]] if opt["backbone"].startswith(SCRATCH) else []
     needed += [f"{file}.dict", f"{file}.dict.codecs"] if is_parlais else []

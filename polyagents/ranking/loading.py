@@ -19,6 +19,7 @@ from polyagents.files.tensors import wrong_tensors
 from polyagents.models.adapters import with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.backbone import scratch_config
+from polyagents.models.model_options import of_finished_model
 from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
@@ -162,7 +163,8 @@ def folder_parts(folder: str) -> Parts:
         raise InputError(f"{folder} names adapters (lora_rank), which model folders have merged into their weights.")
     tokenizer = model_folder.read_tokenizer(folder, config)
     weights = read_weights(os.path.join(folder, model_folder.WEIGHTS))["model"]
-    return Parts({**config.training, **config.options}, tokenizer, config_of(config.backbone), weights)
+    values = {**config.training, **of_finished_model(config.options, folder)}
+    return Parts(values, tokenizer, config_of(config.backbone), weights)
 
 
 def own_parts(file: str, architecture: str) -> Parts:
@@ -171,9 +173,9 @@ def own_parts(file: str, architecture: str) -> Parts:
     Raises:
         InputError: a file is missing or damaged.
     """
-    saved = parlai_options.read_whole(file)
+    saved = of_finished_model(parlai_options.read_whole(file), file)
     own = {field.name for group in option_groups(architecture) for field in fields_of(group)}
-    if odd := sorted(own & read_json(f"{file}.opt").keys() - saved.keys()):
+    if odd := sorted(own & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):

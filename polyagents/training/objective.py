@@ -22,7 +22,7 @@ from polyagents.training.distillation import Distillation
 from polyagents.training.examples import Examples
 from polyagents.training.gradient_cache import GradientCache
 from polyagents.training.late_values import LateValues
-from polyagents.training.losses import context_similarity, ranking_loss
+from polyagents.training.losses import ranking_loss
 from polyagents.training.metrics import training_values
 from polyagents.training.scoring import TrainingScores
 
@@ -57,15 +57,13 @@ class BatchLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """The ranking loss, and further terms.
+    """The ranking loss, and a teacher's.
 
     Attributes:
-        codes_penalty: the factor of the similarity of an example's context vectors; 0 for none.
         distillation: a teacher; None without.
     """
 
     model: RankingModel
-    codes_penalty: float = 0.0
     distillation: Distillation | None = None
 
     def of(self, scored: TrainingScores, examples: Examples, candidates: CandidateSet) -> BatchLoss:
@@ -89,8 +87,4 @@ class Objective:
             taught = self.distillation.losses(examples.texts, candidates, logits)
             values["distillation_loss"] = taught.detach()
             losses = losses + taught
-        if self.codes_penalty and scored.context is not None:
-            similarity = context_similarity(scored.context)
-            values["context_similarity"] = similarity.detach()
-            losses = losses + self.codes_penalty * similarity
         return BatchLoss(losses, scored.sides, LateValues(values))

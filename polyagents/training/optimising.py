@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import fits
 from polyagents.files.tensors import misfits
-from polyagents.models.poly import ATTENTION_WEIGHTS
+from polyagents.models.poly import CODES
 from polyagents.training import distributed
 
 SETTING = str | int | float | bool | None | list[str | int | float | bool | None]  # of a group of weights
@@ -24,9 +24,8 @@ def weight_groups(
 ) -> list[dict[str, Any]]:
     """Group the weights that learn for an optimiser: decay for matrices only (as for BERT), a rate for the codes.
 
-    A learnt sharpness has the codes' rate: both start untrained, while the encoder starts trained, and an Adam changes
-    each number by the rate in an update at most. At 5e-5 ten thousand updates would change the sharpness by e^0.5, at
-    1e-2 a hundred change it by e.
+    Codes start untrained, while the encoder starts trained, and an Adam changes each number by the rate in an update at
+    most.
 
     Args:
         codes_learningrate: None for the same.
@@ -37,12 +36,12 @@ def weight_groups(
     """
     rate, decay = codes_learningrate or learningrate, weight_decay or 0.0
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    attentions = [p for name, p in named if name in ATTENTION_WEIGHTS]
-    matrices = [p for name, p in named if p.ndim > 1 and name not in ATTENTION_WEIGHTS]
-    vectors = [p for name, p in named if p.ndim <= 1 and name not in ATTENTION_WEIGHTS]
+    codes = [p for name, p in named if name == CODES]
+    matrices = [p for name, p in named if p.ndim > 1 and name != CODES]
+    vectors = [p for name, p in named if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": decay}]
     groups.append({"params": vectors, "weight_decay": 0.0})
-    groups.append({"params": attentions, "weight_decay": 0.0, "lr": rate})
+    groups.append({"params": codes, "weight_decay": 0.0, "lr": rate})
     return [group for group in groups if group["params"]]
 
 

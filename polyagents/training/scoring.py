@@ -12,7 +12,6 @@ from torch import Tensor
 
 from polyagents.models.devices import to_device
 from polyagents.models.encoder import in_order, lists_in_order
-from polyagents.models.reduction import ContextVectors
 from polyagents.models.two_towers import contexts_in_order
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.joint_model import JointModel, in_table, listed
@@ -28,12 +27,10 @@ class TrainingScores(NamedTuple):
     Attributes:
         scores: [B, C].
         sides: the gradient caches that the backward pass continues with.
-        context: the context vectors [B, M, D] that were scored, with their gradient; None for a joint architecture.
     """
 
     scores: Tensor
     sides: list[GradientCache]
-    context: ContextVectors | None = None
 
 
 def training_scores(
@@ -82,7 +79,7 @@ def two_tower_scores(
     if len(distinct) != len(contexts) or not distinct:
         place = {ids: row for row, ids in enumerate(distinct)}
         encoded = encoded.rows(to_device(torch.tensor([place[tuple(ids)] for ids in contexts]).long(), model.device))
-    return TrainingScores(module.score(encoded, vectors), [side, context], encoded)
+    return TrainingScores(module.score(encoded, vectors), [side, context])
 
 
 def joint_scores(

@@ -11,10 +11,10 @@ from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
-from polyagents.models import codes_init, output_scaling
+from polyagents.models import output_scaling
 from polyagents.models.adapters import trained_weights
-from polyagents.models.encoder import Encoder, token_states
-from polyagents.models.model_options import KMEANS, SCRATCH
+from polyagents.models.encoder import Encoder
+from polyagents.models.model_options import SCRATCH
 from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.ranking import initial_weights
@@ -158,8 +158,6 @@ def model_of_options(
         weights = fitting_weights(parts.weights, file, architecture, model.module)
         model.load_weights(checked_weights(model, weights, file))
         align_weights(model.module)
-    if parts is None or "codes" not in parts.weights:
-        start_codes_at_centres(model, data)
     return model
 
 
@@ -210,22 +208,6 @@ def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str |
     examples = data.first(None, f"backbone={backbone!r} without a vocabulary")
     texts = (text for one in examples for text in (one.context, *one.labels, *(one.candidates or ())))
     return learn_word_pieces(dict.fromkeys(line for text in texts for line in text.split("\n")))
-
-
-def start_codes_at_centres(model: RankingModel, data: TrainingData) -> None:
-    """Set codes that no file has brought to the centres that `codes_init="kmeans"` asks for.
-
-    Args:
-        model: changed in place.
-        data: the examples; some of them are clustered.
-    """
-    module: Any = model.module
-    if getattr(model.settings.ranking, "codes_init", None) != KMEANS or getattr(module, "codes", None) is None:
-        return
-    examples = data.first(codes_init.CONTEXTS, f"codes_init={KMEANS!r}")
-    texts = context_ids(model.tokenizer, model.settings, [one.context for one in examples])
-    states = token_states(model.context_encoder, texts, model.tokenizer.pad_id)
-    module.codes.data.copy_(codes_init.centres(states, len(module.codes)))
 
 
 def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:

@@ -107,7 +107,7 @@ class Trainer:
         self.candidates = TrainingCandidates(
             model, draw, options.cross_negatives, "the list of examples", data.has_candidates
         )
-        self.objective = Objective(model, options.codes_penalty, distillation)
+        self.objective = Objective(model, distillation)
         self.is_best = self.stop = False
         self.evaluation: Report = {}
         self._pending = 0  # batches of the next update

@@ -80,14 +80,8 @@ class CodesOptions(Options):
 
     codes_learningrate: float | None = option(
         None,
-        "learning rate of the codes, and of a learnt sharpness; by default that of the other weights",
+        "learning rate of the codes; by default that of the other weights",
         positive,
-    )
-    codes_penalty: float = option(
-        0.0,
-        "a factor: this many times the mean cosine of an example's context vectors, over all pairs, is added to its "
-        "loss, so that they differ (the disagreement regularisation of MINER, Li et al. 2022)",
-        not_negative,
     )
 
 

@@ -31,7 +31,7 @@ MINUS_ONE = {  # where it is a number, or ParlAI's word for none
     *("validation_cutoff", "teacher_seed"),
 }
 ZERO = {
-    *("learningrate", "weight_decay", "codes_penalty", "dropout", "margin", "momentum", "bpe_dropout", "warmup_rate"),
+    *("learningrate", "weight_decay", "dropout", "margin", "momentum", "bpe_dropout", "warmup_rate"),
     *("lr_scheduler_decay", "lr_scheduler_patience", "seed", "agent", "port", "num_workers", "dict_minfreq"),
     *("distributed_world_size", "betas", "nus"),
     *(MINUS_ONE - {"max_train_steps", "num_examples", "num_episodes", "validation_max_exs", "num_epochs", "seconds"}),

@@ -100,8 +100,8 @@ def test_flags_of_agents_say_whose_they_are_and_their_defaults():
     text = generated()["generated/agent-flags.rst"]
     flags = dict(re.findall(r"^\.\. option:: --([\w-]+).*\n\n   (.*)$", text, re.MULTILINE))
     assert flags["poly-n-codes"].endswith("For ``bi``, ``poly``, ``uni``, ``cross``. Default: ``64``.")
-    assert flags["codes-mean"].endswith("For ``poly``. Default: ``false``.")
-    assert flags["codes-penalty"].endswith("Default: ``0.0``.")
+    assert flags["codes-init"].endswith("For ``poly``. Default: ``normal``.")
+    assert flags["share-encoders"].endswith("For ``bi``, ``poly``. Default: ``false``.")
     assert flags["dropout"].endswith("Default: ``0.1`` (Pretrain).")
     assert "``first`` (poly), ``mean`` (uni)" in flags["reduction-type"]
     assert "hf-dataset" in flags and "batch-tokens" in flags and "truncate" not in flags

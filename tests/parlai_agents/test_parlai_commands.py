@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import shutil
 import threading
 import urllib.request
+from pathlib import Path
 
 import pytest
 import torch
@@ -230,16 +232,6 @@ def test_init_model_starts_from_the_encoders_of_another_architecture(source, kin
         run("train_model", "-m", KINDS[kind], "-mf", start, *TINY, *colours)
 
 
-def test_centres_of_a_bi_encoder_that_a_poly_encoder_starts_from(model, colours, tmp_path):
-    start, made = model("bi"), []
-    for name, init in (("kmeans", "kmeans"), ("again", "kmeans"), ("normal", "normal")):
-        train("poly", tmp_path / name, *colours, "--init-model", start, "--codes-init", init, "--max-train-steps", 1,
-              "-lr", 1e-9, "--weight-decay", 0)  # fmt: skip
-        made.append(weights(tmp_path / name)["model"]["codes"])
-    assert torch.allclose(made[0], made[1], atol=1e-6)
-    assert float(made[2].std()) < 0.05 < float(made[0].std())
-
-
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("kind", ["uni", "cross"])
 def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, colours, tmp_path):
@@ -254,24 +246,58 @@ def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, colo
     assert options(tmp_path / "back")["similarity"] == similarity
 
 
-OWN = ("--poly-attention-type", "learnt", "--codes-mean", "true", "--codes-learningrate", 1e-1, "--codes-penalty", 0.5)
+def test_the_kind_of_attention_goes_with_the_file(colours, tmp_path):
+    """A file decides it, whatever starts from it."""
+    train("poly", tmp_path / "M", *colours, "--poly-attention-type", "sqrt", "--max-train-steps", 2)
+    again = ("--init-model", tmp_path / "M", "--max-train-steps", 1, "-lr", 1e-9)
+    train("poly", tmp_path / "second", *colours, *again)
+    assert options(tmp_path / "second")["poly_attention_type"] == "sqrt"
+    assert largest_difference(tmp_path / "M", tmp_path / "second") < 1e-6
 
 
-def test_a_learnt_sharpness_and_a_mean_go_with_the_file(colours, tmp_path):
-    """A file decides both, whatever starts from it; a run that goes on has what the straight one has."""
-    flags = (*write_task(tmp_path, colour_dialogues(8)), "-dt", "train:ordered", *OWN)
-    train("poly", tmp_path / "straight", *flags, "--max-train-steps", 6)
-    train("poly", tmp_path / "continued", *flags, "--max-train-steps", 3)
-    train("poly", tmp_path / "continued", *flags, "--max-train-steps", 6)
-    assert largest_difference(tmp_path / "straight", tmp_path / "continued") == 0
-    assert abs(float(weights(tmp_path / "straight")["model"]["log_sharpness"])) > 1e-3
-    again = ("--init-model", tmp_path / "straight", "--max-train-steps", 1, "-lr", 1e-9)
-    train("poly", tmp_path / "M", *colours, *again)
-    made = options(tmp_path / "M")
-    assert (made["poly_attention_type"], made["codes_mean"], made["codes_penalty"]) == ("learnt", True, 0.0)
-    assert largest_difference(tmp_path / "straight", tmp_path / "M") < 1e-6
-    with pytest.raises(InputError, match=r"log_sharpness is unknown"):
-        train("poly", tmp_path / "N", *colours, *again, "--poly-attention-type", "basic")
+def with_options(file, copy, **changed):
+    """Copy a model, with other values in its M.opt."""
+    for part in ("", ".opt", ".dict"):
+        shutil.copy(f"{file}{part}", f"{copy}{part}")
+    Path(f"{copy}.opt").write_text(json.dumps(options(file) | changed))
+    return copy
+
+
+def test_a_model_whose_training_had_removed_options_is_used_as_it_is(model, colours, tmp_path):
+    file = with_options(model("poly"), tmp_path / "M", codes_init="kmeans", codes_penalty=0.5, codes_mean=False)
+    pair = ("i like red", ["so you like red", "bye"])
+    expected = Ranker.load(model("poly")).score(*pair)
+    assert Ranker.load(file).score(*pair) == pytest.approx(expected, abs=0)
+    Ranker.load(file).save_pretrained(tmp_path / "folder")
+    assert Ranker.load(tmp_path / "folder").score(*pair) == pytest.approx(expected, abs=0)
+    assert evaluate(file, *colours)["loss"] == evaluate(model("poly"), *colours)["loss"]
+    train("poly", tmp_path / "N", *colours, "--init-model", file, "--max-train-steps", 1, "-lr", 1e-9)
+    train("poly", file, *colours, "--max-train-steps", 1, "-lr", 1e-9)
+    for trained in ("M", "N"):
+        assert options(tmp_path / trained)["codes_init"] == "normal"
+        assert largest_difference(model("poly"), tmp_path / trained) < 1e-6
+
+
+@pytest.mark.parametrize(("name", "value"), [("codes_mean", True), ("poly_attention_type", "learnt")])
+def test_a_model_that_computes_what_is_no_longer_there_is_refused(name, value, model, colours, tmp_path):
+    file, shown = with_options(model("poly"), tmp_path / "M", **{name: value}), f"--{name.replace('_', '-')}"
+    said = rf"M was trained with {shown} {str(value).lower()}, .* a development version of 0\.2\.0\); train it again"
+    Ranker.load(model("poly")).save_pretrained(tmp_path / "folder")
+    config = json.loads((tmp_path / "folder/config.json").read_text())
+    config["options"][name] = value
+    (tmp_path / "folder/config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=said.replace("M", "folder", 1)):
+        Ranker.load(tmp_path / "folder")
+    for use in (
+        lambda: Ranker.load(file),
+        lambda: evaluate(file, *colours),
+        lambda: train("poly", tmp_path / "N", *colours, "--init-model", file, "--max-train-steps", 1),
+        lambda: train("poly", file, *colours, "--max-train-steps", 1),
+        lambda: Ranker.train([{"context": "hi", "label": "hello"}], init_model=file),
+    ):
+        with pytest.raises(InputError, match=said):
+            use()
+    assert not (tmp_path / "N").exists()
 
 
 def test_the_polyagents_command_writes_the_full_name(colours, monkeypatch, tmp_path):

@@ -166,9 +166,9 @@ def test_what_parlai_cannot_hold_is_said(trained, tmp_path):
 
 
 def test_what_parlais_poly_encoder_cannot_compute_is_named(written, tmp_path):
-    flags = ("--poly-attention-type", "learnt", "--codes-mean", "true", "--max-train-steps", "1")
+    flags = ("--polyencoder-type", "n_last", "--similarity", "cosine", "--max-train-steps", "1")
     fine_tune("poly", tmp_path / "M", "--backbone", written("poly"), "--reduction-type", "mean", *flags)
-    with pytest.raises(InputError, match=r"--poly-attention-type learnt .*; --codes-mean True \(ParlAI: False\)\.$"):
+    with pytest.raises(InputError, match=r"--similarity cosine .*; --polyencoder-type n_last .*codes, n_first.*"):
         convert(tmp_path / "M", "parlai", tmp_path / "out")
 
 

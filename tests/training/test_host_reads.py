@@ -30,7 +30,7 @@ VARIANTS = {
     "bi, cosine, mean": ("BiEncoder", {"similarity": "cosine", "reduction_type": "mean"}),
     "poly": ("PolyEncoder", {}),
     "poly, first": ("PolyEncoder", {"polyencoder_type": "n_first"}),
-    "poly, last, learnt, penalty": ("PolyEncoder", {"polyencoder_type": "n_last", "poly_attention_type": "learnt"}),
+    "poly, last, sqrt": ("PolyEncoder", {"polyencoder_type": "n_last", "poly_attention_type": "sqrt"}),
     "uni": ("UniEncoder", {}),
     "cross, dot": ("CrossEncoder", {"joint_head": "dot"}),
 }
@@ -64,7 +64,7 @@ def batch_of(model, inline):
 def step(model, inline, chunk_tokens):
     """Do one update: what Trainer and the agents do."""
     examples, candidates = batch_of(model, inline)
-    objective = Objective(model, codes_penalty=0.1)
+    objective = Objective(model)
     loss = objective.of(training_scores(model, examples.contexts, candidates, chunk_tokens), examples, candidates)
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     loss.backward([len(examples)], scaler, 1)
