@@ -56,16 +56,7 @@ class JointModel(RankingModel):
     def scores_in_pieces(
         self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
     ) -> Steps[Tensor]:
-        """Score as `scores` does, piece by piece.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-            tokens: how many a piece may have.
-
-        Returns:
-            [B, C] fp32, 0 for padding.
-        """
+        """Score as `scores` does, piece by piece."""
         wanted = candidates.real.expand(len(contexts), -1)  # a shared list without labels has one row
         rows = self.rows(contexts, candidates, wanted)
         scores: dict[int, Tensor] = {}  # of each row
