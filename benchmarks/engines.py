@@ -27,7 +27,6 @@ from polyagents.benchmarks.indexed import index_parser, opened
 from polyagents.benchmarks.measure import limit_memory, machine, side_by_side
 from polyagents.benchmarks.ports import answers, free_port
 from polyagents.console import markdown, say
-from polyagents.index.approximate import search_shortlist
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.engine import EngineError, candidate_ids
 from polyagents.index.engines.milvus import MilvusCollection
@@ -61,13 +60,12 @@ def measured(opt: argparse.Namespace) -> list[Row]:
     exact = np.concatenate([search(query, store, 10).indices for query in asked])
     rows = [timed("own exact", asked, lambda query: (search(query, store, 10).indices[0], True), exact)]
     if store.shortlist is not None:
-        shortlist = store.shortlist
 
         def ours(query: Query) -> tuple[np.ndarray, bool]:
-            found, complete = search_shortlist(query, shortlist, store, 10)
-            return found.indices[0], complete[0]
+            (best,) = store.search(query, 10)
+            return best.indices, best.complete
 
-        rows.append(timed(f"own {type(shortlist.index).__name__}", asked, ours, exact))
+        rows.append(timed(f"own {type(store.shortlist.index).__name__}", asked, ours, exact))
     for row in rows:
         say(str(row))  # progress, since the table comes at the end, perhaps after an hour
     places = {int(one): place for place, one in enumerate(candidate_ids(list(store.texts())))}
@@ -114,8 +112,8 @@ def in_engine(
     candidates = EngineCandidates(engine, model, collection)
 
     def ours(query: Query) -> tuple[np.ndarray, bool]:
-        (best,), (complete,) = candidates.search(query, 10)
-        return np.array([places[int(one)] for one in best.indices]), complete
+        (best,) = candidates.search(query, 10)
+        return np.array([places[int(one)] for one in best.indices]), best.complete
 
     row = timed(way, asked, ours, exact)
     if not is_there:

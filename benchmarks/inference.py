@@ -208,7 +208,7 @@ def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Seq
     with model_files(ranker) as file:
         agent = our_agent(file)
         for count in (count for count in (1_000, 100_000) if count <= len(texts)):
-            rank_fixed(agent, InMemoryCandidates(texts[:count], vectors[:count].float()))
+            rank_fixed(agent, InMemoryCandidates(texts[:count], vectors[:count].float(), agent.ranking.version()))
             parlai = peers.parlai_agent(kind, *same, m, "codes", dict_file=f"{file}.dict")
             peers.set_fixed_candidates(parlai, texts[:count], vectors[:count])
             turn = itertools.cycle(contexts)

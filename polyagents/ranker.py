@@ -1,13 +1,14 @@
 """The Python API: load a trained model, rank your candidates, get scores."""
 
 import contextlib
+import functools
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -17,36 +18,32 @@ from tqdm import tqdm
 from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
-from polyagents.index.approximate import search_shortlist
+from polyagents.index.base import Hits, Index
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
-from polyagents.index.engines.candidates import BestCandidates, EngineCandidates
+from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
-from polyagents.index.exact import search
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
-from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates, as_index
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, Texts
-from polyagents.index.top_k import top_k as best
 from polyagents.models.query import Query, stack_queries
 from polyagents.models.reduction import ContextVectors, stacked
 from polyagents.options import fields_of, with_plain_paths
 from polyagents.ranking import hub
-from polyagents.ranking.candidate_set import columns_of, shared_set
 from polyagents.ranking.loading import architecture_of, has_adapters, load_model
 from polyagents.ranking.model_folder import write_folder
 from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.saving import save_model
-from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.surroundings import undisturbed
 from polyagents.training.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
 
-Encoded = CandidateStore | InMemoryCandidates | EngineCandidates
-"""Candidates that were encoded before: what `index`, `open_index`, `open_engine` and `prepare` return."""
+Candidates = Iterable[str] | Index
+"""What can be ranked: texts, or what `index`, `open_index`, `open_engine` and `prepare` return."""
 
-Candidates = Iterable[str] | Encoded
-"""What can be ranked: texts, or encoded candidates."""
+AnIndex = TypeVar("AnIndex", bound=Index)
 
 # Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
 # replace one encoder's weights by the other's.
@@ -366,7 +363,7 @@ class Ranker:
         Raises:
             InputError: the model is a uni- or cross-encoder, which has no such vectors.
         """
-        texts, model = texts_of(candidates, "candidates", one=True), self._two_towers()
+        texts, model = texts_of(candidates, "candidates", one=True), two_towers(self.model)
         return encoded(texts, model.encode_texts, show_progress) if texts else model.encode_texts([""])[:0]
 
     @classmethod
@@ -457,7 +454,9 @@ class Ranker:
         texts, candidates = texts_of(contexts, "contexts"), texts_of(candidates, "candidates")
         if not texts or not candidates:
             return np.zeros((len(texts), len(candidates)), np.float32)
-        return np.concatenate(list(self._score_blocks(texts, candidates)))
+        listed = ListedCandidates(candidates, self.model)
+        parts = [listed.scores(self.model.context_ids(block)).cpu().numpy() for block in in_blocks(texts)]
+        return np.concatenate(parts)
 
     def _score_vectors(
         self, contexts: Iterable[str] | ContextVectors, candidates: Iterable[str] | Tensor
@@ -473,16 +472,8 @@ class Ranker:
                 f"{list(contexts.vectors.shape)}; both must be [..., D] of one model, as encode_candidates and "
                 f"encode_contexts return them."
             )
-        query = Query(self._two_towers().module, contexts.to(self.device))
+        query = Query(two_towers(self.model).module, contexts.to(self.device))
         return query.scores(candidates.to(self.device)).cpu().numpy()
-
-    def _score_blocks(self, contexts: Sequence[str], candidates: Sequence[str]) -> Iterator[np.ndarray]:
-        """Yield scores [b, C] of block after block of contexts; the candidates are read and encoded once."""
-        given = self.model.candidates(candidates)
-        shared = shared_set(given, None)  # equal texts are encoded once, and each keeps its place
-        columns = columns_of(given, shared)
-        for block in in_blocks(contexts):
-            yield self.model.scores(self.model.context_ids(block), shared).cpu().numpy()[:, columns]
 
     @overload  # a str is an Iterable[str], too; the first match counts
     def rank(  # type: ignore[overload-overlap]
@@ -516,25 +507,13 @@ class Ranker:
             raise InputError(f"top_k is {top_k}; it must be 1 or more.")
         if isinstance(contexts, str):
             return self.rank([contexts], candidates, top_k)[0]
-        asked = texts_of(contexts, "contexts")
-        if isinstance(candidates, Encoded):
-            blocks = in_blocks(asked)
-            return [matches for block in blocks for matches in self.search(block, candidates, top_k)[0]]
-        texts = texts_of(candidates, "candidates")
-        if not texts:
-            none: list[list[Match]] = [[] for _ in asked]
-            return none
-        return [
-            [Match(int(i), texts[i], float(row[i])) for i in best(row, top_k)]
-            for scores in self._score_blocks(asked, texts)
-            for row in scores
-        ]
+        return self.search(texts_of(contexts, "contexts"), candidates, top_k)[0]
 
     @undisturbed()
     def search(
-        self, contexts: str | Iterable[str], index: Encoded, top_k: int = 10
+        self, contexts: str | Iterable[str], index: Candidates, top_k: int = 10
     ) -> tuple[list[list[Match]], list[bool]]:
-        """Search encoded candidates as `rank` does, and say whether the answers are complete.
+        """Rank candidates as `rank` does, and say whether the answers are complete.
 
         >>> index = ranker.index("replies.txt", "replies.index")
         >>> matches, complete = ranker.search(["hi", "how are you"], index, top_k=3)
@@ -543,7 +522,7 @@ class Ranker:
 
         Args:
             contexts: B contexts; one string is one context.
-            index: what `index`, `open_index`, `open_engine` or `prepare` returned.
+            index: texts, or what `index`, `open_index`, `open_engine` or `prepare` returned.
             top_k: how many, at most.
 
         Returns:
@@ -554,19 +533,10 @@ class Ranker:
             EngineError: an engine does not answer.
             InputError: the weights are not those that encoded the candidates.
         """
-        self._check(index)
-        query = self.query(contexts)
-        if isinstance(index, EngineCandidates):
-            rows, complete = index.search(query, top_k)
-        else:
-            if isinstance(index, CandidateStore) and index.shortlist is not None:
-                found, complete = search_shortlist(query, index.shortlist, index, top_k)
-            else:
-                found, complete = search(query, index, top_k), [True] * len(query)
-            best = zip(found.indices, found.scores, strict=True)
-            rows = [BestCandidates(indices, scores, index.texts_of(indices)) for indices, scores in best]
-        matches = [[Match(int(i), text, float(score)) for i, score, text in zip(*row, strict=True)] for row in rows]
-        return matches, complete
+        asked, ranked = texts_of(contexts, "contexts", one=True), as_index(index, self.model)
+        ids = (self.model.context_ids(block) for block in in_blocks(asked))
+        found = [hits for some in ids for hits in ranked.search(ranked.query(self.model, some), top_k)]
+        return [matches_of(hits) for hits in found], [hits.complete for hits in found]
 
     def query(self, contexts: str | Iterable[str]) -> Query:
         """Encode B contexts as the query that a search takes; one string is one context.
@@ -574,7 +544,7 @@ class Ranker:
         >>> len(ranker.query(["hi", "how are you"]))
         2
         """
-        model = self._two_towers()
+        model = two_towers(self.model)
         return model.query(model.context_ids(texts_of(contexts, "contexts", one=True)))
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
@@ -639,7 +609,9 @@ class Ranker:
             InputError: the file cannot be read, the folder cannot be written, or the model is a uni- or cross-encoder.
         """
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
-        store = CandidateStore.build(file, folder, CandidateEncoder.of(self._two_towers(), stored_as), worker, cluster)
+        store = CandidateStore.build(
+            file, folder, CandidateEncoder.of(two_towers(self.model), stored_as), worker, cluster
+        )
         with contextlib.suppress(InputError):  # a damaged one is named by open_index, and patched by approximate
             store.shortlist = open_shortlist(store)
         return store
@@ -657,20 +629,12 @@ class Ranker:
         Raises:
             InputError: there is no index, it is damaged, or other weights encoded it.
         """
-        store = CandidateStore.open(os.fspath(index_dir), self._two_towers().fingerprint())
+        store = CandidateStore.open(os.fspath(index_dir), two_towers(self.model).fingerprint())
         store.shortlist = None if exact else open_shortlist(store)
         return store
 
-    @overload
-    def append(self, index: CandidateStore, candidates: Iterable[str] | FileTexts) -> CandidateStore: ...
-
-    @overload
-    def append(self, index: EngineCandidates, candidates: Iterable[str] | FileTexts) -> EngineCandidates: ...
-
     @undisturbed()
-    def append(
-        self, index: CandidateStore | EngineCandidates, candidates: Iterable[str] | FileTexts
-    ) -> CandidateStore | EngineCandidates:
+    def append(self, index: AnIndex, candidates: Iterable[str] | FileTexts) -> AnIndex:
         """Add candidates to an index, at its end or in its engine; those that it has already are skipped.
 
         >>> index = ranker.append(ranker.open_index("replies.index"), ["see you", "bye"])
@@ -678,7 +642,7 @@ class Ranker:
         (7, 'see you')
 
         Args:
-            index: what `index`, `open_index` or `open_engine` returned.
+            index: what `index`, `open_index`, `open_engine` or `prepare` returned.
 
         Returns:
             The index as it is now.
@@ -687,12 +651,10 @@ class Ranker:
             InputError: the disk is full, the folder may not be written, an engine does not answer, or other weights
                 encoded the index.
         """
-        self._check(index)
-        texts = distinct(candidates)
-        if isinstance(index, EngineCandidates):
-            index.add(texts, self._two_towers().encode_texts)
-            return index
-        return index.append(texts, CandidateEncoder.of(self._two_towers(), index.manifest.stored_as).encode)
+        model = two_towers(self.model)
+        model.check(index.encoded_by)
+        low_precision = index.stored_as != "fp32"  # as when it was built
+        return index.add(distinct(candidates), functools.partial(model.encode_texts, low_precision=low_precision))
 
     # ---- candidates in an engine -----------------------------------------------------------------------------------
 
@@ -710,7 +672,7 @@ class Ranker:
         Raises:
             InputError: there are none, another model encoded them, or no server answers.
         """
-        model = self._two_towers()
+        model = two_towers(self.model)
         return EngineCandidates.open(open_engine(url), model.fingerprint())
 
     @undisturbed()
@@ -741,7 +703,7 @@ class Ranker:
         texts = distinct(candidates)
         if not len(texts):
             raise InputError("There are no candidates to index; give at least one text.")
-        model, engine = self._two_towers(), open_engine(url, make=True)
+        model, engine = two_towers(self.model), open_engine(url, make=True)
         width = model.encode_texts(texts.part(0, 1)).size(1)
         made_by = model.fingerprint()
         return EngineCandidates.build(engine, made_by, width, texts, model.encode_texts, index_type, worker, cluster)
@@ -766,32 +728,18 @@ class Ranker:
         Raises:
             InputError: there is no such type, or it cannot contain vectors of this width.
         """
-        self._check(index)
+        two_towers(self.model).check(index.encoded_by)
         given = [] if contexts is None else texts_of(contexts, "contexts", one=True)
         asked = given or sample_of(index, 200)
         parts = [self.query(block) for block in in_blocks(asked)]
         return build_shortlist(index, index_type, stack_queries(parts))
 
-    def _check(self, index: Encoded) -> None:
-        """Refuse candidates that were encoded before the weights changed."""
-        model = self._two_towers()
-        if isinstance(index, InMemoryCandidates):
-            model.check(index.encoded_by)
-        else:
-            model.check(index.manifest.model if isinstance(index, CandidateStore) else index.model)
 
-    def _two_towers(self) -> TwoTowerModel:
-        """Return the model if candidates can be encoded ahead of the context.
-
-        Raises:
-            InputError: it is a joint model.
-        """
-        if not isinstance(self.model, TwoTowerModel):
-            raise InputError(
-                f"A {self.model.label} cannot encode candidates ahead of the context; index them with a bi- or "
-                f"poly-encoder."
-            )
-        return self.model
+def matches_of(hits: Hits) -> list[Match]:
+    """Return the candidates of one context as matches."""
+    return [
+        Match(int(i), text, float(score)) for i, score, text in zip(hits.indices, hits.scores, hits.texts, strict=True)
+    ]
 
 
 def device(no_cuda: bool, gpu: int) -> torch.device:

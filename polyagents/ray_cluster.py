@@ -25,7 +25,7 @@ from polyagents.faults import users_fault
 from polyagents.index.builder import Part
 from polyagents.index.texts import Texts
 from polyagents.ranker import Ranker
-from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.zoo.resolve import zoo_file
 
 Work = Callable[[TwoTowerModel, Texts, Part], None]
@@ -86,18 +86,7 @@ class RayCluster:
         ray.shutdown()
 
     def map(self, work: Work, texts: Texts, parts: Sequence[Part]) -> Iterator[Part]:
-        """Do work with each of the parts, on any machine.
-
-        Args:
-            work: called on a machine with the model, the texts and a part.
-            texts: copied to the machines.
-
-        Yields:
-            The parts, each as soon as it is done.
-
-        Raises:
-            InputError: a part cannot be done, or was not; finished ones stay.
-        """
+        """Do work with each of the parts, on any machine, and yield them, each as soon as it is done."""
         import ray
         import ray.data
         from ray.util.annotations import RayDeprecationWarning
@@ -206,7 +195,7 @@ class Actor:
     @functools.cached_property
     def model(self) -> TwoTowerModel:
         """The model that encodes, in this process."""
-        return Ranker.load(self.model_file, **self.overrides)._two_towers()
+        return two_towers(Ranker.load(self.model_file, **self.overrides).model)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Do the work with one part.

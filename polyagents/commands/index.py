@@ -1,58 +1,172 @@
-"""`polyagents index add | remove | status`: change candidates in a vector database while others search them."""
+"""`polyagents index build | add | remove | status`: candidates in a folder or a vector database."""
 
 import argparse
+import contextlib
+import datetime
 import json
+import os
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag
 from polyagents.errors import InputError
 
+if TYPE_CHECKING:
+    from polyagents.index.builder import Cluster, Worker
+    from polyagents.index.faiss_index import Description
+    from polyagents.index.store import CandidateStore
+    from polyagents.ranker import Ranker
+
 USAGE = (
-    "polyagents index add, with --model-file and --candidates-file; polyagents index remove, with --candidates-file; "
-    "or polyagents index status"
+    "polyagents index add, with --model-file and --candidates-file; polyagents index build, with the same; polyagents "
+    "index remove, with --candidates-file; or polyagents index status"
 )
+NEEDED: Mapping[str, set[str]] = {
+    "build": {"model_file", "candidates_file"},
+    "add": {"model_file", "candidates_file"},
+    "remove": {"candidates_file"},
+    "status": set(),
+}
+OF_BUILDS = ("stored_as", "index_type", "contexts_file", "ray")
 
 
 def parser() -> argparse.ArgumentParser:
     """Declare the arguments: what to do, where, and with which candidates."""
     parser = CommandParser(
         "polyagents index",
-        "Change the candidates that polyagents build_index --index-url has put into a vector database, or see what is "
-        "there, for each model that has encoded them. Whoever searches them sees a change at once.",
+        "Build an index of candidates, add some, remove some, or see what is there, in a folder or in a vector "
+        "database. Whoever searches a database sees a change at once. A build that was stopped resumes when it is "
+        "started again. Several processes or machines that share a folder or a database: torchrun --nproc-per-node 4 "
+        "-m polyagents index build ...",
     )
-    parser.add_argument("what", nargs="?", help="add, remove or status")
-    parser.add_argument("--index-url", required=True, help=INDEX_URL)
-    parser.add_argument("-mf", "--model-file", help="the model that encoded the candidates, to add some")
-    parser.add_argument("--candidates-file", help="UTF-8 text, one candidate per line: what is added or removed")
-    add_precision_flag(parser)
-    add_backend_flag(parser)
+    parser.add_argument("what", metavar="build|add|remove|status", help="what to do")
+    add_flags(parser, required=False)
     return parser
 
 
+def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
+    """Add the flags that `build_index` has, too.
+
+    Args:
+        required: whether a model and a file are always needed.
+    """
+    parser.add_argument("-mf", "--model-file", required=required, help="a trained bi- or poly-encoder")
+    parser.add_argument("--candidates-file", required=required, help="UTF-8 text, one candidate per line")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--index-dir", help="folder of the index; created if it is missing")
+    place.add_argument("--index-url", help=f"{INDEX_URL}; the candidates join those of the name")
+    # Literal, as the modules that define these choices import torch.
+    parser.add_argument(
+        "--index-type",
+        choices=("exact", "hnsw", "ivfpq"),
+        help="exact search (default in a folder), or an approximate one by FAISS as well: hnsw, or the smaller ivfpq; "
+        "in a vector database: hnsw (its default) or exact",
+    )
+    parser.add_argument(
+        "--stored-as",
+        choices=("bf16", "fp32", "int8"),
+        help="how vectors are kept in a folder: 2 bytes a number (bf16, default), 4 (fp32), or 1 (int8, scores off by "
+        "about 1 percent)",
+    )
+    parser.add_argument(
+        "--contexts-file",
+        help="contexts, one per line, to measure an approximate index with; by default 200 candidates",
+    )
+    add_precision_flag(parser)
+    add_backend_flag(parser)
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="have a Ray cluster encode: auto for the one that this machine is part of, the HOST:PORT of its head, or "
+        "local for all cores of this machine. Its machines see the model, the file and the folder where this one does",
+    )
+
+
 def run(opt: Mapping[str, Any]) -> None:
-    """Do one step, and print a JSON line for each model that has encoded the candidates.
+    """Do one step, and report its result.
 
     Raises:
-        InputError: the step does not exist, or lacks a flag.
+        InputError: the step does not exist, lacks a flag, or has one too many.
     """
-    needed = {"add": ("model_file", "candidates_file"), "remove": ("candidates_file",), "status": ()}.get(opt["what"])
-    given = {name for name in ("model_file", "candidates_file") if opt[name]}
-    if needed is None or given != {*needed}:
+    what = opt["what"]
+    if NEEDED.get(what) != {name for name in ("model_file", "candidates_file") if opt[name]}:
         raise InputError(f"Give one of: {USAGE}.")
-    from polyagents.index.engines.candidates import remove  # these import torch: errors in flags are reported before
-    from polyagents.index.engines.urls import open_engine
-    from polyagents.index.texts import FileTexts
+    allowed = {"build": OF_BUILDS, "add": ("index_type", "contexts_file") if opt["index_dir"] else ()}.get(what, ())
+    if wrong := [name for name in OF_BUILDS if opt[name] and name not in allowed]:
+        raise InputError(f"{flag(wrong[0])} is for polyagents index build.")
+    do(what, opt)
+
+
+def do(what: str, opt: Mapping[str, Any]) -> None:
+    """Build, add, remove or report, once flags that do not go together are refused."""
+    for name in ("stored_as", "contexts_file", "append", "delete"):
+        if opt["index_url"] and opt.get(name):
+            raise InputError(
+                f"{flag(name)} is for --index-dir; polyagents index add and remove change what --index-url names."
+            )
+    if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
+        raise InputError("--contexts-file measures what an approximate index finds; give --index-type, too.")
+    if opt["ray"] and what != "build":
+        raise InputError("--ray is for building; --append and --delete do their work on this machine.")
+    if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("--ray starts processes of its own; run it without torchrun, or torchrun without --ray.")
+    with contextlib.ExitStack() as stack:
+        overrides = overridden(opt)
+        ranker = loaded(opt["model_file"], overrides)
+        cluster = None
+        if opt["ray"]:
+            from polyagents.ray_cluster import RayCluster
+
+            cluster = stack.enter_context(RayCluster(opt["ray"], opt["model_file"], overrides))
+        (in_engine if opt["index_url"] else in_folder)(what, ranker, opt, cluster)
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option."""
+    return f"--{name.replace('_', '-')}"
+
+
+def overridden(opt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with which the model is loaded; each process of torchrun has a GPU of its own."""
+    import torch  # takes a second: errors in flags are reported before
+
+    overrides: dict[str, Any] = {"backend": opt["backend"]}
+    overrides |= {"precision": opt["precision"]} if opt["precision"] else {}
+    if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():
+        overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
+    return overrides
+
+
+def loaded(file: str | None, overrides: Mapping[str, Any]) -> Any:
+    """Load the model; None if the step needs none."""
     from polyagents.ranker import Ranker
 
-    if opt["what"] == "add":
-        precision = {"precision": opt["precision"]} if opt["precision"] else {}
-        ranker = Ranker.load(opt["model_file"], backend=opt["backend"], **precision)
-        ranker.append(ranker.open_engine(opt["index_url"]), FileTexts(opt["candidates_file"]))
-    engine = open_engine(opt["index_url"])
-    if opt["what"] == "remove":
-        texts = FileTexts(opt["candidates_file"])
-        remove(engine, texts.part(0, len(texts)))
+    return Ranker.load(file, **overrides) if file else None
+
+
+def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
+    """Work on a vector database; print a JSON line of a build, or one for each model that has encoded candidates.
+
+    Args:
+        cluster: the machines that encode; None for this one.
+    """
+    from polyagents.index.engines.candidates import remove
+    from polyagents.index.engines.urls import open_engine
+    from polyagents.index.texts import FileTexts, read_candidates
+
+    url, file = opt["index_url"], opt["candidates_file"]
+    if what == "build":
+        index_type, worker = opt["index_type"] or "hnsw", this_worker()
+        made = ranker.index_in_engine(FileTexts(file), url, index_type, worker, cluster)
+        if worker.rank == 0:
+            print(json.dumps({"candidates": len(made), "index_type": index_type}))
+        return
+    if what == "add":
+        ranker.append(ranker.open_engine(url), FileTexts(file))
+    engine = open_engine(url)
+    if what == "remove":
+        remove(engine, read_candidates(file))
     versions = engine.versions()
     if not versions:
         raise InputError(f"{engine.where} has no candidates; build them with polyagents build_index --index-url.")
@@ -60,3 +174,63 @@ def run(opt: Mapping[str, Any]) -> None:
         line = {"model": one.model, "candidates": engine.collection(one).count(), "width": one.width}
         print(json.dumps({**line, "index_type": one.index_type, "current": one.is_current}))
     engine.close()
+
+
+def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
+    """Work on an index in a folder; print one JSON line.
+
+    Args:
+        ranker: None opens the index of whichever model encoded it.
+        cluster: the machines that encode; None for this one.
+    """
+    from polyagents.index.faiss_index import describe
+    from polyagents.index.store import CandidateStore
+    from polyagents.index.texts import FileTexts, read_candidates
+
+    worker, file, folder = this_worker(), opt["candidates_file"], opt["index_dir"]
+    if ranker is None:
+        store = CandidateStore.open(folder, None)
+    elif what == "build":
+        store = ranker.index(file, folder, opt["stored_as"] or "bf16", worker, cluster)
+    else:
+        store = ranker.open_index(folder, exact=True)
+    if what == "add" and ranker is not None:
+        store = ranker.append(store, FileTexts(file))
+    elif what == "remove":
+        texts, before = read_candidates(file), len(store)
+        store = store.remove(texts)
+        if (missing := len(texts) - (before - len(store))) > 0:
+            sys.stderr.write(f"{missing:,} of {len(texts):,} were not in the index.\n")
+    if worker.rank > 0:
+        return
+    if ranker is None:
+        report(store, describe(store) if what == "status" else None)
+    elif opt["index_type"] in (None, "exact"):
+        report(store, None)
+    else:
+        contexts = read_candidates(opt["contexts_file"]) if opt["contexts_file"] else None
+        report(store, ranker.approximate(store, opt["index_type"], contexts))
+
+
+def report(store: "CandidateStore", approximate: "Description | None") -> None:
+    """Print one JSON line: candidates, bytes, and the recall of an approximate index."""
+    line: dict[str, Any] = {"candidates": len(store), "stored_as": store.stored_as, "width": store.width}
+    if approximate is not None:
+        recall = {"recall@1": approximate.recall_at_1, "recall@10": approximate.recall_at_10}
+        line |= {"index_type": approximate.index_type} | {name: round(value, 4) for name, value in recall.items()}
+        line["contexts"] = approximate.contexts
+    line["bytes"] = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(store.folder))
+    print(json.dumps(line))
+
+
+def this_worker() -> "Worker":
+    """Return this process's part under torchrun, or all of the work."""
+    from torch import distributed
+
+    from polyagents.index.builder import Worker
+
+    if not distributed.is_torchelastic_launched():
+        return Worker()
+    # The fastest worker may wait for hours; torchrun itself ends all of them when one dies.
+    distributed.init_process_group("gloo", timeout=datetime.timedelta(days=30))
+    return Worker(distributed.get_rank(), distributed.get_world_size(), distributed.barrier)

@@ -77,7 +77,9 @@ OWN_COMMANDS = {
     ),
     "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
     "index": OwnCommand(
-        "Add candidates to a vector database, remove some, see what is there", computes=True, loads_models=True
+        "Build, change or see an index of candidates, in a folder or a vector database",
+        computes=True,
+        loads_models=True,
     ),
     "mine_negatives": OwnCommand(
         "Write a training set with the candidates that a model finds hard", "parlai", computes=True, loads_models=True

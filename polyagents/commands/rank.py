@@ -49,8 +49,7 @@ def run(opt: Mapping[str, Any]) -> None:
     Raises:
         InputError: a line had no context; it was answered by an error, and those after it by candidates.
     """
-    from polyagents.index.engines.candidates import EngineCandidates  # imports torch
-    from polyagents.index.store import CandidateStore
+    from polyagents.index.in_memory import as_index  # imports torch
     from polyagents.ranker import Ranker
 
     overrides = {"backend": opt["backend"]} | ({"precision": opt["precision"]} if opt["precision"] else {})
@@ -58,7 +57,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if hasattr(sys.stdout, "reconfigure"):  # whatever the terminal's encoding
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     second = Ranker.load(opt["rerank"], **overrides) if opt["rerank"] else None
-    top_k, candidates = opt["top_k"], prepared(ranker, opt)
+    top_k, candidates = opt["top_k"], as_index(prepared(ranker, opt), ranker.model)
     if sys.stdin.isatty():
         say("Type a context and press Enter; Ctrl-D ends.")
     stdin = sys.stdin.buffer if isinstance(sys.stdin, io.TextIOWrapper) else io.BytesIO(sys.stdin.read().encode())
@@ -71,12 +70,9 @@ def run(opt: Mapping[str, Any]) -> None:
             continue
         context, answer = line.context, line.fields | {"context": line.context}
         shortlist = top_k if second is None else opt["rerank_top"]
-        if isinstance(candidates, EngineCandidates) or (
-            isinstance(candidates, CandidateStore) and candidates.shortlist is not None
-        ):
-            (matches,), (answer["complete"],) = ranker.search([context], candidates, shortlist)
-        else:
-            matches = ranker.rank(context, candidates, shortlist)
+        (matches,), (complete,) = ranker.search([context], candidates, shortlist)
+        if candidates.is_approximate:
+            answer["complete"] = complete
         if second is not None:
             matches = second.rerank(context, matches, top_k)
         found = [

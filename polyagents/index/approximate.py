@@ -7,17 +7,19 @@ the k-th best score reaches that bound, longer lists would change nothing: the a
 nothing. FAISS's may: how much is measured, when it is built, against the exact search.
 """
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from polyagents.index.exact import Best, search
-from polyagents.index.store import CandidateStore
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.query import Query
 from polyagents.surroundings import undisturbed
+
+if TYPE_CHECKING:
+    from polyagents.index.store import CandidateStore
 
 NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
@@ -46,12 +48,7 @@ class NeighbourSource(Protocol):
     """A set of candidate vectors in which the nearest to others can be found."""
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """Find the candidates nearest to some vectors, in lists long enough for the best k candidates.
-
-        Args:
-            vectors: [q, D].
-            k: how many candidates the caller needs.
-        """
+        """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
         ...
 
 
@@ -65,30 +62,18 @@ class Shortlist(Protocol):
     length: int
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find the nearest vectors.
-
-        Args:
-            vectors: [Q, D].
-
-        Returns:
-            Dot products [Q, count], with the index's rounding, and indices; -1 if there are no more.
-        """
+        """Return dot products [Q, count], with the index's rounding, and indices; -1 if there are no more."""
         ...
 
 
 class StoreNeighbours:
     """A candidate store with its shortlist, as a `NeighbourSource`."""
 
-    def __init__(self, shortlist: Shortlist, store: CandidateStore):
+    def __init__(self, shortlist: Shortlist, store: "CandidateStore"):
         self.shortlist, self.store = shortlist, store
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """Find the candidates nearest to some vectors.
-
-        Args:
-            vectors: [q, D].
-            k: how many candidates the caller needs.
-        """
+        """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
         count = min(max(self.shortlist.length, 2 * k), self.store.slots)
         products, lists = self.shortlist.nearest(vectors, count)
         members = np.unique(lists[lists >= 0])
@@ -98,14 +83,9 @@ class StoreNeighbours:
 
 @undisturbed()
 def search_shortlist(
-    query: Query, shortlist: Shortlist, store: CandidateStore, k: int
+    query: Query, shortlist: Shortlist, store: "CandidateStore", k: int
 ) -> tuple[TopCandidates, list[bool]]:
-    """Find the k best candidates of every context among those that a shortlist finds.
-
-    Args:
-        query: B contexts.
-        shortlist: the index of the store's vectors.
-        k: at most as many as the store has.
+    """Find the k best candidates of every context among those that a shortlist of the store's vectors finds.
 
     Returns:
         The candidates, and for each context whether the stop rule held: longer lists would not change it.
@@ -126,11 +106,7 @@ def search_shortlist(
 
 @undisturbed()
 def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, bool]:
-    """Find the best candidates of one context.
-
-    Returns:
-        The candidates, and whether the stop rule held.
-    """
+    """Find the best candidates of one context, and whether the stop rule held."""
     vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)
     values, lists, members, rows, alive, are_all = source.neighbours(vectors[asking], k)
@@ -156,10 +132,7 @@ def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, boo
 def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:
     """Select the context vectors that ask for all of them: the farthest from those chosen so far, until none is far.
 
-    Learnt codes give vectors that are close together, and ask for the same candidates.
-
-    Args:
-        vectors: [m, D].
+    Learnt codes give vectors [m, D] that are close together, and ask for the same candidates.
 
     Returns:
         The places of those that ask, and [m], the one of these that asks for each vector.

@@ -68,10 +68,6 @@ class Cluster(Protocol):
     ) -> Iterator[Part]:
         """Do work with each of the parts, on any machine; a part may be done twice, which must do no harm.
 
-        Args:
-            work: called on a machine with the model, the texts and a part.
-            texts: all texts of the build.
-
         Returns:
             The parts, each as soon as it is done.
 
@@ -96,22 +92,13 @@ class CandidateEncoder:
 
     @classmethod
     def of(cls, model: TwoTowerModel, stored_as: str = "bf16") -> "CandidateEncoder":
-        """Return the encoder of a model's candidates; vectors that are rounded anyway are computed in low precision.
-
-        Args:
-            stored_as: bf16, fp32 or int8.
-        """
+        """Return the encoder of a model's candidates; vectors that are rounded anyway are computed in low precision."""
         return cls(
             model.fingerprint(), functools.partial(model.encode_texts, low_precision=stored_as != "fp32"), stored_as
         )
 
     def name(self, place: int, keys: bytes) -> str:
-        """Return the file name of a shard, which depends on the model and on its texts.
-
-        Args:
-            place: of the shard in the store.
-            keys: those of its texts, one after the other.
-        """
+        """Return the file name of a shard, which depends on the model and on its texts, by their keys in a row."""
         digest = hashlib.sha256(f"{self.model}:{self.stored_as}:".encode() + keys).hexdigest()[:16]
         return f"{place:06d}-{digest}.safetensors"
 
@@ -167,11 +154,7 @@ def write_shards(
 def encode_shard(
     path: str, texts: Sequence[str], encoder: CandidateEncoder, bar: tqdm, last: Shard | None = None
 ) -> None:
-    """Encode texts and write their shard.
-
-    Args:
-        last: a shard that is not full, whose candidates come first.
-    """
+    """Encode texts and write their shard; `last` is one that is not full, whose candidates come first."""
     parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(texts, encoder.encode, bar)]
     if last is not None:
         texts, parts = [*last.texts(), *texts], [last.stored(), *parts]
@@ -210,14 +193,7 @@ class ShardWork:
 
 
 def require_files(folder: str, names: Sequence[str]) -> None:
-    """Wait until this machine sees files that other machines have written.
-
-    Args:
-        folder: the shared one.
-
-    Raises:
-        InputError: some do not appear.
-    """
+    """Wait until this machine sees files that other machines have written; refuse if some do not appear."""
     deadline = time.monotonic() + SEEN_AFTER
     while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up anew
         if time.monotonic() > deadline:
@@ -242,11 +218,7 @@ def candidates_in(parts: Sequence[Part]) -> int:
 
 
 def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterator[Tensor]:
-    """Encode texts in blocks of some thousands, with progress.
-
-    Yields:
-        The vectors [n, D] of each block.
-    """
+    """Encode texts in blocks of some thousands, with progress, and yield the vectors [n, D] of each."""
     blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
     for vectors in results(encode, blocks):
         yield vectors
@@ -254,11 +226,7 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
 
 
 def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]:
-    """Encode blocks; beside a GPU two at a time, so that one is tokenised while the GPU computes the other.
-
-    Yields:
-        The vectors of each block, in their order.
-    """
+    """Yield the vectors of blocks; for a GPU two at a time, so that one is tokenised while it computes the other."""
     if not torch.cuda.is_available():  # tokenising and computing would take the same cores
         yield from map(encode, blocks)
         return
@@ -273,15 +241,7 @@ def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]
 
 
 def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor:
-    """Encode texts block by block.
-
-    Args:
-        texts: one at least.
-        show_progress: whether a progress bar is shown.
-
-    Returns:
-        [C, D].
-    """
+    """Encode one text or more block by block: [C, D]."""
     with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=not show_progress) as bar:
         return torch.cat(list(vectors_in_blocks(texts, encode, bar)))
 

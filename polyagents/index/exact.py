@@ -10,6 +10,7 @@ Nothing here knows files: what is searched gives `blocks` of vectors.
 """
 
 import weakref
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyagents.index.base import Hits, Index
 from polyagents.index.resident import joined, search_resident
 from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import Block
@@ -31,11 +33,9 @@ SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is loo
 
 
 class Vectors(Protocol):
-    """Candidate vectors that can be searched: a `CandidateStore`, or `InMemoryVectors`."""
+    """Candidate vectors that can be searched: a `ScannedIndex`, or `InMemoryVectors`."""
 
-    def __len__(self) -> int:
-        """Return the number of candidates."""
-        ...
+    def __len__(self) -> int: ...
 
     def blocks(self) -> Iterator[Block]:
         """Yield all vectors, some thousands at a time."""
@@ -44,15 +44,7 @@ class Vectors(Protocol):
 
 @undisturbed()
 def score_all(query: Query, vectors: Vectors) -> Tensor:
-    """Score every candidate for every context.
-
-    Args:
-        query: B contexts.
-        vectors: C candidates.
-
-    Returns:
-        [B, C] fp32; a deleted candidate has -inf.
-    """
+    """Score every candidate for every context: [B, C] fp32; a deleted candidate has -inf."""
     rows = max(PRODUCTS // query.products, 1)
     parts = []
     for block in blocks_on(vectors, query.device):
@@ -64,16 +56,7 @@ def score_all(query: Query, vectors: Vectors) -> Tensor:
 
 @undisturbed()
 def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
-    """Find the k best candidates of every context, exactly those that `score_all` and a sort would find.
-
-    Args:
-        query: B contexts.
-        vectors: C candidates.
-        k: at most C are returned.
-
-    Returns:
-        The candidates, best first.
-    """
+    """Find the k best candidates of every context, exactly those that `score_all` and a sort would find."""
     k = min(k, len(vectors))
     if k == 0:
         return TopCandidates(np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32))
@@ -88,16 +71,7 @@ def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
 
 
 def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
-    """Find the k best candidates of every context, one block after the other, with a bar that rises.
-
-    Args:
-        query: B contexts.
-        vectors: C candidates.
-        k: from 1 to C.
-
-    Returns:
-        The candidates, best first.
-    """
+    """Find the k best (1 to C) candidates of every context, one block after the other, with a bar that rises."""
     scan = Scan(query.context)
     best = [Best(k) for _ in range(len(query))]
     bars = torch.full((len(query),), -torch.inf, device=query.device)
@@ -120,11 +94,7 @@ ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, Block]] = weakr
 
 
 def resident(vectors: Vectors, device: torch.device) -> Block | None:
-    """Return all vectors as one block on a GPU, which keeps them from the first search on.
-
-    Returns:
-        The block; None on a CPU, which reads them where they are, and where they do not fit.
-    """
+    """Return all vectors as one block, kept on a GPU from the first search on; None on a CPU, or if they do not fit."""
     if device.type != "cuda":
         return None
     kept = ON_DEVICE.setdefault(vectors, {})
@@ -181,13 +151,29 @@ class Best:
         return float(self.scores[-1]) if len(self.scores) == self.k else -np.inf
 
     def merge(self, indices: np.ndarray, scores: np.ndarray) -> None:
-        """Add candidates, as far as they are among the best.
-
-        Args:
-            indices: [n].
-            scores: [n].
-        """
+        """Add n candidates, as far as they are among the best."""
         indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self.scores, np.where(np.isnan(scores), -np.inf, scores)])  # a diverged model's
         order = np.lexsort((indices, -scores))[: self.k]
         self.indices, self.scores = indices[order], scores[order]
+
+
+class ScannedIndex(Index):
+    """An index whose vectors can be scanned, so that a search is exact."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """Yield all vectors, some thousands at a time."""
+
+    def search(self, query: Query, k: int) -> list[Hits]:
+        """Find the k best candidates of each of B contexts."""
+        return self.hits(search(query, self, k))
+
+    def scores(self, query: Query) -> Tensor:
+        """Score every candidate for every context: [B, C] fp32, -inf for a removed one."""
+        return score_all(query, self)
+
+    def close(self) -> None:
+        """Release files and memory, a GPU's as well."""
+        ON_DEVICE.pop(self, None)
+        super().close()

@@ -48,14 +48,7 @@ class FaissShortlist:
             index.nprobe = max(round(index.nlist * IVF_PROBED), 1)
 
     def nearest(self, vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find the nearest vectors.
-
-        Args:
-            vectors: [Q, D].
-
-        Returns:
-            Dot products [Q, count], rounded as the index stores vectors, and indices.
-        """
+        """Return dot products [Q, count], rounded as the index stores vectors, and indices."""
         import faiss
 
         # A parameter of this search, not of the index, which other threads search at the same time.
@@ -170,12 +163,7 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
 
 
 def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
-    """Compute the share of the best candidate, and of the best 10, that a shortlist has found.
-
-    Args:
-        exact: indices [B, 10] of the exact search.
-        found: indices [B, 10] of the shortlist.
-    """
+    """Compute the share of the best candidate, and of the best 10, that a shortlist has found; indices [B, 10]."""
     shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
     return float(np.mean(shares[0])), float(np.mean(shares[1]))
 
@@ -232,9 +220,6 @@ def is_as_written(store: CandidateStore, description: Description) -> bool:
 
     FAISS itself notices few changes: of 90 damaged files it opened 27. A file that was read completely once is read
     again only if its size or time of change differ, as a shard is.
-
-    Returns:
-        False if the file was changed.
     """
     path = os.path.join(store.folder, description.file)
     if description.sha256 is None or verified(store.folder).get(description.file) == stamp(path):
@@ -247,10 +232,6 @@ def is_as_written(store: CandidateStore, description: Description) -> bool:
 
 
 def sample_of(store: CandidateStore, count: int) -> Sequence[str]:
-    """Return some candidates, evenly spaced.
-
-    Args:
-        count: how many, at most.
-    """
+    """Return some candidates, at most `count`, evenly spaced."""
     places = np.unique(np.linspace(0, store.slots - 1, min(count, store.slots)).astype(np.int64))
     return [store[int(place)] for place in places]

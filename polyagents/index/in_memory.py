@@ -1,14 +1,24 @@
-"""Candidates and vectors in memory, searched like those of a store."""
+"""Candidates in memory: with vectors, searched like those of a store, or texts that a model reads with each context."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.builder import encoded
+from polyagents.files.given_texts import texts_of
+from polyagents.index.base import Contexts, Hits, Index
+from polyagents.index.builder import Encode, encoded
+from polyagents.index.exact import ScannedIndex
 from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Block, Coarse, packed
+from polyagents.index.texts import Texts
+from polyagents.index.top_k import TopCandidates
+from polyagents.ranking.candidate_set import Candidate, CandidateSet, columns_of, shared_set
+from polyagents.ranking.pieces import Steps
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.surroundings import undisturbed
 
@@ -18,48 +28,34 @@ MANY = 512  # texts that a slow core encodes in two seconds, with a small backbo
 class InMemoryVectors:
     """Vectors [C, D] fp32 in memory, in two halves (stored_vectors.packed), and a coarse copy."""
 
-    def __init__(self, vectors: Tensor):
+    def __init__(self, vectors: Tensor, alive: Tensor | None = None):
         stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
-        self.all = Block(0, stored.vectors, norms, rest=stored.rest, coarse=Coarse.of(stored))
+        self.all = Block(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
 
     def __len__(self) -> int:
-        return len(self.all.vectors)
+        return len(self.all.vectors) if self.all.alive is None else int(self.all.alive.sum())
 
     def blocks(self) -> Iterator[Block]:
         """Yield all of them as one block."""
         return self.all.split(SHARD)
 
 
-class InMemoryCandidates(InMemoryVectors):
-    """Candidates and their vectors [C, D] in memory.
+class InMemoryCandidates(InMemoryVectors, ScannedIndex):
+    """Candidates and their vectors [C, D] in memory; a change makes another one."""
 
-    Attributes:
-        encoded_by: the `version` of the model that encoded them.
-    """
-
-    def __init__(self, texts: Sequence[str], vectors: Tensor, encoded_by: object = None):
-        super().__init__(vectors)
+    def __init__(self, texts: Sequence[str], vectors: Tensor, encoded_by: object = None, alive: Tensor | None = None):
+        super().__init__(vectors, alive)
         self.encoded_by = encoded_by
         self.listed = list(texts)
-        self.places = {text: place for place, text in reversed(list(enumerate(self.listed)))}
+        there = range(len(self.listed)) if alive is None else alive.nonzero().flatten().tolist()
+        self.places = {self.listed[place]: place for place in reversed(there)}
 
     @classmethod
     @undisturbed()
     def encode(cls, texts: Sequence[str], model: TwoTowerModel) -> "InMemoryCandidates":
-        """Encode all texts, with a progress bar where there are many.
-
-        Args:
-            texts: the candidates, one at least.
-
-        Returns:
-            The candidates with their vectors.
-        """
+        """Encode one text or more, with a progress bar where there are many."""
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
         return cls(texts, vectors, model.version())
-
-    def __getitem__(self, index: int) -> str:
-        """Return the text of one candidate."""
-        return self.listed[index]
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of some candidates, in the order of the indices."""
@@ -68,3 +64,93 @@ class InMemoryCandidates(InMemoryVectors):
     def find(self, text: str) -> int | None:
         """Return the index of a candidate; None if it is not among them."""
         return self.places.get(text)
+
+    def add(self, texts: Texts, encode: Encode) -> "InMemoryCandidates":
+        """Return these candidates followed by the texts that are not among them."""
+        fresh = [text for text in texts.part(0, len(texts)) if text not in self.places]
+        if not fresh:
+            return self
+        vectors = torch.cat([self.all.exact(slice(None)), encode(fresh)])
+        alive = None if self.all.alive is None else torch.cat([self.all.alive, torch.ones(len(fresh)).bool()])
+        return InMemoryCandidates(self.listed + fresh, vectors, self.encoded_by, alive)
+
+    def remove(self, texts: Sequence[str]) -> "InMemoryCandidates":
+        """Return these candidates without some; the others keep their index."""
+        gone = set(texts)
+        alive = torch.tensor([text not in gone for text in self.listed])
+        alive = alive if self.all.alive is None else self.all.alive & alive
+        return InMemoryCandidates(self.listed, self.all.exact(slice(None)), self.encoded_by, alive)
+
+
+class ListedCandidates(Index):
+    """Texts that a model reads when it is asked: with each context, or (two towers) into its cache of vectors."""
+
+    def __init__(self, texts: Iterable[str], model: RankingModel):
+        self.listed, self.model = list(texts), model
+
+    @functools.cached_property
+    def candidates(self) -> list[Candidate]:
+        """The texts with their token ids."""
+        return self.model.candidates(self.listed)
+
+    @functools.cached_property
+    def shared(self) -> CandidateSet:
+        """Candidates with the same token ids once; `columns_of` gives each its place back."""
+        return shared_set(self.candidates, None)
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    @property
+    def reads(self) -> int:
+        """All of them."""
+        return len(self.listed)
+
+    def query(self, model: RankingModel, contexts: Contexts) -> Contexts:
+        """Return the contexts as they are."""
+        return contexts
+
+    def scores(self, query: Any) -> Tensor:
+        """Score every candidate for every context: [B, C] fp32."""
+        if not self.listed:
+            return torch.zeros(len(query), 0)
+        return self.model.scores(query, self.shared)[:, columns_of(self.candidates, self.shared)]
+
+    def search(self, query: Any, k: int) -> list[Hits]:
+        """Find the k best candidates of each of B contexts."""
+        return self.hits(TopCandidates.of(self.scores(query).cpu().numpy(), k))
+
+    def search_in_pieces(self, model: RankingModel, contexts: Contexts, k: int, tokens: int) -> Steps[list[Hits]]:
+        """Search as `search` does; the model reads at most `tokens` tokens between two steps."""
+        scores = yield from self.model.scores_in_pieces(contexts, self.shared, tokens)
+        return self.hits(TopCandidates.of(scores.cpu().numpy()[:, columns_of(self.candidates, self.shared)], k))
+
+    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
+        """Return the texts of some candidates, in the order of the indices."""
+        return [self.listed[index] for index in indices]
+
+    @functools.cached_property
+    def places(self) -> dict[str, int]:
+        """The index of each text, the first one of repeated texts."""
+        return {text: place for place, text in reversed(list(enumerate(self.listed)))}
+
+    def find(self, text: str) -> int | None:
+        """Return the index of a candidate; None if it is not among them."""
+        return self.places.get(text)
+
+    def add(self, texts: Texts, encode: Encode) -> "ListedCandidates":
+        """Return these candidates followed by the texts that are not among them; nothing is encoded."""
+        fresh = (text for text in texts.part(0, len(texts)) if text not in self.places)
+        return ListedCandidates([*self.listed, *fresh], self.model)
+
+    def remove(self, texts: Sequence[str]) -> "ListedCandidates":
+        """Return the list without some texts; those after them move up."""
+        gone = set(texts)
+        return ListedCandidates((text for text in self.listed if text not in gone), self.model)
+
+
+def as_index(candidates: Iterable[str] | Index, model: RankingModel) -> Index:
+    """Return an index as it is, and texts as a list that the model reads."""
+    if isinstance(candidates, Index):
+        return candidates
+    return ListedCandidates(texts_of(candidates, "candidates"), model)

@@ -41,11 +41,7 @@ def is_index(folder: str) -> bool:
 
 
 def index_folder(folder: str, flag: str = "--index-dir") -> contextlib.AbstractContextManager[None]:
-    """Lock the folder of a store, as `exclusive_folder` does.
-
-    Args:
-        folder: created if it is missing.
-    """
+    """Lock the folder of a store, as `exclusive_folder` does; it is created if it is missing."""
     return exclusive_folder(folder, "build_index", flag, is_index)
 
 
@@ -129,11 +125,7 @@ class Manifest:
 
 
 def damaged(path: str, what: str) -> InputError:
-    """Build the error for a shard that cannot be used.
-
-    Args:
-        what: the end of the sentence that starts with the path.
-    """
+    """Build the error for a shard that cannot be used; `what` follows its path."""
     return InputError(
         f"{path} {what}; run polyagents build_index with the same candidates file to rebuild that part (if candidates "
         f"were added or deleted since, build into another folder, or restore the file from a backup)."

@@ -37,15 +37,10 @@ class Resident(NamedTuple):
 
 
 def search_resident(query: Query, block: Block, k: int) -> Resident | None:
-    """Find the k best candidates of every context among those of one block.
-
-    Args:
-        query: B contexts.
-        block: all candidates.
-        k: at most as many as are not deleted.
+    """Find the k best candidates of every context in a block of all; k or more are not deleted.
 
     Returns:
-        The candidates; None if the architecture knows no bound, or k is so large that the memory may not do.
+        The candidates; None if the architecture knows no bound, or k is too large for the memory.
     """
     count, width = block.vectors.shape
     taken = min(SCORED + 4 * k, count)
@@ -71,13 +66,8 @@ def search_resident(query: Query, block: Block, k: int) -> Resident | None:
 def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tensor] | None:
     """Find the candidates whose scores may be the highest.
 
-    Args:
-        query: B contexts.
-        block: all candidates.
-        count: how many to find for each context.
-
     Returns:
-        Their bounds and their places in the block, both [B, count], the highest bound first; None if the architecture
+        Their bounds and their places in the block, both [B, count], highest bound first; None if there is no bound.
     """
     scan, best = Scan(query.context), None
     for part in block.split(max(SCANNED // query.products, 512)):
@@ -98,27 +88,14 @@ def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tens
 
 
 def scores_of(query: Query, block: Block, places: Tensor) -> Tensor:
-    """Score each context's own candidates.
-
-    Args:
-        query: B contexts.
-        block: all candidates.
-        places: [B, n].
-
-    Returns:
-        [B, n] fp32; a deleted candidate, and a score that is no number, are -inf.
-    """
+    """Score each context's own candidates, at places [B, n]: fp32; -inf if deleted, or if the score is NaN."""
     vectors = block.exact(places.flatten()).unflatten(0, places.shape)
     scores = query.scorer.score(query.context, vectors).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     return scores if block.alive is None else scores.masked_fill(~block.alive[places], -torch.inf)
 
 
 def joined(blocks: list[Block], device: torch.device) -> Block:
-    """Copy blocks to a device as one, without having any of them there twice.
-
-    Args:
-        blocks: that follow one another; one at least.
-    """
+    """Copy one block or more, which follow one another, to a device as one, without having any of them there twice."""
     count = sum(len(block.vectors) for block in blocks)
     columns: list[Tensor | None] = []
     for parts in zip(*(block.columns for block in blocks), strict=True):

@@ -102,12 +102,7 @@ def multiply(candidates: Tensor, context: Tensor) -> Tensor:
 
 
 def scan_precision(block: Block, asked: int) -> torch.dtype:
-    """Return the precision in which a block is scanned: that in which this machine is fastest.
-
-    Args:
-        block: may be scanned in int8 where it is stored so, or has a coarse copy.
-        asked: how many context vectors there are.
-    """
+    """Return the precision in which this machine scans a block fastest, for that many context vectors."""
     if block.vectors.device.type != "cpu":
         return torch.bfloat16  # holds an int8 exactly, too
     times = scan_times(block.vectors.size(1), asked > NARROWEST)
@@ -117,12 +112,7 @@ def scan_precision(block: Block, asked: int) -> torch.dtype:
 
 @functools.cache
 def scan_times(width: int, wide: bool) -> dict[torch.dtype, float]:
-    """Return how long this machine takes to scan vectors in each precision that it may be fast in.
-
-    Args:
-        width: D.
-        wide: whether for MANY context vectors, or for the NARROWEST.
-    """
+    """Return how long scanning takes in each precision that may be fast, for MANY context vectors or the NARROWEST."""
     generator = torch.Generator().manual_seed(0)
     vectors, asked = torch.randn(ROWS, width, generator=generator), MANY if wide else NARROWEST
     context = vectors[:asked]

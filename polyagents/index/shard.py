@@ -88,11 +88,7 @@ class Shard:
         return StoredVectors(self.tensors["vectors"], self.tensors.get("scales"), self.tensors.get("rest"))
 
     def texts(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """Return some of its texts; nothing else is read.
-
-        Args:
-            start: the place of the first.
-            stop: the place after the last; None for the end.
+        """Return its texts from one place to another, without the last; nothing else is read.
 
         Raises:
             InputError: a text is not UTF-8, so another program has written it.
@@ -153,11 +149,7 @@ def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
 
 
 def checksum(path: str, tensors: dict[str, Tensor]) -> str:
-    """Compute the SHA-256 of a shard's tensors and of its name, which depends on its model and texts.
-
-    Args:
-        tensors: by name.
-    """
+    """Compute the SHA-256 of a shard's tensors and of its name, which depends on its model and texts."""
     digest = hashlib.sha256(os.path.basename(path).encode())
     for name in sorted(tensors):
         digest.update(f"{name}:{tuple(tensors[name].shape)};".encode())

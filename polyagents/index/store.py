@@ -11,6 +11,7 @@ Vectors belong to the weights that encoded them: a store of another model is ref
 
 import bisect
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,14 +23,21 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, text_key, utf8
 from polyagents.files.own_folder import refuse_foreign
+from polyagents.index.approximate import search_shortlist
+from polyagents.index.base import Hits, Index
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
+from polyagents.index.exact import ScannedIndex
+from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates
 from polyagents.index.manifest import Manifest, index_folder, is_index
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, Block
-from polyagents.index.texts import FileTexts, Texts, candidates_digest, first_of_each, key_columns
+from polyagents.index.texts import FileTexts, Texts, candidates_digest, first_of_each, key_columns, read_candidates
+from polyagents.models.query import Query
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.two_tower_model import TwoTowerModel
 
 
-class CandidateStore:
+class CandidateStore(ScannedIndex):
     """Candidates and their vectors in a folder, as they were when it was opened.
 
     It is a long class because reading and changing a store have to agree on one layout.
@@ -50,26 +58,27 @@ class CandidateStore:
 
     def __init__(self, folder: str, manifest: Manifest):
         self.folder, self.manifest = folder, manifest
+        self.encoded_by, self.stored_as = manifest.model, manifest.stored_as
         self.shards = manifest.open_shards(folder)
         self.starts = np.concatenate([[0], np.cumsum([len(shard) for shard in self.shards])]).tolist()
         self.deleted = np.array(manifest.deleted, np.int64)
 
     def __repr__(self) -> str:
         """Return its folder and its number of candidates."""
-        stored_as = self.manifest.stored_as
-        return f"CandidateStore({self.folder!r}, {len(self):,} candidates of width {self.width}, {stored_as})"
+        size = f"{len(self):,} candidates of width {self.width}"
+        return f"CandidateStore({self.folder!r}, {size}, {self.stored_as})"
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, folder: str, model: str) -> "CandidateStore":
+    def open(cls, folder: str, model: str | None) -> "CandidateStore":
         """Map a store into memory: fast, whatever its size; `Ranker.open_index` passes the fingerprint, too.
 
         >>> len(CandidateStore.open("replies.index", ranker.model.fingerprint()))
         6
 
         Args:
-            model: the fingerprint of the model that encodes contexts.
+            model: the fingerprint of the model that encodes contexts; None for whichever encoded the store.
 
         Raises:
             InputError: there is no store, it is damaged, or other weights encoded it.
@@ -78,7 +87,7 @@ class CandidateStore:
         while True:
             if manifest is None:
                 raise InputError(f"{folder} holds no finished candidate index; build it (polyagents build_index).")
-            if manifest.model != model:
+            if model is not None and manifest.model != model:
                 raise InputError(
                     f"{folder} was encoded by another model, or by this one before it was trained further; build it "
                     f"anew."
@@ -114,10 +123,21 @@ class CandidateStore:
         """
         return int(self.shards[0].tensors["vectors"].size(1))
 
-    def __getitem__(self, index: int) -> str:
-        """Return the text of one candidate, read from disk."""
-        shard, place = self._place(index)
-        return shard.texts(place, place + 1)[0]
+    @property
+    def is_approximate(self) -> bool:
+        """Whether it has a shortlist."""
+        return self.shortlist is not None
+
+    def search(self, query: Query, k: int) -> list[Hits]:
+        """Find the k best candidates of each of B contexts, by the shortlist if there is one.
+
+        >>> store = ranker.open_index("replies.index")
+        >>> [hits.complete for hits in store.search(ranker.query(["hi", "how are you"]), 3)]
+        [True, True]
+        """
+        if self.shortlist is None:
+            return super().search(query, k)
+        return self.hits(*search_shortlist(query, self.shortlist, self, k))
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of some candidates, in the order of the indices.
@@ -125,7 +145,8 @@ class CandidateStore:
         >>> ranker.open_index("replies.index").texts_of([5, 0])
         ['bye', 'hello']
         """
-        return [self[int(index)] for index in indices]
+        places = map(self._place, map(int, indices))
+        return [shard.texts(place, place + 1)[0] for shard, place in places]
 
     def find(self, text: str) -> int | None:
         """Return the index of a candidate; None if it is not among them.
@@ -300,6 +321,16 @@ class CandidateStore:
                 replace(manifest, source=None, shards=shards, deleted=left).commit(self.folder)
             return CandidateStore.open(self.folder, manifest.model)
 
+    add = append
+
+    def remove(self, texts: Sequence[str]) -> "CandidateStore":
+        """Delete candidates by their texts; those that it lacks are skipped.
+
+        >>> len(ranker.open_index("replies.index").remove(["bye", "good night"]))
+        5
+        """
+        return self.delete(index for text in texts if (index := self.find(text)) is not None)
+
     def delete(self, indices: Iterable[int]) -> "CandidateStore":
         """Delete candidates; their vectors stay on disk until the store is built anew.
 
@@ -335,3 +366,22 @@ class CandidateStore:
     def _place(self, index: int) -> tuple[Shard, int]:
         owner = bisect.bisect_right(self.starts, index) - 1
         return self.shards[owner], index - self.starts[owner]
+
+
+def candidates_of_file(candidates_file: str, model: RankingModel, model_file: str | None) -> Index:
+    """Return the candidates of a file for a model, searched exactly.
+
+    Their vectors are stored beside the model file, as M.NAME.index; in fp32, unless build_index has put another format
+    there. A model without vectors has the texts.
+
+    Args:
+        model_file: None, or in a folder that may not be written, keeps the vectors in memory.
+    """
+    if not isinstance(model, TwoTowerModel):
+        return ListedCandidates(read_candidates(candidates_file), model)
+    if not model_file or not os.access(os.path.dirname(os.path.abspath(model_file)), os.W_OK):
+        return InMemoryCandidates.encode(read_candidates(candidates_file), model)
+    folder = f"{model_file}.{os.path.splitext(os.path.basename(candidates_file))[0]}.index"
+    before = Manifest.read(folder)
+    stored_as = "fp32" if before is None else before.stored_as
+    return CandidateStore.build(candidates_file, folder, CandidateEncoder.of(model, stored_as))

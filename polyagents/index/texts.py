@@ -45,17 +45,10 @@ class Texts(Protocol):
     keys: np.ndarray
     repeated: int
 
-    def __len__(self) -> int:
-        """Return the number of texts."""
-        ...
+    def __len__(self) -> int: ...
 
     def part(self, start: int, stop: int) -> list[str]:
-        """Return the texts from one place to another.
-
-        Args:
-            start: the place of the first.
-            stop: the place after the last.
-        """
+        """Return the texts from one place to another, without the last."""
         ...
 
     def keep(self, places: np.ndarray) -> None:
@@ -75,12 +68,7 @@ class ListedTexts:
         return len(self.texts)
 
     def part(self, start: int, stop: int) -> list[str]:
-        """Return the texts from one place to another.
-
-        Args:
-            start: the place of the first.
-            stop: the place after the last.
-        """
+        """Return the texts from one place to another, without the last."""
         return self.texts[start:stop]
 
     def keep(self, places: np.ndarray) -> None:
@@ -140,11 +128,7 @@ class FileTexts:
         return len(self.offsets)
 
     def part(self, start: int, stop: int) -> list[str]:
-        """Read the lines from one place to another.
-
-        Args:
-            start: the place of the first.
-            stop: the place after the last.
+        """Read the lines from one place to another, without the last.
 
         Raises:
             InputError: the file has changed since it was opened.
@@ -224,10 +208,6 @@ def opened(path: str) -> BinaryIO:
 
 def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
     """Strip a line of white space.
-
-    Args:
-        raw: the bytes of the line.
-        number: of the line, from 1.
 
     Returns:
         How many bytes were removed at the front, and the line.

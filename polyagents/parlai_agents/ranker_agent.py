@@ -5,7 +5,6 @@ observe -> token ids, examples (observing_agent.py) -> candidates (training/cand
 """
 
 import functools
-import os
 from typing import Any
 from unittest import mock
 
@@ -19,22 +18,21 @@ from parlai.utils.misc import warn_once
 
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import judge
-from polyagents.index.builder import CandidateEncoder
-from polyagents.index.in_memory import InMemoryCandidates
-from polyagents.index.manifest import Manifest
-from polyagents.index.store import CandidateStore
-from polyagents.index.texts import read_candidates
+from polyagents.index.base import Index
+from polyagents.index.engines.candidates import EngineCandidates
+from polyagents.index.engines.urls import open_engine
+from polyagents.index.store import candidates_of_file
 from polyagents.models.architecture import find
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
-from polyagents.parlai_agents.fixed_candidates import EncodedCandidates, EngineReplies, FixedCandidates, located
+from polyagents.parlai_agents.fixed_candidates import FixedCandidates, located
 from polyagents.parlai_agents.late_metrics import each_of
 from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing_agent import ObservingAgent
 from polyagents.parlai_agents.replies import Metrics, Replies, evaluation_metrics
 from polyagents.parlai_agents.task_messages import task_messages, write_task_candidates
 from polyagents.parlai_agents.train_loop import is_training_run
-from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import learning
 from polyagents.training import distributed, draws
 from polyagents.training.candidates import TrainingCandidates, evaluation_candidates
@@ -60,7 +58,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     """
 
     fixed_candidates_path: str
-    fixed: FixedCandidates | EngineReplies | None
+    fixed: FixedCandidates | None
     judges: bool = False
     empty_batches: int = 0
     last_values = LateValues({})  # replaced, never changed
@@ -120,25 +118,25 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if shared is None and index_url is not None:
             if is_training_run(self.opt) or self.eval_candidates != "fixed" or self.opt.get("fixed_candidates_path"):
                 raise InputError("--index-url is for a chat, without --fixed-candidates-path.")
-            self.fixed = EngineReplies(index_url, self.ranking)
+            self.fixed = FixedCandidates(index_url, self.ranking, self._open_engine)
+            _ = self.fixed.index  # errors are reported now
         elif shared is None and "fixed" in (self.candidates, self.eval_candidates):
             path = self.fixed_candidates_path or self.get_task_candidates_path()
             self.fixed_candidates_path = located(path, self.opt.get("datapath"))
-            self.fixed = FixedCandidates(self.fixed_candidates_path, self.ranking, self._encode_file)
+            self.fixed = FixedCandidates(self.fixed_candidates_path, self.ranking, self._index_file)
             # Errors in the file are reported now, and the first message of a chat does not have to wait.
-            _ = self.fixed.listed if is_training_run(self.opt) else self.fixed.texts
+            _ = self.fixed.listed if is_training_run(self.opt) else self.fixed.index
 
-    def _encode_file(self, path: str) -> EncodedCandidates:
-        """Encode candidates; their vectors are stored beside the model file if the weights no longer change."""
-        assert isinstance(self.ranking, TwoTowerModel)
-        file = self.opt.get("model_file")
-        writable = file and os.access(os.path.dirname(os.path.abspath(file)), os.W_OK)
-        if is_training_run(self.opt) or not writable:
-            return InMemoryCandidates.encode(read_candidates(path), self.ranking)
-        folder = f"{file}.{os.path.splitext(os.path.basename(path))[0]}.index"
-        before = Manifest.read(folder)  # build_index may have stored it in another format
-        stored_as = "fp32" if before is None else before.stored_as
-        return CandidateStore.build(path, folder, CandidateEncoder.of(self.ranking, stored_as))
+    def _index_file(self, path: str) -> Index:
+        """Encode a file's candidates; the vectors are stored beside the model file if the weights no longer change."""
+        model_file = None if is_training_run(self.opt) else self.opt.get("model_file")
+        return candidates_of_file(path, self.ranking, model_file)
+
+    def _open_engine(self, url: str) -> Index:
+        """Open the candidates of --index-url."""
+        joint = f"--index-url holds vectors, and a {self.ranking.label} has none; give --fixed-candidates-path."
+        model = two_towers(self.ranking, joint)
+        return EngineCandidates.open(open_engine(url), model.fingerprint())
 
     def get_task_candidates_path(self) -> str:
         """TorchRankerAgent: return the list of all candidates of the task, beside the model file."""
@@ -192,7 +190,6 @@ class RankerAgent(ModelAgent, ObservingAgent):
         """Compute the losses of this process's examples."""
         if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
             return BatchLoss(torch.zeros(0, device=self.device), [], LateValues({}))
-        assert not isinstance(self.fixed, EngineReplies)  # refused in set_fixed_candidates
         fixed = self.fixed.candidates if self.fixed is not None and self.candidates == "fixed" else None
         candidates = self.training_candidates.of(self.candidates, examples, fixed)
         scored = training_scores(self.ranking, examples.contexts, candidates, self.opt.get("chunk_tokens"))
@@ -222,8 +219,6 @@ class RankerAgent(ModelAgent, ObservingAgent):
             assert self.fixed is not None
             if not examples.labelled:
                 return self.replies.of_fixed(self.fixed, examples.contexts, self._said())
-            if isinstance(self.fixed, EngineReplies):
-                raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
             scores, candidates = self.fixed.scores_with_labels(examples.contexts, examples.labels)
         if candidates.labels is not None:
             self._record(evaluation_metrics(scores, candidates, self.module.logit_scale, self.recall_at))

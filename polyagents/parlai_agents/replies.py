@@ -10,7 +10,7 @@ from parlai.core.torch_agent import Output
 from torch import Tensor
 
 from polyagents.index.top_k import top_k
-from polyagents.parlai_agents.fixed_candidates import EngineReplies, FixedCandidates
+from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.training.metrics import evaluation_values
 
@@ -81,9 +81,7 @@ class Replies:
             values.append([float(row[i]) for i in index])
         return self._output(ranked, values)
 
-    def of_fixed(
-        self, fixed: FixedCandidates | EngineReplies, contexts: Sequence[Sequence[int]], said: set[str]
-    ) -> Output:
+    def of_fixed(self, fixed: FixedCandidates, contexts: Sequence[Sequence[int]], said: set[str]) -> Output:
         """Return the best fixed candidates that were not said, unless nothing else remains.
 
         Args:

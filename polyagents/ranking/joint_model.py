@@ -43,7 +43,7 @@ class JointModel(RankingModel):
     def scores_in_pieces(
         self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
     ) -> Steps[Tensor]:
-        """Score as `scores` does, in pieces of at most this many tokens."""
+        """Score as `scores` does, piece by piece."""
         wanted = candidates.real.expand(len(contexts), -1)  # a shared list without labels has one row
         rows = self.rows(contexts, candidates, wanted)
         scores: dict[int, Tensor] = {}  # of each row

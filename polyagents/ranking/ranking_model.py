@@ -21,6 +21,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
+from polyagents.ranking.pieces import Steps
 from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -123,6 +124,16 @@ class RankingModel(abc.ABC):
         Returns:
             [B, C] fp32.
         """
+
+    @abc.abstractmethod
+    def scores_in_pieces(
+        self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
+    ) -> Steps[Tensor]:
+        """Score as `scores` does, and encode at most `tokens` tokens between two steps."""
+
+    def version(self) -> object:
+        """Return an object that stands for the weights of encoded candidates; None if none are encoded ahead."""
+        return None
 
     @undisturbed()
     def merged(self) -> "RankingModel":

@@ -14,7 +14,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
 from polyagents.models.two_towers import TwoTowers
 from polyagents.models.versions import Versions
-from polyagents.ranking.candidate_set import Candidate, CandidateSet
+from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.vector_cache import VectorCache
@@ -63,17 +63,14 @@ class TwoTowerModel(RankingModel):
         """Encode token ids of C candidates: [C, D] on the model's device."""
         return self.module.encode_candidates(self.tokens(ids))
 
-    def cached_in_pieces(self, candidates: Sequence[Candidate], tokens: int) -> Steps[None]:
-        """Encode the candidates that are not cached yet, piece by piece; `scores` then finds them.
-
-        Args:
-            candidates: C of them.
-            tokens: how many a piece may have.
-        """
-        ids = list(dict.fromkeys(candidate.ids for candidate in candidates))
-        for piece in pieces(list(map(len, ids)), tokens):
-            self.cache.vectors([ids[place] for place in piece])
+    def scores_in_pieces(
+        self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
+    ) -> Steps[Tensor]:
+        """Score as `scores` does, once the candidates that are not cached yet are encoded piece by piece."""
+        for piece in pieces(list(map(len, candidates.ids)), tokens):
+            self.cache.vectors([candidates.ids[place] for place in piece])
             yield
+        return self.scores(contexts, candidates)
 
     @undisturbed()
     def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
@@ -165,3 +162,20 @@ class TwoTowerModel(RankingModel):
     def similarity(self) -> str:
         """The similarity, "dot" or "cosine"."""
         return str(getattr(self.settings.ranking, "similarity", "dot"))
+
+
+def two_towers(model: RankingModel, otherwise: str | None = None) -> TwoTowerModel:
+    """Return a model whose candidates can be encoded ahead of the context.
+
+    Args:
+        otherwise: the sentence that refuses a joint model.
+
+    Raises:
+        InputError: it is a joint model.
+    """
+    if not isinstance(model, TwoTowerModel):
+        raise InputError(
+            otherwise
+            or f"A {model.label} cannot encode candidates ahead of the context; index them with a bi- or poly-encoder."
+        )
+    return model

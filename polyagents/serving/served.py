@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyagents.index.engines.candidates import EngineCandidates
+from polyagents.index.base import Index
+from polyagents.index.in_memory import ListedCandidates, as_index
 from polyagents.index.texts import read_candidates
-from polyagents.index.top_k import top_k as best
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
-from polyagents.ranker import Encoded, Match, Ranker
-from polyagents.ranking.candidate_set import columns_of, shared_set
-from polyagents.ranking.joint_model import JointModel
+from polyagents.ranker import Ranker, matches_of
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -39,7 +37,7 @@ class Served:
     """
 
     ranker: Ranker
-    candidates: Sequence[str] | Encoded
+    candidates: Index
     model: str
     source: str
 
@@ -68,12 +66,13 @@ class Served:
         """
         ranker = Ranker.load(model_file, backend=backend)
         if index_url:
-            candidates = ranker.open_engine(index_url)
-            return cls(ranker, candidates, name_of(model_file), candidates.engine.name)
+            made = ranker.open_engine(index_url)
+            return cls(ranker, made, name_of(model_file), made.engine.name)
         if index_dir:
             return cls(ranker, ranker.open_index(index_dir), name_of(model_file), name_of(index_dir))
         file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
-        return cls(ranker, ranker.prepare(read_candidates(file)), name_of(model_file), name_of(file))
+        prepared = as_index(ranker.prepare(read_candidates(file)), ranker.model)
+        return cls(ranker, prepared, name_of(model_file), name_of(file))
 
     @functools.cached_property
     def size(self) -> int:
@@ -88,7 +87,7 @@ class Served:
     @property
     def reads(self) -> int:
         """Return how many texts the model encodes to rank the server's own candidates for one context."""
-        return 1 if isinstance(self.candidates, Encoded) else self.size
+        return self.candidates.reads
 
     @property
     def document_tokens(self) -> int | None:
@@ -101,13 +100,8 @@ class Served:
         return PIECE_CHUNKS * CHUNK_TOKENS.get(self.ranker.model.device.type, CHUNK_TOKENS["cuda"])
 
     def check(self) -> None:
-        """Check that the engine of the candidates, if there is one, answers.
-
-        Raises:
-            EngineError: it does not.
-        """
-        if isinstance(self.candidates, EngineCandidates):
-            self.candidates.collection.there(np.array([0]))
+        """Raise an EngineError if the candidates are in an engine that does not answer."""
+        self.candidates.check()
 
     def length_class(self, text: str) -> int:
         """Return the class of a text's length; texts of one class are worth encoding together.
@@ -132,19 +126,10 @@ class Served:
         Returns:
             The matches of each context, and whether they are complete.
         """
-        ranked, model = self.candidates if candidates is None else candidates, self.ranker.model
-        if isinstance(ranked, Encoded):
-            yield
-            return list(zip(*self.ranker.search(contexts, ranked, top_k), strict=True))
-        given = model.candidates(ranked)
-        if isinstance(model, JointModel):
-            shared = shared_set(given, None)
-            scores = yield from model.scores_in_pieces(model.context_ids(contexts), shared, self.piece_tokens)
-            rows = scores.cpu().numpy()[:, columns_of(given, shared)]
-            return [([Match(int(i), ranked[i], float(row[i])) for i in best(row, top_k)], True) for row in rows]
-        assert isinstance(model, TwoTowerModel)
-        yield from model.cached_in_pieces(given, self.piece_tokens)
-        return [(matches, True) for matches in self.ranker.rank(contexts, ranked, top_k)]
+        model = self.ranker.model
+        index = self.candidates if candidates is None else ListedCandidates(candidates, model)
+        found = yield from index.search_in_pieces(model, model.context_ids(contexts), top_k, self.piece_tokens)
+        return [(matches_of(hits), hits.complete) for hits in found]
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
         """Encode candidates, with the vectors that an index has of them, or a bi-encoder's contexts.

@@ -15,17 +15,16 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, text_key, utf8
+from polyagents.index.base import Hits
 from polyagents.index.builder import BLOCK, CandidateEncoder, Worker, write_shards
-from polyagents.index.exact import score_all, search
 from polyagents.index.manifest import Manifest, index_folder
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.query import Query
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.text.normalize import normalize, normalized
 
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
@@ -100,12 +99,11 @@ def searchable(model: RankingModel) -> TwoTowerModel:
     Raises:
         InputError: it is a joint model.
     """
-    if not isinstance(model, TwoTowerModel):
-        raise InputError(
-            f"A {model.label} cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
-            f"{model.label} on what it finds."
-        )
-    return model
+    return two_towers(
+        model,
+        f"A {model.label} cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
+        f"{model.label} on what it finds.",
+    )
 
 
 def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
@@ -182,17 +180,18 @@ class Miner:
         """Find the negatives of some pairs."""
         query = self.model.query(self.model.context_ids([pair.text for pair in pairs]))
         labels = label_scores(self.model, query, [pair.label for pair in pairs])
-        found = search(query, self.pool, self.wanted + SLACK)
-        for i, (pair, label) in enumerate(zip(pairs, labels, strict=True)):
-            split = self.split(pair, label, found, i)
-            if len(split.below) < self.wanted and found.indices.shape[1] < len(self.pool):
-                scores = score_all(query.one(i), self.pool).cpu().numpy()
-                split = self.split(pair, label, TopCandidates.of(scores, len(self.pool)), 0)
+        found = self.pool.search(query, self.wanted + SLACK)
+        for i, (pair, label, hits) in enumerate(zip(pairs, labels, found, strict=True)):
+            split = self.split(pair, label, hits)
+            if len(split.below) < self.wanted and len(hits.indices) < len(self.pool):
+                scores = self.pool.scores(query.one(i)).cpu().numpy()
+                (every,) = self.pool.hits(TopCandidates.of(scores, len(self.pool)))
+                split = self.split(pair, label, every)
             yield self.chosen(pair, label, split)
 
-    def split(self, pair: LabelledContext, label: float, found: TopCandidates, row: int) -> Split:
+    def split(self, pair: LabelledContext, label: float, hits: Hits) -> Split:
         """Divide the candidates found for a pair, without its right answers, at the limit under its label's score."""
-        indices, scores = found.indices[row], found.scores[row]
+        indices, scores = hits.indices, hits.scores
         other = ~np.isin(self.reads_as[indices], self.answers[context_key(pair.text)])
         low = scores <= label - self.margin * abs(label)
         below, above = other & low, other & ~low

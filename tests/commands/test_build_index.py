@@ -75,6 +75,42 @@ def test_append_and_delete(build, rank, file, tmp_path):
         build()
 
 
+def test_the_group_does_to_a_folder_what_its_other_name_does(build, rank, file, trained, tmp_path, capsys):
+    (tmp_path / "more.txt").write_text("i would like tea\nnever there\n")
+    here, more = ("--index-dir", tmp_path / "index"), ("--candidates-file", tmp_path / "more.txt")
+    model = ("-mf", trained("poly"))
+
+    def group(*arguments):
+        capsys.readouterr()
+        own("index", *arguments, *here)
+        done = capsys.readouterr()
+        return json.loads(done.out), done.err
+
+    line = group("build", *model, "--candidates-file", file, "--stored-as", "int8")[0]
+    assert line == build("--stored-as", "int8") == group("status")[0] and line["stored_as"] == "int8"
+    added, _ = group("add", *model, *more)
+    found = {match["text"] for match in rank("--top-k", 99)["candidates"]}
+    assert added["candidates"] == len(found) == len(REPLIES) + 2 and "never there" in found
+    (tmp_path / "more.txt").write_text("i would like tea\nwho ?\n")
+    removed, said = group("remove", *more)
+    assert removed["candidates"] == len(REPLIES) + 1 and said.endswith("1 of 2 were not in the index.\n")
+    group("add", *model, *more, "--index-type", "hnsw")
+    status, _ = group("status")
+    assert (status["index_type"], status["recall@10"], status["candidates"]) == ("hnsw", 1.0, len(REPLIES) + 3)
+
+
+def test_what_the_group_cannot_do(file, trained, tmp_path, ends_with_2):
+    here, one = ("--index-dir", tmp_path / "none"), ("-mf", trained("poly"), "--candidates-file", file)
+    assert "holds no finished candidate index" in ends_with_2("index", "status", *here)[-1]
+    for given in (("remove", *one), ("add", "--candidates-file", file), ("status", "-mf", trained("poly")), ("x",)):
+        assert "Give one of: polyagents index add, with" in ends_with_2("index", *given, *here)[-1]
+    assert "required: build|add|remove|status" in ends_with_2("index", *here)[-1]
+    for given in (("add", *one, "--stored-as", "int8"), ("status", "--stored-as", "int8")):
+        assert "--stored-as is for polyagents index build." in ends_with_2("index", *given, *here)[-1]
+    assert "--ray is for polyagents index build." in ends_with_2("index", "add", *one, *here, "--ray", "local")[-1]
+    assert "give --index-type, too" in ends_with_2("index", "build", *one, *here, "--contexts-file", file)[-1]
+
+
 def test_an_approximate_index_tells_its_recall_and_is_used(build, rank, tmp_path):
     contexts = tmp_path / "contexts.txt"
     contexts.write_text("hello\nhow are you\n")

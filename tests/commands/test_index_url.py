@@ -54,11 +54,11 @@ def lines(capsys):
     return run
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly"])
-def test_build_rank_add_remove_and_status(kind, address, lines, file, trained, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "build"), [("bi", ["build_index"]), ("poly", ["index", "build"])])
+def test_build_rank_add_remove_and_status(kind, build, address, lines, file, trained, tmp_path, monkeypatch):
     where = ("--index-url", address.format(name=f"of_{kind}"))
     model = ("-mf", trained(kind))
-    assert lines("build_index", *model, "--candidates-file", file, *where) == [
+    assert lines(*build, *model, "--candidates-file", file, *where) == [
         {"candidates": len(REPLIES), "index_type": "hnsw"}]  # fmt: skip
     ranker = Ranker.load(trained(kind))
 
@@ -127,6 +127,8 @@ def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
     (said,) = ends_with_2("rank", "-mf", trained("bi"), "--index-url", url)
     assert "has no candidates named refused; build them with polyagents build_index --index-url" in said
     assert "--append is for --index-dir; polyagents index add and remove" in ends_with_2(*build, "--append")[-1]
+    assert "--index-type is for polyagents index build" in ends_with_2(
+        "index", "status", "--index-url", url, "--index-type", "hnsw")[-1]  # fmt: skip
     assert "an engine has hnsw and exact" in ends_with_2(*build, "--index-type", "ivfpq")[-1]
     assert "Give one of: polyagents index add, with" in ends_with_2("index", "add", "--index-url", url)[-1]
     own(*build)

@@ -293,10 +293,11 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
 KILLED = """
 import os, signal, sys
 from polyagents.training import hard_negatives
+from polyagents.index.store import CandidateStore
 from polyagents.__main__ import main
-hard_negatives.CONTEXTS_AT_ONCE, found, left = 8, hard_negatives.search, iter(range(2))
+hard_negatives.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-hard_negatives.search = lambda *given: found(*given) if next(left, None) is not None else die()
+CandidateStore.search = lambda *given: found(*given) if next(left, None) is not None else die()
 main()
 """
 

@@ -24,7 +24,6 @@ from polyagents.files.lines import LONGEST
 from polyagents.index import builder, manifest, shard
 from polyagents.index.builder import CandidateEncoder, Worker, results
 from polyagents.index.exact import search
-from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns, read_candidates
 from polyagents.ranking.ranking_model import bytes_of
@@ -132,13 +131,6 @@ def test_files_without_candidates(tmp_path, folder, content, message):
             read(str(tmp_path / "missing.txt"))
         with pytest.raises(InputError, match="cannot be read"):
             read(str(tmp_path))
-
-
-def test_held_candidates_are_those_of_a_store(file, folder):
-    store, held = CandidateStore.build(file, folder, maker()), InMemoryCandidates(TEXTS, encode(TEXTS))
-    asked = poly_query(torch.ones(2, 1, WIDTH), torch.ones(2, 1).bool())
-    assert search(asked, store, 5).indices.tolist() == search(asked, held, 5).indices.tolist()
-    assert [held[i] for i in range(len(held))] == TEXTS and held.find("e") == 4 and held.find("x") is None
 
 
 # ---- never stale -----------------------------------------------------------------------------------------------------

@@ -73,21 +73,12 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
         saved: the options saved with it.
     """
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
-    from polyagents.index.manifest import Manifest
-    from polyagents.index.texts import read_candidates
-    from polyagents.models.architecture import find, reads_together
-    from polyagents.ranker import Candidates, Ranker
+    from polyagents.index.store import candidates_of_file
+    from polyagents.ranker import Ranker
 
     replies, path = candidates_file(opt, file, saved), local_path(file)
     ranker = Ranker.load(file, **({"precision": opt["precision"]} if opt["precision"] else {}))
-    candidates: Candidates
-    if reads_together(find(str(architecture(saved)))) or not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
-        candidates = ranker.prepare(read_candidates(replies))
-    else:
-        folder = f"{path}.{os.path.splitext(os.path.basename(replies))[0]}.index"
-        before = Manifest.read(folder)  # build_index may have written it
-        candidates = ranker.index(replies, folder, "fp32" if before is None else before.stored_as)
-        candidates.shortlist = None  # the search is exact, as in `interactive`
+    candidates = candidates_of_file(replies, ranker.model, path)
     return RankerPartner(ranker, candidates, int(saved.get("history_size", -1)))
 
 

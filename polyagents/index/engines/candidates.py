@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 from polyagents.index.approximate import Neighbours, search_one
+from polyagents.index.base import Hits, Index
 from polyagents.index.builder import ALONE, BLOCK, Cluster, Encode, Part, Worker, other_model
 from polyagents.index.engines.engine import (
     INDEX_TYPES,
@@ -28,23 +28,21 @@ from polyagents.models.query import Query
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
 
-class EngineCandidates:
+class EngineCandidates(Index):
     """The candidates that one model encoded into an engine.
 
     Attributes:
-        model: the fingerprint of the model.
         collection: the engine's collection of this model.
     """
 
+    is_approximate = True
+
     def __init__(self, engine: VectorEngine, model: str, collection: Collection):
-        self.engine, self.model, self.collection = engine, model, collection
+        self.engine, self.encoded_by, self.collection = engine, model, collection
 
     @classmethod
     def open(cls, engine: VectorEngine, model: str) -> "EngineCandidates":
         """Open the candidates that an engine's name refers to.
-
-        Args:
-            model: the fingerprint of the model that encodes contexts.
 
         Raises:
             EngineError: there are none, or another model encoded them.
@@ -92,9 +90,6 @@ class EngineCandidates:
             index_type: hnsw, or exact where the engine should compare with every vector.
             worker: decides this process's part of the work, where several build together.
             cluster: machines that encode, in place of this one; they reach the engine by its URL.
-
-        Raises:
-            InputError: the engine refuses, or does not answer.
         """
         if index_type not in INDEX_TYPES:
             raise InputError(f"--index-type {index_type!r}: an engine has {' and '.join(INDEX_TYPES)}.")
@@ -119,15 +114,11 @@ class EngineCandidates:
     def __len__(self) -> int:
         return self.collection.count()
 
-    def add(self, texts: Texts, encode: Encode, worker: Worker = ALONE) -> None:
+    def add(self, texts: Texts, encode: Encode, worker: Worker = ALONE) -> "EngineCandidates":
         """Add candidates that are not there yet; the next search finds them.
 
         Args:
-            texts: distinct.
             worker: decides this process's part of the work.
-
-        Raises:
-            EngineError: the engine refuses, or does not answer.
         """
         parts = range(worker.rank * BLOCK, len(texts), worker.world * BLOCK)
         size = sum(min(BLOCK, len(texts) - start) for start in parts)
@@ -140,6 +131,7 @@ class EngineCandidates:
                     wanted = [part[place] for place in missing]
                     self.collection.upsert(ids[missing], wanted, encode(wanted))
                 bar.update(len(part))
+        return self
 
     def _add_by(self, cluster: Cluster, texts: Texts, work: "EngineWork") -> None:
         """Let the machines of a cluster add candidates."""
@@ -149,14 +141,8 @@ class EngineCandidates:
             for part in cluster.map(work, texts, parts):
                 bar.update(part.stop - part.start)
 
-    def search(self, query: Query, k: int) -> tuple[list["BestCandidates"], list[bool]]:
-        """Find the k best candidates of every context by their fp32 scores; fewer where there are fewer.
-
-        Args:
-            query: B contexts.
-
-        Returns:
-            The candidates of each context, and whether the stop rule of approximate.py held.
+    def search(self, query: Query, k: int) -> list[Hits]:
+        """Find the k best candidates of every context by their fp32 scores.
 
         Raises:
             InputError: the engine returns no lists that long.
@@ -165,10 +151,9 @@ class EngineCandidates:
             raise InputError(
                 f"{self.engine.where} finds {self.collection.longest:,} candidates at most, and top_k is {k:,}."
             )
-        found = [self._search_one(query.one(example), k) for example in range(len(query))]
-        return [best for best, _ in found], [complete for _, complete in found]
+        return [self._search_one(query.one(example), k) for example in range(len(query))]
 
-    def _search_one(self, query: Query, k: int) -> tuple["BestCandidates", bool]:
+    def _search_one(self, query: Query, k: int) -> Hits:
         """Search with short lists, and with long ones where the stop rule does not hold."""
         lists = Lists(self.collection, SHORT_LIST, of_one=2 * k)
         best, complete = search_one(query, lists, k)
@@ -180,41 +165,55 @@ class EngineCandidates:
         kept = [text for text in texts if text is not None]
         if not all(isinstance(text, str) for text in kept) or (candidate_ids(kept) != best.indices[there]).any():
             raise damaged(f"{self.engine.name} at {self.engine.where}")
-        return BestCandidates(best.indices[there], best.scores[there], kept), complete
+        return Hits(best.indices[there], best.scores[there], lambda _: kept, complete)
 
+    def scores(self, query: Query) -> Tensor:
+        """Refuse: an engine finds the best candidates only."""
+        raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
 
-class BestCandidates(NamedTuple):
-    """The best candidates of one context, the best first.
+    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
+        """Return the texts of candidates, in the order of their ids.
 
-    Attributes:
-        indices: [n] ids.
-        scores: [n] fp32.
-    """
+        Raises:
+            EngineError: one was removed.
+        """
+        found = self.collection.texts([int(index) for index in indices])
+        texts = [text for text in found if text is not None]
+        if len(texts) < len(found):
+            raise EngineError(f"{self.engine.where} has no candidate {indices[found.index(None)]}.")
+        return texts
 
-    indices: np.ndarray
-    scores: np.ndarray
-    texts: list[str]
+    def find(self, text: str) -> int | None:
+        """Return the id of a candidate; None if it is not among them."""
+        number = candidate_ids([text])
+        return int(number[0]) if self.collection.there(number)[0] else None
+
+    def remove(self, texts: Sequence[str]) -> "EngineCandidates":
+        """Remove candidates from every model's collection, as `remove` below."""
+        remove(self.engine, texts)
+        return self
+
+    def check(self) -> None:
+        """Ask a question that costs nothing."""
+        self.collection.there(np.array([0]))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if vars(self):
+            self.engine.close()
+        super().close()
 
 
 @dataclass(frozen=True)
 class EngineWork:
-    """The work of a `Cluster` that adds a part of a build to an engine.
-
-    Attributes:
-        engine: it connects again on the machine that it is sent to.
-        model: the fingerprint of the model that has to encode.
-    """
+    """The work of a `Cluster` that adds a part of a build to an engine, which connects again on each machine."""
 
     engine: VectorEngine
     model: str
     width: int
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
-        """Add the candidates that are not there yet.
-
-        Raises:
-            InputError: the machine has another model; the engine refuses, or does not answer.
-        """
+        """Add the candidates that are not there yet; refuse a machine that has another model."""
         if model.fingerprint() != self.model:
             raise other_model()
         # Not `create`, which would build an index where the first machine is just exchanging one.
@@ -230,22 +229,12 @@ class Lists:
     """
 
     def __init__(self, collection: Collection, length: int, of_one: int):
-        """Choose the lengths.
-
-        Args:
-            length: that of a list where several vectors of a context ask.
-            of_one: that of a list where one vector asks, so that its list is the answer, in order.
-        """
+        """Choose the lengths of lists: `of_one` if one vector asks, so that its list is the answer, in order."""
         self.collection, self.length, self.of_one = collection, length, of_one
         self.came_along: Mapping[int, str] | None = None
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """Find the candidates nearest to some vectors.
-
-        Args:
-            vectors: [q, D].
-            k: how many candidates the caller needs.
-        """
+        """Find the candidates nearest to vectors [q, D]."""
         wanted = self.of_one if len(vectors) == 1 else self.length
         count = min(max(wanted, 2 * k), self.collection.longest)
         depth = min(max(LONG_LIST, count), self.collection.longest)

@@ -95,14 +95,7 @@ class Milvus:
         return MilvusCollection(self, self._table(version.model), version.width)
 
     def create(self, model: str, width: int) -> "MilvusCollection":
-        """Create an empty collection for a model's vectors, or return the one that is there.
-
-        Args:
-            width: D.
-
-        Raises:
-            EngineError: Milvus refuses, or does not answer.
-        """
+        """Create an empty collection for a model's vectors of width D, or return the one that is there."""
         from pymilvus import DataType
 
         table = self._table(model)
@@ -199,11 +192,7 @@ class Milvus:
 
 
 class MilvusCollection:
-    """A collection of Milvus.
-
-    Attributes:
-        longest: the longest list that it returns.
-    """
+    """A collection of Milvus."""
 
     longest = LONGEST_LIST
 
@@ -228,16 +217,7 @@ class MilvusCollection:
             return question(self.table, timeout=SECONDS, **arguments)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id.
-
-        Args:
-            ids: [C].
-            texts: C of them.
-            vectors: [C, D].
-
-        Raises:
-            EngineError: Milvus refuses, or a text is too long for it.
-        """
+        """Add candidates, or replace those of the same id."""
         rows = [
             {"id": int(number), "vector": vector, "text": utf8(text).decode()}
             for number, text, vector in zip(ids, texts, vectors.numpy(), strict=True)
@@ -267,15 +247,7 @@ class MilvusCollection:
         return np.isin(ids, [row["id"] for row in self._get(ids, "id", 8)])
 
     def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
-        """Find the `count` candidates with the largest dot products for each vector.
-
-        Args:
-            vectors: [q, D].
-            depth: how many candidates the graph visits.
-
-        Raises:
-            EngineError: Milvus refuses, or does not answer.
-        """
+        """Find the `count` candidates with the largest dot products for each vector."""
         alone = len(vectors) == 1 and count * (4 * self.width + LONGEST_TEXT) <= SENT_AT_ONCE
         answers = self._ask(
             "did not answer",

@@ -136,14 +136,7 @@ class Postgres:
         return PostgresCollection(self, version.model, version.width)
 
     def create(self, model: str, width: int) -> "PostgresCollection":
-        """Create an empty collection for a model's vectors, or return the one that is there.
-
-        Args:
-            width: D.
-
-        Raises:
-            EngineError: PostgreSQL refuses.
-        """
+        """Create an empty collection for a model's vectors of width D, or return the one that is there."""
         if width > WIDEST:
             raise EngineError(f"pgvector indexes vectors of up to {WIDEST:,} numbers, and these have {width:,}.")
         made = PostgresCollection(self, model, width)
@@ -201,11 +194,7 @@ class Postgres:
 
 
 class PostgresCollection:
-    """A table of candidates.
-
-    Attributes:
-        longest: the longest list that it returns.
-    """
+    """A table of candidates."""
 
     longest = LONGEST_LIST
 
@@ -237,16 +226,7 @@ class PostgresCollection:
         return bool(found)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id; each message is stored completely or not at all.
-
-        Args:
-            ids: [C].
-            texts: C of them.
-            vectors: [C, D].
-
-        Raises:
-            EngineError: PostgreSQL refuses.
-        """
+        """Add candidates, or replace those of the same id; a message is stored completely or not at all."""
         raw, connection = [utf8(text).decode() for text in texts], self.engine.connection
         if zero := next((text for text in raw if "\0" in text), None):
             raise EngineError(f"PostgreSQL keeps no text with a zero byte; remove it from {zero[:40]!r}.")
@@ -301,15 +281,7 @@ class PostgresCollection:
         return np.isin(ids, [row[0] for row in rows])
 
     def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
-        """Find the `count` candidates with the largest dot products for each vector.
-
-        Args:
-            vectors: [q, D].
-            depth: how many candidates the graph visits.
-
-        Raises:
-            EngineError: PostgreSQL refuses, or does not answer.
-        """
+        """Find the `count` candidates with the largest dot products for each vector."""
         asked = list(vectors.float().cpu().numpy())
         with self.engine.sentences("did not answer"), self.engine.connection.transaction():
             self.engine.connection.execute(f"SET LOCAL hnsw.ef_search = {int(depth)}")
@@ -331,11 +303,7 @@ class PostgresCollection:
         return [found.get(one) for one in wanted]
 
     def build_index(self, index_type: str) -> None:
-        """Build the index over all candidates, unless it is there.
-
-        Raises:
-            EngineError: PostgreSQL refuses.
-        """
+        """Build the index over all candidates, unless it is there."""
         connection = self.engine.connection
         make = (
             "CREATE INDEX IF NOT EXISTS {index} ON {table} USING hnsw (vector vector_ip_ops) "
@@ -379,11 +347,7 @@ def shut_down(descriptor: int) -> None:
 
 
 def lists_of(rows: Sequence[tuple[Any, ...]], asked: int) -> tuple[np.ndarray, np.ndarray]:
-    """Arrange the rows of a search as lists.
-
-    Args:
-        rows: id, places from 1, products and further columns.
-        asked: q, how many vectors asked.
+    """Arrange the rows of a search by q vectors (id, places from 1, products, ...) as lists.
 
     Returns:
         Products and ids of each list [q, n], descending, with id -1 after their ends.

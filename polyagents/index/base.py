@@ -1,0 +1,159 @@
+"""The index: candidates that are searched and changed by the same calls, on disk, in memory and in an engine."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from polyagents.errors import InputError
+from polyagents.index.builder import Encode
+from polyagents.index.texts import Texts
+from polyagents.index.top_k import TopCandidates
+from polyagents.models.query import Query
+from polyagents.ranking.pieces import Steps
+from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.two_tower_model import two_towers
+
+Contexts = Sequence[Sequence[int]]
+"""Token ids of B contexts."""
+
+Self = TypeVar("Self", bound="Index")
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The best candidates of one context, highest score first; among equal scores the lower index comes first.
+
+    Attributes:
+        indices: [n], at most as many as were asked for.
+        scores: [n] fp32.
+        read: returns the texts of indices.
+        complete: whether no other candidate can be among the best; always of an exact search.
+    """
+
+    indices: np.ndarray
+    scores: np.ndarray
+    read: Callable[[np.ndarray], list[str]]
+    complete: bool = True
+
+    @property
+    def texts(self) -> list[str]:
+        """Their texts; a store reads them only now."""
+        return self.read(self.indices)
+
+
+class Index(ABC):
+    """Candidates of one model.
+
+    Attributes:
+        encoded_by: the fingerprint of the model that encoded the candidates, or the `version` of its weights; None if
+            they are not encoded.
+        stored_as: bf16, fp32 or int8.
+    """
+
+    encoded_by: object = None
+    stored_as: str = "fp32"
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of candidates."""
+
+    def query(self, model: RankingModel, contexts: Contexts) -> Any:
+        """Return what `search` takes: encoded contexts, or their token ids if no candidate is encoded.
+
+        Raises:
+            InputError: other weights encoded the candidates.
+        """
+        encoder = two_towers(model)
+        encoder.check(self.encoded_by)
+        return encoder.query(contexts)
+
+    @abstractmethod
+    def search(self, query: Query, k: int) -> list[Hits]:
+        """Find the k best candidates of each of B contexts; fewer if there are fewer.
+
+        Raises:
+            EngineError: an engine does not answer.
+        """
+
+    @abstractmethod
+    def scores(self, query: Query) -> Tensor:
+        """Score every candidate for every context: [B, C] fp32, -inf for a removed one.
+
+        Raises:
+            InputError: an engine finds the best candidates only.
+        """
+
+    @abstractmethod
+    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
+        """Return the texts of some candidates, in the order of the indices."""
+
+    def __getitem__(self, index: int) -> str:
+        return self.texts_of([index])[0]
+
+    @abstractmethod
+    def find(self, text: str) -> int | None:
+        """Return the index of a candidate; None if it is not among them."""
+
+    @abstractmethod
+    def add(self: Self, texts: Texts, encode: Encode) -> Self:
+        """Add candidates; those that are there already are skipped.
+
+        Args:
+            texts: distinct.
+            encode: the model that encoded the others.
+
+        Returns:
+            The index as it is now.
+
+        Raises:
+            InputError: the disk is full, the folder may not be written, or an engine refuses.
+        """
+
+    @abstractmethod
+    def remove(self: Self, texts: Sequence[str]) -> Self:
+        """Remove candidates; texts that are not there are skipped, and the others keep their index.
+
+        Returns:
+            The index as it is now.
+
+        Raises:
+            InputError: the folder may not be written, none would remain in it, or an engine refuses.
+        """
+
+    def close(self) -> None:
+        """Release files, memory and connection; whatever is asked afterwards is refused."""
+        vars(self).clear()
+
+    if not TYPE_CHECKING:  # a type checker would believe in every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if vars(self) or name.startswith("__"):
+                raise AttributeError(name)
+            raise InputError("This index was closed; open it again.")
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether a search may miss some of the best candidates."""
+        return False
+
+    @property
+    def reads(self) -> int:
+        """How many texts the model encodes to search for one context."""
+        return 1
+
+    def check(self) -> None:  # noqa: B027  most cannot be away
+        """Raise an EngineError if the candidates cannot be reached."""
+
+    def search_in_pieces(self, model: RankingModel, contexts: Contexts, k: int, tokens: int) -> Steps[list[Hits]]:
+        """Search as `search` does, and encode at most `tokens` tokens between two steps, if candidates are encoded."""
+        yield
+        return self.search(self.query(model, contexts), k)
+
+    def hits(self, found: TopCandidates, complete: Sequence[bool] | None = None) -> list[Hits]:
+        """Return the rows of [B, k] candidates, complete unless it is said."""
+        rows = zip(found.indices, found.scores, complete or [True] * len(found.indices), strict=True)
+        return [Hits(indices, scores, self.texts_of, done) for indices, scores, done in rows]
