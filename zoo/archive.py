@@ -45,9 +45,6 @@ class WrongArchiveError(InputError):
 def fetch(archive: Archive, datapath: str) -> str:
     """Download and unpack an archive; processes that start together download it once.
 
-    Args:
-        datapath: the folder of all data and models.
-
     Returns:
         The folder that holds its content.
 
@@ -80,20 +77,12 @@ def folder_lock(folder: str) -> Iterator[None]:
 
 
 def archive_path(archive: Archive, models: str) -> str:
-    """Return the path of the archive before it is unpacked, whoever put it there.
-
-    Args:
-        models: the folder of all models.
-    """
+    """Return the path of the archive before it is unpacked, whoever put it there."""
     return os.path.join(models, os.path.basename(urlsplit(archive.url).path))
 
 
 def obtain(archive: Archive, folder: str) -> None:
-    """Download, check, unpack, and move into place.
-
-    Args:
-        folder: where its content goes.
-    """
+    """Download, check, unpack, and move into place."""
     models = os.path.dirname(folder)
     path, temporary = archive_path(archive, models), f"{folder}.unpacking"
     expected, who_says = expected_sum(archive, models)
@@ -123,9 +112,6 @@ def replace_folder(new: str, folder: str) -> None:
     """Move a complete folder to where an older one may be.
 
     One that ParlAI has marked as its own goes, as it does with ParlAI. Any other may hold what the user put there.
-
-    Args:
-        folder: its final path.
     """
     with contextlib.suppress(OSError):
         os.rmdir(folder)  # an empty one
@@ -144,11 +130,7 @@ def replace_folder(new: str, folder: str) -> None:
 
 
 def expected_sum(archive: Archive, models: str) -> tuple[str | None, str]:
-    """Return the SHA-256 that an archive must have (None before its first use), and who says so.
-
-    Args:
-        models: the folder of all models.
-    """
+    """Return the SHA-256 that an archive must have (None before its first use), and who says so."""
     if archive.sha256 is not None:
         return archive.sha256, "polyagents/zoo/models.py"
     path = os.path.join(models, SUMS)
@@ -158,15 +140,8 @@ def expected_sum(archive: Archive, models: str) -> tuple[str | None, str]:
 def check_sum(path: str, expected: str | None, who_says: str) -> str:
     """Compare the SHA-256 of an archive with the expected one.
 
-    Args:
-        expected: the SHA-256; None if it is unknown.
-        who_says: the source of the expected one, for the error.
-
     Returns:
         The SHA-256.
-
-    Raises:
-        WrongArchiveError: it is not the expected one.
     """
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -188,11 +163,7 @@ def sum_key(archive: Archive) -> str:
 
 
 def read_sums(path: str) -> dict[str, str]:
-    """Read the sums of earlier archives.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Read the sums of earlier archives."""
     try:
         sums = read_json(path)
     except FileNotFoundError:
@@ -206,12 +177,7 @@ def read_sums(path: str) -> dict[str, str]:
 
 
 def record_sum(archive: Archive, models: str, found: str) -> None:
-    """Record the SHA-256 of an archive for its next download.
-
-    Args:
-        models: the folder of all models.
-        found: its SHA-256.
-    """
+    """Record the SHA-256 of an archive for its next download."""
     path = os.path.join(models, SUMS)
     write_json(path, read_sums(path) | {sum_key(archive): found})
 

@@ -47,7 +47,6 @@ def download(url: str, path: str, sha256: str | None = None) -> None:
     """Download a whole file; the part that an earlier call left is not requested again.
 
     Args:
-        path: where it goes.
         sha256: of the whole file; None to take any.
 
     Raises:
@@ -84,9 +83,6 @@ def check_address(url: str, sent_by: str | None = None) -> None:
     Args:
         url: the address, or the part of it that differs from `sent_by`.
         sent_by: the address that redirected us; None for our own requests.
-
-    Raises:
-        InputError: it has another scheme, or is not an address.
     """
     try:
         there = urlsplit(urljoin(sent_by or "", url))
@@ -99,13 +95,7 @@ def check_address(url: str, sent_by: str | None = None) -> None:
 
 
 def check_redirection(answer: requests.Response, *given: object, **named: object) -> None:
-    """Refuse a redirection that `check_address` would refuse; `requests` calls this before it follows.
-
-    Args:
-        answer: the response with the redirection.
-        *given: not used.
-        **named: not used.
-    """
+    """Refuse a redirection that `check_address` would refuse; `requests` calls this before it follows."""
     if answer.is_redirect:
         check_address(answer.headers["Location"], answer.url)
 
@@ -146,7 +136,6 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
     """Append a response to a file, with a progress bar in bytes.
 
     Args:
-        start: its size before.
         total: the size of the whole file; None if it is unknown.
     """
     label = f"Downloading {os.path.basename(part).removesuffix('.part')}"
@@ -158,11 +147,7 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
 
 
 def is_continuation(answer: requests.Response, start: int, partial: PartialDownload | None) -> bool:
-    """Return whether a partial response is the rest of a partial download. Some servers ignore If-Range.
-
-    Args:
-        start: the size of the partial download.
-    """
+    """Return whether a partial response is the rest of a partial download. Some servers ignore If-Range."""
     place, _, total = answer.headers.get("Content-Range", "").partition("/")
     if partial is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
         return False
@@ -230,9 +215,5 @@ def size_of(path: str) -> int:
 
 
 def write_json(path: str, content: object) -> None:
-    """Write a small file atomically.
-
-    Args:
-        content: what becomes JSON.
-    """
+    """Write a small file atomically."""
     write_text(path, json.dumps(content, indent=2) + "\n")

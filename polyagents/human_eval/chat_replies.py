@@ -57,18 +57,12 @@ class RankerPartner:
         """Talk with a model.
 
         Args:
-            candidates: all replies, encoded as far as that can be done ahead.
             history_size: how many utterances the model reads, the last ones; -1 is all of them.
         """
         self.ranker, self.candidates, self.history_size = ranker, candidates, history_size
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
-        """Return the best candidate; `seed` changes nothing, as a ranker does not draw.
-
-        Args:
-            persona: lines before the chat.
-            seed: not used.
-        """
+        """Return the best candidate; `seed` changes nothing, as a ranker does not draw."""
         utterances = [*([persona] if persona else []), *messages]
         context = "\n".join(utterances[-self.history_size :] if self.history_size > 0 else utterances)
         said = set(context.split("\n"))
@@ -78,10 +72,6 @@ class RankerPartner:
 
 
 def reply_seed(seed: int, chat: ChatState) -> int:
-    """Derive a seed for each reply, the same again after a restart.
-
-    Args:
-        chat: the chat that waits for a reply.
-    """
+    """Derive a seed for each reply, the same again after a restart."""
     place = f"{seed} {chat.number} {len(chat.messages)}"
     return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")

@@ -45,22 +45,14 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
         self.check(found, path)
 
     def check(self, found: int, path: str) -> None:
-        """Compare the number of examples with the paper's.
-
-        Args:
-            found: the number of examples in the file.
-        """
+        """Compare the number of examples with the paper's."""
 
 
 class DefaultTeacher(PersonaTeacher, SelfOriginalTeacher):
     """The task with ParlAI's files and messages."""
 
     def check(self, found: int, path: str) -> None:
-        """Compare the number of examples with the paper's.
-
-        Args:
-            found: the number of examples in the file.
-        """
+        """Compare the number of examples with the paper's."""
         if not self.stream:
             check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)
 

@@ -29,11 +29,7 @@ class DefaultTeacher(OneMessageTeacher):
         return os.path.join(opt["datapath"], "dstc7")
 
     def check(self, split: str, found: int, path: str) -> None:
-        """Compare the number of dialogues with the paper's.
-
-        Args:
-            found: the number of dialogues in the file.
-        """
+        """Compare the number of dialogues with the paper's."""
         check_count(self.opt, "DSTC7", split, found, "dialogues", path)
 
     def read(self, opt: Opt, split: str) -> Examples:

@@ -32,9 +32,6 @@ class Columns:
     def of(cls, names: Iterable[str], where: str) -> "Columns":
         """Find the columns by their names.
 
-        Args:
-            where: the data set, for error messages.
-
         Raises:
             InputError: one is missing, and the sentence says which there are; or pairs are judged one by one.
         """

@@ -70,9 +70,6 @@ class PairsPlan:
 def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
     """Make the data, or resume making them.
 
-    Args:
-        flag: the user's flag that determines the folder, for error messages.
-
     Raises:
         InputError: the source or the folder cannot be used, or the folder holds other data.
     """
@@ -108,11 +105,7 @@ def prepare(plan: PairsPlan) -> None:
 
 
 def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
-    """Read, pair, split and shuffle.
-
-    Args:
-        source: the description of the source for the manifest.
-    """
+    """Read, pair, split and shuffle."""
     portions = all_portions(plan)
     counts = sum((Counter(portion.counts) for portion in portions), Counter[str]())
     runs = [os.path.join(plan.parts, name) for portion in portions for name in portion.pairs]
@@ -140,11 +133,7 @@ def describe_counts(counts: dict[str, int]) -> str:
 
 
 def all_portions(plan: PairsPlan) -> list[Portion]:
-    """Return the finished portions, and read those that are missing.
-
-    Raises:
-        InputError: a file is damaged; what was read before it is kept.
-    """
+    """Return the finished portions, and read those that are missing."""
     files = files_below(plan.source)
     found = []
     size = sum(os.path.getsize(file.path) for file in files)
@@ -187,11 +176,7 @@ def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]
 
 
 def held_out(runs: list[str], valid_examples: int) -> Cut:
-    """Choose the threads of valid and test.
-
-    Args:
-        valid_examples: about how many pairs each of them gets.
-    """
+    """Choose the threads of valid and test."""
     threads = HeldOut(2 * valid_examples)
     for path in runs:
         with open(path, "rb") as file:
@@ -210,9 +195,6 @@ def write_splits(
     plan: PairsPlan, runs: list[str], cut: Cut, total: int
 ) -> tuple[dict[str, int], list[tuple[str, int]]]:
     """Write all pairs in the order of their keys.
-
-    Args:
-        cut: the threads of valid and test.
 
     Returns:
         The number of pairs in each split, and the training set's shards.

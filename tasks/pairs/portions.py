@@ -57,10 +57,6 @@ def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
 def read_portion(files: list[File], folder: str, context_lines: int, on_read: Callable[[int], None]) -> Portion:
     """Read files, or find what an earlier build has read of them.
 
-    Args:
-        context_lines: the largest number of lines in a context of plain text.
-        on_read: a callback with the number of bytes that were read since its last call.
-
     Raises:
         InputError: a file cannot be used, or is damaged.
     """

@@ -93,10 +93,6 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
 
     A file that was cut off ends with its last whole line, and a warning.
 
-    Args:
-        source: the bytes of this file.
-        context_lines: the largest number of lines in a context of plain text.
-
     Raises:
         Damaged: the file is damaged, and not only cut off.
         InputError: it is not text, or cannot be read.
@@ -111,11 +107,7 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
 
 
 def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
-    """Yield every line and its number.
-
-    Args:
-        source: the bytes of this file.
-    """
+    """Yield every line and its number."""
     for number, line in enumerate(lines(source, Place()), 1):
         if number == 1 and b"\0" in line.data:
             raise InputError(f"{file.path} is not text; give JSON lines, text or dumps of Reddit's comments.")
@@ -123,12 +115,7 @@ def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
 
 
 def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """Yield the records of lines in the format that the first non-empty line has.
-
-    Args:
-        numbered: the lines with their numbers.
-        context_lines: the largest number of lines in a context of plain text.
-    """
+    """Yield the records of lines in the format that the first non-empty line has."""
     first = next((line for line in numbered if line[0].strip()), None)
     if first is None:
         return
@@ -142,11 +129,7 @@ def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int)
 
 
 def is_json(text: str, path: str) -> bool:
-    """Return whether the lines of a file are JSON, by the first of them, or by the file's name if that one is damaged.
-
-    Args:
-        text: the first line.
-    """
+    """Return whether the lines of a file are JSON, by its name or by the first of them."""
     if unpacked(path).endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
         return True
     return text.startswith("{") and isinstance(parsed(text), dict)
@@ -161,11 +144,7 @@ def parsed(text: str) -> Any:
 
 
 def of_json(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
-    """Yield comments and pairs of JSON lines.
-
-    Args:
-        numbered: the lines with their numbers.
-    """
+    """Yield comments and pairs of JSON lines."""
     for text, number in numbered:
         if not text.strip():
             continue
@@ -195,11 +174,7 @@ def given_pair(fields: dict[str, Any], id: str) -> Pair | str:
 
 
 def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
-    """Yield the pairs of ParlAI's text format, one message per line; the context is the episode so far.
-
-    Args:
-        numbered: the lines with their numbers.
-    """
+    """Yield the pairs of ParlAI's text format, one message per line; the context is the episode so far."""
     turns: list[str] = []
     thread = ""
     for text, number in numbered:
@@ -229,12 +204,7 @@ def parlai_message(text: str) -> dict[str, Any] | None:
 
 
 def of_plain(numbered: Iterable[tuple[str, int]], name: str, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """Yield the pairs of each line and the next one within a document.
-
-    Args:
-        numbered: the lines with their numbers.
-        context_lines: the largest number of lines in a context.
-    """
+    """Yield the pairs of each line and the next one within a document."""
     turns = deque[str](maxlen=context_lines)
     thread = ""
     for text, number in numbered:

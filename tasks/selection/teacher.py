@@ -63,11 +63,7 @@ class SelectionTeacher(DialogTeacher):
             yield entry, True
 
     def right_replies(self, path: str, how: str) -> Iterator[Entry]:
-        """Yield the training examples; wrong replies say nothing about what is right.
-
-        Args:
-            how: where the file can be downloaded.
-        """
+        """Yield the training examples; wrong replies say nothing about what is right."""
         found = useless = 0
         for reply in read_replies(path, how):
             found += 1
@@ -78,11 +74,7 @@ class SelectionTeacher(DialogTeacher):
         self.tell(path, found, useless, "right replies that are empty, or have no context")
 
     def questions(self, path: str, how: str) -> Iterator[Entry]:
-        """Yield the contexts of which some candidates are right and some are wrong.
-
-        Args:
-            how: where the file can be downloaded.
-        """
+        """Yield the contexts of which some candidates are right and some are wrong."""
         found = useless = 0
         size = self.corpus.candidates[self.split]
         for number, question in enumerate(read_questions(path, size, how), 1):
@@ -95,11 +87,7 @@ class SelectionTeacher(DialogTeacher):
         self.tell(path, found, useless, "contexts of whose candidates none is right, or all are")
 
     def tell(self, path: str, found: int, useless: int, what: str) -> None:
-        """Say what was skipped, and whether the file has another size than the published one.
-
-        Args:
-            found: the number of lines in the file.
-        """
+        """Say what was skipped, and whether the file has another size than the published one."""
         if useless:
             say_once(self.opt, f"{path}: {useless:,} {what}; they are left out.")
         if not (self.sample or self.stream):
@@ -107,10 +95,5 @@ class SelectionTeacher(DialogTeacher):
 
 
 def shuffled(question: Question, number: int) -> list[str]:
-    """Return the candidates in an order that is the same in each run; the files have the right ones first.
-
-    Args:
-        question: the context with its candidates.
-        number: the context's number, which decides the order.
-    """
+    """Return the candidates in an order that is the same in each run; the files have the right ones first."""
     return random.Random(number).sample(question.candidates, len(question.candidates))

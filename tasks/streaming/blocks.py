@@ -183,12 +183,6 @@ def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
     """Return the parts of columns that are read as a file stores them: each text once, however often it is meant.
 
     Otherwise a file of a kilobyte may fill the memory.
-
-    Args:
-        group: the metadata of a row group.
-
-    Raises:
-        InputError: too much would be read at once.
     """
     parts, size, cells = [], 0, 0
     for part in map(group.column, range(group.num_columns)):
@@ -206,11 +200,7 @@ def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
 
 
 def cells_of(column: "pyarrow.ChunkedArray", where: str) -> list[Any]:
-    """Return the cells of a column of Arrow; equal texts of a dictionary are one object.
-
-    Raises:
-        InputError: it holds something else than values and lists, such as images.
-    """
+    """Return the cells of a column of Arrow; equal texts of a dictionary are one object."""
     return [cell for chunk in column.chunks for cell in values_of(chunk, where)]
 
 
@@ -324,12 +314,7 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
 
 
 def delimiter_of(path: str, line: bytes) -> str:
-    """Return what separates the cells of a file.
-
-    Args:
-        path: the file, whose name may tell.
-        line: its first line.
-    """
+    """Return what separates the cells of a file."""
     if path.lower().endswith(".tsv"):
         return "\t"
     return ";" if b"," not in line and b";" in line else ","

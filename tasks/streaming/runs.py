@@ -65,11 +65,7 @@ def merged(paths: Sequence[str], spare: str) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def together(paths: Sequence[str], path: str) -> Iterator[str]:
-    """Merge several sorted files into a temporary one.
-
-    Args:
-        path: the temporary file, which is removed afterwards.
-    """
+    """Merge several sorted files into a temporary one."""
     with contextlib.ExitStack() as stack, atomic_write(path) as temporary, open(temporary, "wb") as file:
         file.writelines(heapq.merge(*(stack.enter_context(open(one, "rb")) for one in paths)))
     try:

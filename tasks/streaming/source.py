@@ -164,7 +164,6 @@ class Source:
                 has
                 a checksum at its end.
             offset: byte of the file up to which it had been read.
-            why: the reason, in the words of the library.
         """
         path = self.paths[place.file]
         where = f"before byte {offset:,}" if is_compressed(path) else f"at byte {place.stream + place.skip:,}"

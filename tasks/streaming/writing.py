@@ -10,11 +10,7 @@ from polyagents.files.atomic import atomic_write
 
 
 def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
-    """Yield the same lines, with progress.
-
-    Args:
-        bar: the progress bar, in bytes.
-    """
+    """Yield the same lines, with progress."""
     for line in lines:
         yield line
         bar.update()
@@ -24,9 +20,6 @@ def write_lines(
     folder: str, lines: Iterator[bytes], name: str, count: int, change: Callable[[bytes], bytes] = bytes
 ) -> int:
     """Write the next lines into a file.
-
-    Args:
-        change: makes the written line of each.
 
     Returns:
         The number of lines that were written.

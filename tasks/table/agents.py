@@ -30,22 +30,14 @@ class DefaultTeacher(StreamTeacher):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: add the flag of the task.
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """ParlAI: add the flag of the task."""
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Tables of your own data (polyagents)")
         group.add_argument("--table-path", help=f"columns context, label and, if you like, candidates: {KINDS}")
         return parser
 
     def open(self, opt: Opt, datatype: str) -> "Data":
-        """StreamTeacher: open the split.
-
-        Args:
-            opt: all options.
-        """
+        """StreamTeacher: open the split."""
         path = opt.get("table_path")
         if not path:
             raise InputError(f"-t polyagents.tasks.table needs --table-path: {KINDS}.")
@@ -59,11 +51,7 @@ class DefaultTeacher(StreamTeacher):
         return Data(opt, datatype, table)
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: return the example of `next_episode_idx`.
-
-        Args:
-            entry_idx: always 0.
-        """
+        """FixedDialogTeacher: return the example of `next_episode_idx`."""
         spot, _ = self.data.spot(self.number)
         example = self.data.shards.example(spot)
         labels, candidates = example["labels"], example["candidates"]

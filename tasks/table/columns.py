@@ -41,9 +41,6 @@ class TableColumns:
     def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Read a row: its `context`, `labels`, and `candidates`, None if it has none.
 
-        Args:
-            row: the cells, by the names of their columns.
-
         Raises:
             InputError: a cell holds something else than texts, or the context or the label is empty.
         """

@@ -37,11 +37,7 @@ class DefaultTeacher(DialogTeacher):
         return os.path.join(opt["datapath"], "Ubuntu")
 
     def check(self, found: int, path: str) -> None:
-        """Compare the number of rows with the paper's.
-
-        Args:
-            found: the number of rows in the file.
-        """
+        """Compare the number of rows with the paper's."""
         if not self.stream:
             check_count(self.opt, "Ubuntu V2", self.split, found, "rows", path)
 
@@ -80,11 +76,7 @@ class Sample(DefaultTeacher):
 
 
 def is_positive(row: list[str], where: str) -> bool:
-    """Return whether the reply of a training row is the right one.
-
-    Args:
-        where: file and row number, for error messages.
-    """
+    """Return whether the reply of a training row is the right one."""
     label = row[2]
     if label not in LABELS:
         raise InputError(f"{where}: the label is {label!r}; it is 1 or 0.")
@@ -92,11 +84,7 @@ def is_positive(row: list[str], where: str) -> bool:
 
 
 def question(row: list[str], number: int) -> tuple[str, tuple[str], None, list[str]]:
-    """Return a row of valid or test as DialogTeacher expects it: context, label, no reward, candidates.
-
-    Args:
-        number: the row's number, which decides the order of the candidates.
-    """
+    """Return a row of valid or test as DialogTeacher expects it: context, label, no reward, candidates."""
     label, *_ = candidates = [reply_of(text) for text in row[1:]]
     random.Random(number).shuffle(candidates)
     return context_of(row[0]), (label,), None, candidates

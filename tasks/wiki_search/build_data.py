@@ -108,11 +108,7 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
 
 
 def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
-    """Return the finished parts, and make those that are missing.
-
-    Raises:
-        InputError: the source is damaged; what could be read is kept.
-    """
+    """Return the finished parts, and make those that are missing."""
     folder = os.path.join(plan.folder, FOLDER)
     os.makedirs(folder, exist_ok=True)
     parts = finished_parts(folder, source, making(plan.seed))

@@ -64,11 +64,7 @@ def drawn(what: str, id: str, seed: int) -> int:
 
 
 def example_of(page: Page, seed: int) -> WikiExample | str:
-    """Return the example of a page, or why there is none (the name of its count in the manifest).
-
-    Args:
-        seed: decides which sentence is the query.
-    """
+    """Return the example of a page, or why there is none (the name of its count in the manifest)."""
     if not page.is_article:
         return "other_namespaces"
     if page.is_redirect:

@@ -71,12 +71,6 @@ class WikiSplit:
 def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> WikiSplit:
     """Write all splits into a folder.
 
-    Args:
-        parts: all parts.
-        articles: the number of their examples, repeated ones counted.
-        sizes: how many are held out.
-        folder: the folder, which may hold files of an interrupted split.
-
     Raises:
         InputError: the disk is full, or not writable.
     """

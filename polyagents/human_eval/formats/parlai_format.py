@@ -33,9 +33,6 @@ Places = tuple[str | None, str | None]
 def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
     """Read a line of the conversations format.
 
-    Args:
-        places: the models by position in an exchange.
-
     Raises:
         Malformed: it is no such line.
     """
@@ -59,8 +56,6 @@ def read_exchanges(
     Args:
         dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
             the speaker.
-        places: the models by place in an exchange.
-        background: lines that are shown above the conversation.
         models: speaker -> model, where the log says it.
 
     Raises:
@@ -100,12 +95,7 @@ def text_of(act: Any) -> str:
 
 
 def model_name(speaker: str, known: str | None) -> str:
-    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number.
-
-    Args:
-        speaker: the speaker's id in the log.
-        known: the model, if the log's metadata names it.
-    """
+    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number."""
     if "human" in speaker.lower():
         return HUMAN
     return known or re.sub(r"_[12]$", "", speaker)
@@ -231,11 +221,7 @@ def is_self_chat(conversation: Conversation) -> bool:
 
 
 def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
-    """Make an object of the conversations format: exchanges of two turns each.
-
-    Args:
-        metadata: the path of the metadata file.
-    """
+    """Make an object of the conversations format: exchanges of two turns each."""
     names = speaker_names(conversation)
     acts = [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns]
     context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []

@@ -33,7 +33,6 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
         judgements: of one or more questions, in any order; of several of one annotator on one pair, the first counts.
         folder: to write to. Files of an earlier report in it are replaced.
         seed: of the bootstrap, 0 or more; the same judgements and seed give the same report.
-        chats: finished ones, with what people said of them.
 
     Returns:
         The most important numbers as text, for a terminal.
@@ -82,11 +81,7 @@ def page(
     """Render the HTML page. Every text in it is escaped; names may be anything.
 
     Args:
-        filtered: all judgements, with the reason if they do not count.
-        found: what was estimated for each question.
-        people: a summary of each annotator.
         picture: the PNG; None if there are no judgements.
-        rated: the ratings of each model.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),

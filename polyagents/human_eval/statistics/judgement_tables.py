@@ -11,13 +11,7 @@ from polyagents.human_eval.statistics.win_rates import Matchup
 def judgement_tables(
     filtered: Sequence[FilteredJudgement], found: Sequence[Section], people: Sequence[AnnotatorSummary]
 ) -> dict[str, bytes]:
-    """Return the CSV files by name.
-
-    Args:
-        filtered: all judgements, with the reason if they do not count.
-        found: what was estimated for each question.
-        people: a summary of each annotator.
-    """
+    """Return the CSV files by name."""
     return {
         "judgements.csv": as_csv(
             (
@@ -61,11 +55,7 @@ def judgement_row(one: FilteredJudgement) -> list[Cell]:
 
 
 def win_rate_row(section: Section, matchup: Matchup) -> list[Cell]:
-    """Return a row of win_rates.csv; each comparison has two, one for either model, so that a pivot is the matrix.
-
-    Args:
-        matchup: the two models, in the order of the row.
-    """
+    """Return a row of win_rates.csv; each comparison has two, one for either model, so that a pivot is the matrix."""
     return [section.question, *matchup.models, matchup.wins[0], matchup.judgements, *matchup.rate, matchup.p_value]
 
 

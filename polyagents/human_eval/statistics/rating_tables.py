@@ -9,11 +9,7 @@ from polyagents.human_eval.statistics.ratings import ModelRating
 
 
 def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> dict[str, bytes]:
-    """Return the CSV files by name: models, chats, and replies with the messages before them.
-
-    Args:
-        rated: the ratings of each model.
-    """
+    """Return the CSV files by name: models, chats, and replies with the messages before them."""
     return {
         "ratings.csv": as_csv(
             ("model", "chats", "people", *with_ends("mean_rating"), "rated_replies", *with_ends("good_replies")),

@@ -40,13 +40,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: Iterable[HasLink], what: str) -> None:
-    """Print the links and serve until Ctrl-C.
-
-    Args:
-        opened: a socket that is bound to an address.
-        organiser: the secret part of the organiser's link.
-        people: everybody else who has a link.
-    """
+    """Print the links and serve until Ctrl-C."""
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
     start = reachable(address(opened))
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)

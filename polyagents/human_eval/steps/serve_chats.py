@@ -80,11 +80,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":
-    """Read the personas of a task's dialogues, in an order that the seed draws.
-
-    Raises:
-        InputError: the task cannot be read, or ParlAI is not installed.
-    """
+    """Read the personas of a task's dialogues, in an order that the seed draws."""
     with parlai_for("--task"):
         from polyagents.parlai_agents.chat_partner import command_options
         from polyagents.parlai_agents.openings import all_openings

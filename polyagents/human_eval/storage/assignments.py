@@ -112,11 +112,7 @@ def assignment_row(session: Session, who: AnnotatorRow, number: int) -> Assignme
 
 
 def assignment_at(session: Session, who: AnnotatorRow, place: int) -> AssignmentRow | None:
-    """Find the assignment of an annotator at a place.
-
-    Args:
-        place: 1 for the first.
-    """
+    """Find the assignment of an annotator at a place."""
     at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
     return session.scalars(at).first()
 

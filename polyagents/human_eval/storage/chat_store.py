@@ -81,9 +81,7 @@ class ChatStore:
         """Store a person's message.
 
         Args:
-            token: the secret part of the link.
             place: the message's place in the chat, 0 for the first.
-            text: what was said; not empty.
 
         Raises:
             InputError: the link is not known, the chat is not the person's, has ended or has as many messages as it
@@ -102,11 +100,7 @@ class ChatStore:
             session.add(MessageRow(chat=row.number, place=place, text=text))
 
     def reply(self, number: int, place: int, text: str) -> None:
-        """Store a model's reply, unless there is one at this place or the chat has ended in the meantime.
-
-        Args:
-            place: the reply's place in the chat.
-        """
+        """Store a model's reply, unless there is one at this place or the chat has ended in the meantime."""
         with self.database.atomic_write() as session:
             row = session.get_one(ChatRow, number)
             if row.ended is None and place % 2 and place == len(messages_of(session, row)):
@@ -116,11 +110,6 @@ class ChatStore:
 
     def rate(self, token: str, number: int, place: int, good: bool) -> None:
         """Store what a person says of a reply; it may be changed until the chat is finished.
-
-        Args:
-            token: the secret part of the link.
-            place: the reply's place in the chat.
-            good: whether the reply was called good.
 
         Raises:
             InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
@@ -142,7 +131,6 @@ class ChatStore:
         """End a chat; it becomes a stored conversation.
 
         Args:
-            token: the secret part of the link.
             rating: the rating of the whole, 1 to 5; None if the plan asks for none.
 
         Raises:
@@ -175,14 +163,7 @@ class ChatStore:
 
 
 def own_chat(session: Session, token: str, number: int) -> ChatRow:
-    """Find a person's own chat.
-
-    Args:
-        token: the secret part of the link.
-
-    Raises:
-        InputError: there is none, or it is another person's; the sentence does not say which of the two.
-    """
+    """Find a person's own chat."""
     who = queries.annotator_row(session, token)
     row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
     if row is None or row.annotator != who.number:

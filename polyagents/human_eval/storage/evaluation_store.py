@@ -149,7 +149,6 @@ class EvaluationStore:
         then the pairs with the fewest answers of annotators who passed the checks (`assignments.next_pair`).
 
         Args:
-            token: the secret part of the link.
             question: what is asked; an answer to another question does not answer this one.
 
         Raises:
@@ -179,8 +178,6 @@ class EvaluationStore:
         The annotator's latest answer may be changed, so that a slip can be corrected; older ones may not.
 
         Args:
-            token: the secret part of the link.
-            reason: in the annotator's words; may be "".
             seconds: the time from seeing the pair to the answer; None if it is not known.
 
         Raises:

@@ -16,13 +16,7 @@ from polyagents.human_eval.web.shared_pages import ago, application, check_organ
 
 
 def create_app(store: EvaluationStore, question: AnnotationQuestion, organiser: str) -> ASGIApp:
-    """Make an ASGI application that asks one question about the pairs of a store.
-
-    Args:
-        store: stays open as long as the application runs.
-        question: to all annotators.
-        organiser: the secret part of the organiser's link.
-    """
+    """Make an ASGI application that asks one question about the pairs of a store."""
     pages = AnnotationPages(store, question, organiser)
     return application(
         [

@@ -29,12 +29,7 @@ BUSY = "Too many people wait for replies. Your message is kept: open this page a
 
 
 def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
-    """Make an ASGI application for the chats of a plan.
-
-    Args:
-        chats: their store stays open as long as the application runs.
-        organiser: the secret part of the organiser's link.
-    """
+    """Make an ASGI application for the chats of a plan."""
     pages = ChatPages(chats, models, organiser)
     return application(
         [
@@ -84,11 +79,7 @@ class ChatPages:
         )
 
     async def reply_to(self, chat: ChatState) -> ChatState:
-        """Return the chat with a reply, which is made although whoever asked for it may go.
-
-        Raises:
-            Refused: 503, where too many wait or the model fails; what the person said is kept.
-        """
+        """Return the chat with a reply, which is made although whoever asked for it may go."""
         reply = self.under_way.get(chat.number)
         if reply is None:
             if len(self.under_way) >= WAITING:

@@ -83,9 +83,6 @@ def known_token(store: EvaluationStore, request: Request) -> str:
 def check_organiser(request: Request, organiser: str) -> None:
     """Refuse whoever has not the organiser's link.
 
-    Args:
-        organiser: the secret part of the organiser's link.
-
     Raises:
         HTTPException: 404.
         Refused: 429, one request too many of the link, or of this address with links that nobody has.
@@ -99,11 +96,7 @@ def check_organiser(request: Request, organiser: str) -> None:
 
 
 def count_stranger(request: Request) -> None:
-    """Count a request with a link that nobody has.
-
-    Raises:
-        Refused: 429, one too many of this address.
-    """
+    """Count a request with a link that nobody has."""
     guard.count(request.app.state.of_strangers, guard.address(request.scope), instead="")
 
 
