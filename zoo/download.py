@@ -62,7 +62,9 @@ def download(url: str, path: str, sha256: str | None = None) -> None:
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             failures = 1 if size_of(part) > furthest else failures + 1
             furthest = max(furthest, size_of(part))
-            if failures > RETRIES or is_final(error):
+            answer = error.response if isinstance(error, requests.HTTPError) else None
+            is_wrong = answer is not None and answer.status_code < 500  # the request itself: asking again is pointless
+            if failures > RETRIES or is_wrong:
                 raise InputError(
                     f"{url} cannot be downloaded ({reason(error)}); run the same command again when it can be "
                     f"reached{' (the download is then resumed)' if furthest else ''}, or get the file some other "
@@ -163,11 +165,6 @@ def validator(answer: requests.Response) -> str | None:
 def length(text: str | None) -> int | None:
     """Parse a number of bytes in a header; None if it is not one."""
     return int(text) if text and text.isdigit() else None
-
-
-def is_final(error: Exception) -> bool:
-    """Return whether asking again is pointless: the server says that the request itself is wrong."""
-    return isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code < 500
 
 
 def reason(error: Exception) -> str:

@@ -1,12 +1,14 @@
 """Columns of queries, positives and negatives as a ParlAI teacher."""
 
-from parlai.core.message import Message
+from typing import Any
+
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
 
+from ..streaming.order import Spot
 from ..streaming.teacher import Stream, StreamTeacher
 from .splits import KINDS, open_split
 
@@ -28,11 +30,9 @@ class DefaultTeacher(StreamTeacher):
             raise InputError(f"-t polyagents.tasks.hf needs --hf-dataset: {KINDS}.")
         return Stream(opt, datatype, open_split(opt["hf_dataset"], DatatypeHelper.fold(datatype)))
 
-    def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: return the example of `next_episode_idx`."""
-        spot, _ = self.data.spot(self.number)
-        example = self.data.shards.example(spot)
-        message = Message({"text": example["text"], "labels": example["labels"], "episode_done": True})
+    def fields(self, example: dict[str, Any], spot: Spot, place: int) -> dict[str, Any]:
+        """StreamTeacher: return text and labels of an example, and its label_candidates if it has any."""
+        fields = {"text": example["text"], "labels": example["labels"]}
         if example["negatives"]:
-            message["label_candidates"] = [*example["labels"], *example["negatives"]]
-        return message
+            fields["label_candidates"] = [*example["labels"], *example["negatives"]]
+        return fields

@@ -13,8 +13,8 @@ from polyagents.errors import InputError, NoTestSplit
 from ..streaming.data_manifest import MANIFEST, files_of
 from ..streaming.order import Shards
 from ..streaming.teacher import Stream, StreamTeacher
-from .build_pairs import PairsPlan, build
-from .pairs_manifest import read_manifest, stamp
+from .build_pairs import PairsPlan, build, read_manifest
+from .portions import stamp
 from .source_files import files_below
 
 SAMPLE = os.path.join(os.path.dirname(__file__), "sample")

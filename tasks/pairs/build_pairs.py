@@ -24,19 +24,20 @@ from polyagents.files.atomic import TEMPORARY, atomic_write, write_text
 from polyagents.files.locks import exclusive_folder
 from polyagents.files.own_folder import LOCK
 
+from ..streaming import data_manifest
 from ..streaming.data_manifest import MANIFEST, is_finished
-from ..streaming.runs import Runs, merged
+from ..streaming.runs import Runs, merged, watched, write_lines
 from ..streaming.source import Damaged
-from ..streaming.writing import watched, write_lines
-from .comment_threads import pairs_of
+from .comments import pairs_of
 from .held_out import Cut, HeldOut
 from .pair import example_of, line_of, thread_of
-from .pairs_manifest import CONTEXT_LINES, FORMAT, VALID_EXAMPLES, read_manifest, stamp
-from .portions import Portion, comment_in, portions_of, read_portion
+from .portions import FORMAT, Portion, comment_in, portions_of, read_portion, stamp
 from .source_files import PARTS, files_below
 
 OURS = re.compile(rf"((train-\d{{5}}|valid|test)\.jsonl|manifest\.json)({TEMPORARY})?")
 SHARD = 65_536  # pairs of a shard of the training set, which a teacher has in memory: about 30 MB
+VALID_EXAMPLES = 10_000  # chosen here; the paper does not say how many it held out
+CONTEXT_LINES = 1  # of plain text: "the input is one sentence and the label the next sentence" (4.1)
 QUIET = 1_000_000  # lines that are merged in some seconds
 
 
@@ -89,6 +90,19 @@ def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(plan.parts)
         return made
+
+
+def read_manifest(folder: str) -> dict[str, Any]:
+    """Read the manifest of finished pairs.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    missing = (
+        "There are no pairs in {folder} (manifest.json: {reason}); make them with polyagents build_pairs --source "
+        "FILES --outdir {folder}."
+    )
+    return data_manifest.read_manifest(folder, FORMAT, missing)
 
 
 def is_own(folder: str) -> bool:

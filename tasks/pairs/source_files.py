@@ -17,8 +17,7 @@ from polyagents.errors import InputError
 from polyagents.files.json_files import parse_json
 
 from ..streaming.data_manifest import is_finished
-from ..streaming.lines import lines
-from ..streaming.source import EndsEarly, Place, Source
+from ..streaming.source import EndsEarly, Place, Source, source_lines
 from .comments import Comment, comment_of, one_line
 from .pair import Pair, pair_of
 
@@ -52,7 +51,10 @@ def files_below(source: str) -> list[File]:
         if not os.path.isfile(source):
             raise InputError(f"{source} is neither a file nor a folder.")
         return [File(source, os.path.basename(source))]
-    every = (os.path.join(folder, name) for folder, names in walked(source) for name in names)
+    every = []
+    for folder, below, names in os.walk(source):
+        every += [os.path.join(folder, name) for name in names]
+        below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
     found = sorted(path for path in every if unpacked(path).endswith(ENDINGS) or is_dump(path))
     if not found:
         raise InputError(
@@ -62,18 +64,8 @@ def files_below(source: str) -> list[File]:
     return [File(path, os.path.relpath(path, source)) for path in found]
 
 
-def walked(source: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the folders below a source and the names in them, without pairs that were made here.
-
-    The source may be --datapath, which holds such pairs.
-    """
-    for folder, below, names in os.walk(source):
-        below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
-        yield folder, names
-
-
 def is_made_here(folder: str) -> bool:
-    """Return whether a folder holds pairs, finished or not."""
+    """Return whether a folder holds pairs, finished or not: the source may be --datapath, which has such folders."""
     return os.path.exists(os.path.join(folder, PARTS)) or is_finished(folder)
 
 
@@ -108,7 +100,7 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
 
 def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
     """Yield every line and its number."""
-    for number, line in enumerate(lines(source, Place()), 1):
+    for number, line in enumerate(source_lines(source, Place()), 1):
         if number == 1 and b"\0" in line.data:
             raise InputError(f"{file.path} is not text; give JSON lines, text or dumps of Reddit's comments.")
         yield line.data.decode("utf-8", "replace").removeprefix("\ufeff"), number

@@ -13,7 +13,7 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.tasks.counts import check_count, say_once
 
-from .lines import Question, read_questions, read_replies
+from .reply_lines import read_questions, read_replies
 
 Entry = tuple[Any, ...]  # context, labels, reward, candidates
 
@@ -81,7 +81,9 @@ class SelectionTeacher(DialogTeacher):
             found += size
             right = [text for text in question.right if text]
             if right and question.context and len(question.right) < size:
-                yield question.context, right, None, shuffled(question, number)
+                # The files have the right ones first.
+                shuffled = random.Random(number).sample(question.candidates, size)
+                yield question.context, right, None, shuffled
             else:
                 useless += 1
         self.tell(path, found, useless, "contexts of whose candidates none is right, or all are")
@@ -92,8 +94,3 @@ class SelectionTeacher(DialogTeacher):
             say_once(self.opt, f"{path}: {useless:,} {what}; they are left out.")
         if not (self.sample or self.stream):
             check_count(self.opt, self.corpus.name, self.split, found, "lines", path)
-
-
-def shuffled(question: Question, number: int) -> list[str]:
-    """Return the candidates in an order that is the same in each run; the files have the right ones first."""
-    return random.Random(number).sample(question.candidates, len(question.candidates))

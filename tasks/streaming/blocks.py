@@ -294,7 +294,8 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
             return [dict(zip(names, row, strict=True)) for row in rows]
 
     with opened(path) as file:
-        delimiter = delimiter_of(path, next(lines.lines_of(file, path), b""))
+        head = next(lines.lines_of(file, path), b"")
+        delimiter = "\t" if path.lower().endswith(".tsv") else ";" if b"," not in head and b";" in head else ","
         file.seek(0)
         names = next(rows_of(file, path, delimiter), [])
         blocks: list[Block] = []
@@ -311,10 +312,3 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
             if not count:
                 return blocks, names
             blocks.append(Block(count, path, first, functools.partial(load, begin=begin, count=count)))
-
-
-def delimiter_of(path: str, line: bytes) -> str:
-    """Return what separates the cells of a file."""
-    if path.lower().endswith(".tsv"):
-        return "\t"
-    return ";" if b"," not in line and b";" in line else ","

@@ -103,12 +103,13 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
         """FixedDialogTeacher: return the example of `next_episode_idx`."""
         spot, place = self.data.spot(self.number)
-        example = self.data.shards.example(spot)
-        message = Message({"text": example["text"], "labels": [example["label"]], "episode_done": True})
+        return Message(self.fields(self.data.shards.example(spot), spot, place) | {"episode_done": True})
+
+    def fields(self, example: dict[str, Any], spot: Spot, place: int) -> dict[str, Any]:
+        """Return text and labels of an example, and its label_candidates if it has any."""
+        fields = {"text": example["text"], "labels": [example["label"]]}
         others = self.others(spot, place)
-        if others:
-            message["label_candidates"] = [example["label"], *others]
-        return message
+        return fields | {"label_candidates": [example["label"], *others]} if others else fields
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
         """Return candidates beside the label; none if those of the batch are used."""

@@ -16,7 +16,7 @@ from polyagents.files.lines import opened, texts_of
 from ..streaming.data_manifest import files_of
 from ..streaming.order import Shards, Spot, some_others
 from ..streaming.teacher import Stream, StreamTeacher
-from .wiki_manifest import POOL, read_manifest
+from .splitting import POOL, read_manifest
 
 
 class WikiSearchTeacher(StreamTeacher):

@@ -19,8 +19,7 @@ from ..streaming.source import Damaged, Source
 from .pages import open_source
 from .parallel_reading import read_on
 from .parts import FOLDER, PART, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
-from .splitting import SMALLEST, Sizes, WikiSplit, split
-from .wiki_manifest import FORMAT, read_manifest
+from .splitting import FORMAT, SMALLEST, Sizes, WikiSplit, read_manifest, split
 
 
 @dataclass(frozen=True)

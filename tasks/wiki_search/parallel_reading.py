@@ -125,7 +125,10 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
     reader = PageReader(source, last.next if last else Place())
     writer = Writer(folder, options, len(parts))
     batch = Batch([], reader.start, last.read if last else 0, last.sha256 if last else "")
-    with submitting(workers) as submit, progress(source, batch.read) as bar:
+    bytes_read = tqdm(
+        total=source.size, initial=batch.read, unit="B", unit_scale=True, desc="Reading articles", delay=2
+    )
+    with submitting(workers) as submit, bytes_read as bar:
         for batch, made in in_order(reader.batches(), submit, options["seed"], workers * AHEAD):
             yield from writer.add(made, batch)
             bar.update(batch.read - bar.n)
@@ -136,11 +139,6 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
         yield writer.write(batch.next, read, sha256, is_last)
     if reader.damage is not None:
         raise reader.damage
-
-
-def progress(source: Source, read: int) -> tqdm:
-    """Make a progress bar over the bytes of the source, as they are on the disk."""
-    return tqdm(total=source.size, initial=read, unit="B", unit_scale=True, desc="Reading articles", delay=2)
 
 
 def in_order(batches: Iterator[Batch], submit: Submit, seed: int, ahead: int) -> Iterator[tuple[Batch, Made]]:
