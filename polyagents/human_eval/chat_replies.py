@@ -43,7 +43,9 @@ class ChatModels:
             InputError: it has nothing left to say.
         """
         messages = [message.text for message in chat.messages]
-        return self.partners[chat.model].reply(chat.personas[1], messages, reply_seed(self.seed, chat))
+        place = f"{self.seed} {chat.number} {len(messages)}"  # each reply has a seed, the same again after a restart
+        seed = int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")
+        return self.partners[chat.model].reply(chat.personas[1], messages, seed)
 
 
 class RankerPartner:
@@ -69,9 +71,3 @@ class RankerPartner:
         matches = self.ranker.rank(context, self.candidates, top_k=1 + len(said))
         fresh = [match for match in matches if match.text not in said]
         return (fresh or matches)[0].text
-
-
-def reply_seed(seed: int, chat: ChatState) -> int:
-    """Derive a seed for each reply, the same again after a restart."""
-    place = f"{seed} {chat.number} {len(chat.messages)}"
-    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")

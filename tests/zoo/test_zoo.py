@@ -119,7 +119,8 @@ def test_a_connection_that_breaks_is_tried_again_as_long_as_something_comes(get,
             "data:,x", "http://127.0.0.1@example.invalid/")),
         *((200, None, '"first"', content) for content in (
             b"", b"<html>Please log in</html>", b"PK\x03\x04", b"\x1f\x8b", CONTENT[:100], CONTENT[:-9],
-            gzip.compress(b"<html>", mtime=0), gzip.compress(b"\0" * 1_024, mtime=0), lzma.compress(b"x"), b"\0" * 70_000)),
+            gzip.compress(b"<html>", mtime=0), gzip.compress(b"\0" * 1_024, mtime=0),
+            lzma.compress(b"x"), b"\0" * 70_000)),
         *((200, None, etag, b"x") for etag in ("", "W/x", "x" * 9_000, "\xff", "../../x")),
     ],
 )  # fmt: skip

@@ -128,7 +128,7 @@ def parse_json(line: bytes) -> Any:
 
 
 def as_it_is(value: Any) -> Any:
-    """Return a part that was already parsed with the file."""
+    """Return a part that was parsed with the file."""
     return value
 
 

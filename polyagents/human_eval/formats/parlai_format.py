@@ -149,23 +149,16 @@ def read_text_line(line: str) -> list[dict[str, Any]]:
     Raises:
         Malformed: it has no text, or no labels.
     """
-    fields = text_fields(line)
+    fields: dict[str, str] = {}
+    if "\t" in line or line.startswith(TEXT_FIELDS):
+        # As ParlAI's `str_to_msg` does: the last of several fields of one name counts.
+        parts = (part.partition(":") for part in line.split("\t") if ":" in part)
+        fields = {name: value for name, _, value in parts}
     if "text" not in fields or "labels" not in fields:
         raise Malformed("it has no text: or no labels: field")
     first_label = fields["labels"].split("|")[0]
     asked = {"id": unescaped(fields["id"]) if "id" in fields else None, "text": unescaped(fields["text"])}
     return [asked, {"id": LABELS_ARE_OF, "text": unescaped(first_label)}]
-
-
-def text_fields(line: str) -> dict[str, str]:
-    """Divide a line of the text format into its fields, still escaped, as ParlAI's `str_to_msg` does.
-
-    The last of several fields of one name counts.
-    """
-    if "\t" not in line and not line.startswith(TEXT_FIELDS):
-        return {}
-    parts = (part.partition(":") for part in line.split("\t") if ":" in part)
-    return {name: value for name, _, value in parts}
 
 
 def unescaped(value: str) -> str:
@@ -196,7 +189,7 @@ def write_conversations(
     metadata = {
         "date": str(datetime.now(timezone.utc)),
         "opt": dict(opt or {}),
-        "self_chat": all(is_self_chat(conversation) for conversation in conversations),
+        "self_chat": all(len(one.models) > 1 == len({*one.models.values()}) for one in conversations),
         "speakers": list(speakers),
         "version": "0.1",
     }
@@ -212,12 +205,6 @@ def ratings_by_conversation(chats: Iterable[RatedChat]) -> dict[str, list[dict[s
         rated = {"annotator": chat.annotator, "rating": chat.rating, "good_replies": replies, "passed": chat.passed}
         found.setdefault(chat.conversation, []).append(rated)
     return found
-
-
-def is_self_chat(conversation: Conversation) -> bool:
-    """Return whether a model speaks to itself."""
-    models = list(conversation.models.values())
-    return len(models) > 1 and len(set(models)) == 1
 
 
 def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:

@@ -51,7 +51,12 @@ def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES)
     wins = by_annotator.sum(0)
     parts, part_of = connected_components(wins)
     if parts > 1:
-        return Ranking((), unconnected([[models[i] for i in np.flatnonzero(part_of == p)] for p in range(parts)]))
+        groups = " | ".join(", ".join(models[i] for i in np.flatnonzero(part_of == p)) for p in range(parts))
+        return Ranking(
+            (),
+            f"No ranking: these groups of models were never compared with each other, so nothing says which is better: "
+            f"{groups}. Add pairs of models of different groups.",
+        )
     value = strengths(wins + prior(wins))
     draws = refitted(resampled(by_annotator, seed, resamples) + prior(wins), value)
     units = len(by_annotator) if len(by_annotator) >= ENOUGH_ANNOTATORS else max(len(judgements), 2)
@@ -163,15 +168,6 @@ def estimates(values: Floats, draws: Floats, units: int) -> list[Estimate]:
     """
     low, high = bootstrap_interval(draws, units)
     return [Estimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
-
-
-def unconnected(parts: Sequence[Sequence[str]]) -> str:
-    """Say why there is no ranking."""
-    named = " | ".join(", ".join(part) for part in parts)
-    return (
-        f"No ranking: these groups of models were never compared with each other, so nothing says which is better: "
-        f"{named}. Add pairs of models of different groups."
-    )
 
 
 def note(models: int, annotators: int) -> str:

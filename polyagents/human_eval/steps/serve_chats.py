@@ -75,7 +75,8 @@ def run(opt: Mapping[str, Any]) -> None:
             f"{count(len(invited), 'person', 'people')}, {count(opt['conversations'], 'chat')} of each, "
             f"{count(len(partners), 'model')}, in {store.name}"
         )
-        serve_pages(opened, create_app(chats, ChatModels(partners, opt["seed"]), organiser), organiser, invited, what)
+        app = create_app(chats, ChatModels(partners, opt["seed"]), organiser)
+        serve_pages(opened, app, organiser, {one.name: one.token for one in invited}, what)
     store.close()
 
 

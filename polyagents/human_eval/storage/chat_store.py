@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import clean, context_lines, make_conversation
-from polyagents.human_eval.records import HIGHEST, HUMAN, LOWEST, ChatMessage, Conversation
+from polyagents.human_eval.records import HIGHEST, HUMAN, LOWEST, ChatMessage
 from polyagents.human_eval.storage import queries
 from polyagents.human_eval.storage.chat_plan import MOST, ChatPlan, ChatState
 from polyagents.human_eval.storage.chat_results import chats_by_model
@@ -151,7 +151,11 @@ class ChatStore:
                 raise InputError(
                     f"This conversation has {chat.replies} replies; it can be finished after {self.plan.turns}."
                 )
-            conversation = chat_conversation(chat)
+            speakers = (HUMAN, "model")  # the person is the first
+            turns = [(speakers[place % 2], message.text) for place, message in enumerate(chat.messages)]
+            context = context_lines(list(chat.personas)) if any(chat.personas) else []
+            models = {HUMAN: HUMAN, "model": chat.model}
+            conversation = make_conversation(turns, models, context, "human_eval chat")
             if not session.scalar(select(ConversationRow.number).where(ConversationRow.name == conversation.name)):
                 session.add(queries.conversation_row(conversation))
                 session.flush()
@@ -187,11 +191,3 @@ def chat_of(session: Session, row: ChatRow) -> ChatState:
     """Read a chat from its row."""
     own, other = row.personas
     return ChatState(row.number, row.place, row.model, (own, other), tuple(messages_of(session, row)))
-
-
-def chat_conversation(chat: ChatState) -> Conversation:
-    """Make a conversation of a chat, the person as its first speaker."""
-    speakers = (HUMAN, "model")
-    turns = [(speakers[place % 2], message.text) for place, message in enumerate(chat.messages)]
-    context = context_lines(list(chat.personas)) if any(chat.personas) else []
-    return make_conversation(turns, {HUMAN: HUMAN, "model": chat.model}, context, "human_eval chat")

@@ -11,14 +11,13 @@ from starlette.types import ASGIApp
 
 from polyagents.errors import InputError
 from polyagents.human_eval.chat_replies import ChatModels
-from polyagents.human_eval.records import OWN_PERSONA
+from polyagents.human_eval.records import ANNOTATE_PATH, OWN_PERSONA, PROGRESS_PATH
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_plan import MOST, ChatState
 from polyagents.human_eval.storage.chat_results import open_chats, people, rated_chats
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.web.forms import read_fields, whole
-from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.serving.guard import Refused
 from polyagents.serving.limits import WAITING

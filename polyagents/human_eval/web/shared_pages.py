@@ -22,9 +22,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from polyagents.console import duration
 from polyagents.errors import InputError
+from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.web.links import ANNOTATE_PATH
 from polyagents.serving import guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
 
