@@ -35,12 +35,7 @@ def say_once(opt: Opt, sentence: str) -> None:
 
 
 def check_count(opt: Opt, data_set: str, split: str, found: int, what: str, path: str) -> None:
-    """Warn if a file that was read to its end has not as many examples as the paper or the release.
-
-    Args:
-        data_set: the name in the tables of counts.
-        found: the number of examples in the file.
-    """
+    """Warn if a file that was read to its end has not as many examples as the paper or the release."""
     expected = (TABLE_1 | RELEASED)[data_set][split]
     if found != expected:
         source = "in the paper (Table 1)" if data_set in TABLE_1 else "as it was released"

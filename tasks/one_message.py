@@ -54,9 +54,5 @@ class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
         return len(self.own)
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: return an example.
-
-        Args:
-            entry_idx: always 0.
-        """
+        """FixedDialogTeacher: return an example."""
         return Message(self.fields(self.examples[self.own[episode_idx]]) | {"episode_done": True})

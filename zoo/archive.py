@@ -7,7 +7,6 @@
 """
 
 import contextlib
-import hashlib
 import lzma
 import os
 import secrets
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.hashing import file_digest
 from polyagents.files.json_files import fits, read_json
 from polyagents.files.locks import lock_file
 from polyagents.zoo.datapath import is_built, mark_built, models_folder
@@ -45,9 +45,6 @@ class WrongArchiveError(InputError):
 def fetch(archive: Archive, datapath: str) -> str:
     """Download and unpack an archive; processes that start together download it once.
 
-    Args:
-        datapath: the folder of all data and models.
-
     Returns:
         The folder that holds its content.
 
@@ -58,7 +55,9 @@ def fetch(archive: Archive, datapath: str) -> str:
     folder = os.path.join(models_folder(datapath), archive.folder)
     if not is_built(folder, archive.version):
         try:
-            with folder_lock(folder):
+            models, name = os.path.split(folder)
+            os.makedirs(models, exist_ok=True)
+            with lock_file(os.path.join(models, f".{name}.lock"), f"{folder} is being downloaded"):
                 if not is_built(folder, archive.version):
                     obtain(archive, folder)
         except OSError as error:
@@ -70,44 +69,32 @@ def fetch(archive: Archive, datapath: str) -> str:
     return folder
 
 
-@contextlib.contextmanager
-def folder_lock(folder: str) -> Iterator[None]:
-    """Hold the lock on a folder, waiting for its present holder. The system releases the lock of a killed process."""
-    models, name = os.path.split(folder)
-    os.makedirs(models, exist_ok=True)
-    with lock_file(os.path.join(models, f".{name}.lock"), f"{folder} is being downloaded"):
-        yield
-
-
-def archive_path(archive: Archive, models: str) -> str:
-    """Return the path of the archive before it is unpacked, whoever put it there.
-
-    Args:
-        models: the folder of all models.
-    """
-    return os.path.join(models, os.path.basename(urlsplit(archive.url).path))
-
-
 def obtain(archive: Archive, folder: str) -> None:
-    """Download, check, unpack, and move into place.
-
-    Args:
-        folder: where its content goes.
-    """
+    """Download, check, unpack, and move into place."""
     models = os.path.dirname(folder)
-    path, temporary = archive_path(archive, models), f"{folder}.unpacking"
-    expected, who_says = expected_sum(archive, models)
+    path = os.path.join(models, os.path.basename(urlsplit(archive.url).path))  # where a user may have put it
+    temporary, sums = f"{folder}.unpacking", os.path.join(models, SUMS)
+    sum_key = f"{archive.url} {archive.version}"  # the address may stay the same
+    expected, who_says = archive.sha256, "polyagents/zoo/models.py"
+    if expected is None:
+        expected, who_says = read_sums(sums).get(sum_key), sums
     if not os.path.exists(path):
         download(archive.url, path)
     try:
-        found = check_sum(path, expected, who_says)
+        found = file_digest(path)
+        if expected not in (None, found):
+            raise WrongArchiveError(
+                f"{path} has SHA-256 {found[:12]}... where {who_says} says {str(expected)[:12]}..., so it was removed "
+                f"and nothing was unpacked; run the same command again for a new download, and where it stays "
+                f"different, trust neither before you know why."
+            )
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         unpack(path, temporary)
         if archive.sha256 is None:  # recorded only now: the sum of a damaged archive would refuse every good one
-            record_sum(archive, models, found)
+            write_json(sums, read_sums(sums) | {sum_key: found})
             say(
-                f"SHA-256 of {archive.url}: {found}; nobody has published one, so it is kept in "
-                f"{os.path.join(models, SUMS)}, and a later download must be the same."
+                f"SHA-256 of {archive.url}: {found}; nobody has published one, so it is kept in {sums}, and a later "
+                f"download must be the same."
             )
         mark_built(temporary, archive.version)
         replace_folder(temporary, folder)
@@ -123,9 +110,6 @@ def replace_folder(new: str, folder: str) -> None:
     """Move a complete folder to where an older one may be.
 
     One that ParlAI has marked as its own goes, as it does with ParlAI. Any other may hold what the user put there.
-
-    Args:
-        folder: its final path.
     """
     with contextlib.suppress(OSError):
         os.rmdir(folder)  # an empty one
@@ -140,59 +124,8 @@ def replace_folder(new: str, folder: str) -> None:
         say(f"{folder} was there, but not as a finished download; it is now {old}.")
 
 
-# ---- checksum --------------------------------------------------------------------------------------------------------
-
-
-def expected_sum(archive: Archive, models: str) -> tuple[str | None, str]:
-    """Return the SHA-256 that an archive must have (None before its first use), and who says so.
-
-    Args:
-        models: the folder of all models.
-    """
-    if archive.sha256 is not None:
-        return archive.sha256, "polyagents/zoo/models.py"
-    path = os.path.join(models, SUMS)
-    return read_sums(path).get(sum_key(archive)), path
-
-
-def check_sum(path: str, expected: str | None, who_says: str) -> str:
-    """Compare the SHA-256 of an archive with the expected one.
-
-    Args:
-        expected: the SHA-256; None if it is unknown.
-        who_says: the source of the expected one, for the error.
-
-    Returns:
-        The SHA-256.
-
-    Raises:
-        WrongArchiveError: it is not the expected one.
-    """
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    found = digest.hexdigest()
-    if expected not in (None, found):
-        raise WrongArchiveError(
-            f"{path} has SHA-256 {found[:12]}... where {who_says} says {str(expected)[:12]}..., so it was removed and "
-            f"nothing was unpacked; run the same command again for a new download, and where it stays different, trust "
-            f"neither before you know why."
-        )
-    return found
-
-
-def sum_key(archive: Archive) -> str:
-    """Return the key under which the sum is recorded; it has the version, as the address may stay the same."""
-    return f"{archive.url} {archive.version}"
-
-
 def read_sums(path: str) -> dict[str, str]:
-    """Read the sums of earlier archives.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Read the sums of earlier archives."""
     try:
         sums = read_json(path)
     except FileNotFoundError:
@@ -203,17 +136,6 @@ def read_sums(path: str) -> dict[str, str]:
         raise InputError(f"{path} is damaged: no sums by address; remove it, and sums are recorded again.")
     known: dict[str, str] = sums
     return known
-
-
-def record_sum(archive: Archive, models: str, found: str) -> None:
-    """Record the SHA-256 of an archive for its next download.
-
-    Args:
-        models: the folder of all models.
-        found: its SHA-256.
-    """
-    path = os.path.join(models, SUMS)
-    write_json(path, read_sums(path) | {sum_key(archive): found})
 
 
 # ---- unpacking -------------------------------------------------------------------------------------------------------

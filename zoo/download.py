@@ -50,7 +50,6 @@ def download(url: str, path: str, sha256: str | None = None) -> None:
     """Download a whole file; the part that an earlier call left is not requested again.
 
     Args:
-        path: where it goes.
         sha256: of the whole file; None to take any.
 
     Raises:
@@ -68,7 +67,9 @@ def download(url: str, path: str, sha256: str | None = None) -> None:
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:  # the last: headers
             failures = 1 if size_of(part) > furthest else failures + 1
             furthest = max(furthest, size_of(part))
-            if failures > RETRIES or is_final(error):
+            answer = error.response if isinstance(error, requests.HTTPError) else None
+            is_wrong = answer is not None and answer.status_code < 500  # the request itself: asking again is pointless
+            if failures > RETRIES or is_wrong:
                 raise InputError(
                     f"{url} cannot be downloaded ({reason(error)}); run the same command again when it can be "
                     f"reached{' (the download is then resumed)' if furthest else ''}, or get the file some other "
@@ -89,9 +90,6 @@ def check_address(url: str, sent_by: str | None = None) -> None:
     Args:
         url: the address, or the part of it that differs from `sent_by`.
         sent_by: the address that redirected us; None for our own requests.
-
-    Raises:
-        InputError: it has another scheme, or is not an address.
     """
     try:
         there = urlsplit(urljoin(sent_by or "", url))
@@ -104,13 +102,7 @@ def check_address(url: str, sent_by: str | None = None) -> None:
 
 
 def check_redirection(answer: requests.Response, *given: object, **named: object) -> None:
-    """Refuse a redirection that `check_address` would refuse; `requests` calls this before it follows.
-
-    Args:
-        answer: the response with the redirection.
-        *given: not used.
-        **named: not used.
-    """
+    """Refuse a redirection that `check_address` would refuse; `requests` calls this before it follows."""
     if answer.is_redirect:
         check_address(answer.headers["Location"], answer.url)
 
@@ -153,7 +145,6 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
     """Append a response to a file, with a progress bar in bytes.
 
     Args:
-        start: its size before.
         total: the size of the whole file; None if it is unknown.
     """
     label = f"Downloading {os.path.basename(part).removesuffix('.part')}"
@@ -167,11 +158,7 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
 
 
 def is_continuation(answer: requests.Response, start: int, partial: PartialDownload | None) -> bool:
-    """Return whether a partial response is the rest of a partial download. Some servers ignore If-Range.
-
-    Args:
-        start: the size of the partial download.
-    """
+    """Return whether a partial response is the rest of a partial download. Some servers ignore If-Range."""
     place, _, total = answer.headers.get("Content-Range", "").partition("/")
     if partial is None or answer.status_code != 206 or not place.startswith(f"bytes {start}-"):
         return False
@@ -187,11 +174,6 @@ def validator(answer: requests.Response) -> str | None:
 def length(text: str | None) -> int | None:
     """Parse a number of bytes in a header; None if it is not one."""
     return int(text) if text and re.fullmatch("[0-9]{1,15}", text) else None
-
-
-def is_final(error: Exception) -> bool:
-    """Return whether asking again is pointless: the server says that the request itself is wrong."""
-    return isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code < 500
 
 
 def reason(error: Exception) -> str:
@@ -240,9 +222,5 @@ def size_of(path: str) -> int:
 
 
 def write_json(path: str, content: object) -> None:
-    """Write a small file atomically.
-
-    Args:
-        content: what becomes JSON.
-    """
+    """Write a small file atomically."""
     write_text(path, json.dumps(content, indent=2) + "\n")

@@ -114,12 +114,7 @@ OWN_OPTIONS: dict[str, dict[str, object]] = {
 
 
 def model(kind: str, folder: str, texts: str, task: str | None, metric: str) -> Model:
-    """Make an entry; what follows from the kind is filled in.
-
-    Args:
-        task: the task of the fine-tuning; None if there was none.
-        metric: the value that it should reach.
-    """
+    """Make an entry; what follows from the kind is filled in."""
     trained = "ConvAI2 Model" if task else f"{texts} Pretrained Model"
     title = f"{kind.title()}-Encoder Transformer {trained}"
     return Model(

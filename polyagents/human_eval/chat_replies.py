@@ -43,7 +43,9 @@ class ChatModels:
             InputError: it has nothing left to say.
         """
         messages = [message.text for message in chat.messages]
-        return self.partners[chat.model].reply(chat.personas[1], messages, reply_seed(self.seed, chat))
+        place = f"{self.seed} {chat.number} {len(messages)}"  # each reply has a seed, the same again after a restart
+        seed = int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")
+        return self.partners[chat.model].reply(chat.personas[1], messages, seed)
 
 
 class RankerPartner:
@@ -57,31 +59,15 @@ class RankerPartner:
         """Talk with a model.
 
         Args:
-            candidates: all replies, encoded as far as that can be done ahead.
             history_size: how many utterances the model reads, the last ones; -1 is all of them.
         """
         self.ranker, self.candidates, self.history_size = ranker, candidates, history_size
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
-        """Return the best candidate; `seed` changes nothing, as a ranker does not draw.
-
-        Args:
-            persona: lines before the chat.
-            seed: not used.
-        """
+        """Return the best candidate; `seed` changes nothing, as a ranker does not draw."""
         utterances = [*([persona] if persona else []), *messages]
         context = "\n".join(utterances[-self.history_size :] if self.history_size > 0 else utterances)
         said = set(context.split("\n"))
         matches = self.ranker.rank(context, self.candidates, top_k=1 + len(said))
         fresh = [match for match in matches if match.text not in said]
         return (fresh or matches)[0].text
-
-
-def reply_seed(seed: int, chat: ChatState) -> int:
-    """Derive a seed for each reply, the same again after a restart.
-
-    Args:
-        chat: the chat that waits for a reply.
-    """
-    place = f"{seed} {chat.number} {len(chat.messages)}"
-    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")

@@ -21,10 +21,7 @@ def make_conversation(
     the model. The same turns of the same models with the same context have the same name, whatever file they are in.
 
     Args:
-        turns: (speaker, text), in order.
         models: speaker -> model, or HUMAN; a speaker of whom nothing is known is left out.
-        context: texts that are shown above it, of one line or more.
-        source: where it is from.
     """
     turns = list(turns)
     blind = {speaker: speaker_name(place) for place, speaker in enumerate(dict.fromkeys(who for who, _ in turns))}
@@ -55,7 +52,6 @@ def make_pair(first: Side, second: Side, right: int | None = None) -> Conversati
     """Make a pair; the same two sides always have the same name.
 
     Args:
-        second: the other side.
         right: for an onboarding check, the side (0 or 1) that everyone should choose.
     """
     sides = [[side.conversation, side.speaker] for side in (first, second)]
@@ -63,11 +59,7 @@ def make_pair(first: Side, second: Side, right: int | None = None) -> Conversati
 
 
 def model_of(side: Side, conversations: Mapping[str, Conversation]) -> str:
-    """Return the model that is judged on a side.
-
-    Args:
-        conversations: the conversations by name.
-    """
+    """Return the model that is judged on a side."""
     return conversations[side.conversation].models[side.speaker]
 
 

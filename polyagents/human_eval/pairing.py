@@ -58,11 +58,6 @@ def make_pairs(
     One pair of every matchup comes before the second of any, so that an evaluation that is stopped early is balanced,
     too. More pairs with the same seed begin with the same ones.
 
-    Args:
-        conversations: all conversations.
-        per_matchup: the number of pairs of each.
-        seed: decides the pairs and their order.
-
     Raises:
         InputError: a matchup has too few conversations.
     """
@@ -89,9 +84,6 @@ def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: in
 
     Both go round their circles; where both are back at the beginning, the second goes a step on, so that no two meet
     twice. Two speakers of one conversation are no pair.
-
-    Args:
-        second: the sides of the other.
     """
     rng = Random(seed)
     first, second = shuffled(rng, first), shuffled(rng, second)
@@ -109,11 +101,6 @@ def shuffled(rng: Random, items: Sequence[T]) -> list[T]:
 
 
 def without_checks(conversations: Mapping[str, Conversation], pairs: Iterable[ConversationPair]) -> list[Conversation]:
-    """Return the conversations that do not belong to an onboarding check.
-
-    Args:
-        conversations: the conversations by name.
-        pairs: all pairs.
-    """
+    """Return the conversations that do not belong to an onboarding check."""
     checks = {side.conversation for pair in pairs if pair.right is not None for side in pair.sides}
     return [conversation for name, conversation in conversations.items() if name not in checks]

@@ -18,13 +18,14 @@ from polyagents.files.lines import opened, without_mark
 from polyagents.tasks.counts import TABLE_1, check_count
 
 PERSONA = "your persona: "
-SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
 
 Entry = list[Any]  # text, labels, reward, candidates
 
 
 class PersonaTeacher(FbDeprecatedDialogTeacher):
     """Dialogues in ParlAI's oldest format, persona first; the splits are train and valid."""
+
+    sample: str | None = None  # a folder of made-up files, without a download
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         if DatatypeHelper.fold(opt["datatype"]) == "test":
@@ -42,35 +43,22 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
                 for number, entry in enumerate(persona_first(dialogue)):
                     found += 1
                     yield entry, number == 0
-        self.check(found, path)
-
-    def check(self, found: int, path: str) -> None:
-        """Compare the number of examples with the paper's.
-
-        Args:
-            found: the number of examples in the file.
-        """
+        if not (self.sample or self.stream):
+            check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)
 
 
 class DefaultTeacher(PersonaTeacher, SelfOriginalTeacher):
     """The task with ParlAI's files and messages."""
 
-    def check(self, found: int, path: str) -> None:
-        """Compare the number of examples with the paper's.
-
-        Args:
-            found: the number of examples in the file.
-        """
-        if not self.stream:
-            check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)
-
 
 class Sample(PersonaTeacher):
-    """Made-up dialogues in the same files, without a download."""
+    """Made-up dialogues in the same files."""
+
+    sample = os.path.join(os.path.dirname(__file__), "sample")
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         opt = copy.deepcopy(opt)
-        opt["datafile"] = os.path.join(SAMPLE, f"{DatatypeHelper.fold(opt['datatype'])}.txt")
+        opt["datafile"] = os.path.join(self.sample, f"{DatatypeHelper.fold(opt['datatype'])}.txt")
         opt["datatype"] = DatatypeHelper.strip_stream(opt["datatype"])  # a stream would note its length beside the file
         super().__init__(opt, shared)
 

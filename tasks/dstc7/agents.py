@@ -13,7 +13,6 @@ from polyagents.tasks.counts import check_count
 from ..one_message import Examples, OneMessageTeacher
 from .dialogues import DialogueExample, DialogueMessage, read_dialogues, read_questions
 
-SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
 NAMES = {"train": "train", "valid": "dev", "test": "test"}  # of the splits in the files' names
 
 
@@ -23,49 +22,37 @@ class DefaultTeacher(OneMessageTeacher):
     In training there are none: the agents use those of the batch, or random labels (paper 5.1).
     """
 
-    def folder(self, opt: Opt) -> str:
-        """Return the folder of ParlAI's teacher, which downloads the files if necessary."""
-        build(opt)
-        return os.path.join(opt["datapath"], "dstc7")
-
-    def check(self, split: str, found: int, path: str) -> None:
-        """Compare the number of dialogues with the paper's.
-
-        Args:
-            found: the number of dialogues in the file.
-        """
-        check_count(self.opt, "DSTC7", split, found, "dialogues", path)
+    sample: str | None = None  # a folder of made-up files, without a download
 
     def read(self, opt: Opt, split: str) -> Examples:
         """OneMessageTeacher: read all examples of a split."""
-        folder = self.folder(opt)
+        if self.sample is None:
+            build(opt)  # ParlAI's, which downloads the files if necessary
+        folder = self.sample or os.path.join(opt["datapath"], "dstc7")
         path = os.path.join(folder, f"ubuntu_{NAMES[split]}_subtask_1.json")
         if split == "train":
-            targets = Targets(read_dialogues(path))
-            self.check(split, len(targets.dialogues), path)
-            return targets
-        answers = os.path.join(folder, "ubuntu_responses_subtask_1.tsv") if split == "test" else None
-        questions = list(read_questions(path, answers))
-        self.check(split, len(questions), path)
-        return questions
+            found: Targets | list[DialogueExample] = Targets(read_dialogues(path))
+        else:
+            answers = os.path.join(folder, "ubuntu_responses_subtask_1.tsv") if split == "test" else None
+            found = list(read_questions(path, answers))
+        if self.sample is None:
+            dialogues = found.dialogues if isinstance(found, Targets) else found
+            check_count(opt, "DSTC7", split, len(dialogues), "dialogues", path)
+        return found
 
     def fields(self, example: DialogueExample) -> dict[str, Any]:
-        """OneMessageTeacher: return an example in ParlAI's wording."""
-        fields: dict[str, Any] = {"text": as_parlai_writes(example.context), "labels": [example.label]}
+        """OneMessageTeacher: return an example in ParlAI's wording, which the paper's models have read."""
+        said = (f"{message.speaker.replace('_', ' ')}: {message.text}\n" for message in example.context)
+        fields: dict[str, Any] = {"text": "".join(said), "labels": [example.label]}
         if example.candidates:
             fields["label_candidates"] = list(example.candidates)
         return fields
 
 
 class Sample(DefaultTeacher):
-    """Made-up dialogues in the same files, without a download."""
+    """Made-up dialogues in the same files."""
 
-    def folder(self, opt: Opt) -> str:
-        """Return the folder beside this file."""
-        return SAMPLE
-
-    def check(self, split: str, found: int, path: str) -> None:
-        """Do nothing: nobody published scores on the sample."""
+    sample = os.path.join(os.path.dirname(__file__), "sample")
 
 
 class Targets:
@@ -90,11 +77,3 @@ class Targets:
     def __getitem__(self, index: int) -> DialogueExample:
         dialogue, place = self.dialogues[self.places[0][index]], self.places[1][index]
         return DialogueExample(dialogue[:place], dialogue[place].text, [])
-
-
-def as_parlai_writes(context: Iterable[DialogueMessage]) -> str:
-    """Return a context in the wording of ParlAI's teacher, with the speakers and a line end after each message.
-
-    The paper's models have read contexts in this form.
-    """
-    return "".join(f"{message.speaker.replace('_', ' ')}: {message.text}\n" for message in context)

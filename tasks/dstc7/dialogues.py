@@ -103,9 +103,6 @@ def messages(example: dict[str, Any]) -> Iterator[DialogueMessage]:
 def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterator[T]:
     """Yield the examples of a file, one at a time: the training file is a gigabyte of JSON.
 
-    Args:
-        read: makes an example of a JSON object and its number.
-
     Raises:
         InputError: the file is missing, cut short, or something else.
     """
@@ -130,11 +127,7 @@ def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterat
 
 
 def read_answers(path: str) -> dict[str, tuple[str, str]]:
-    """Return a table example-id -> (candidate-id, text).
-
-    Raises:
-        InputError: the file is missing or is not such a table.
-    """
+    """Return a table example-id -> (candidate-id, text)."""
     found = {}
     try:
         with opened(path) as file:

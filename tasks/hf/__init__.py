@@ -8,15 +8,7 @@ An example, as JSON line:
     {"query": "where is canada", "positive": "canada is in north america", "negative": "i am here"}
 """
 
-from typing import Any
+from polyagents.tasks import teachers_of
 
 __all__ = ["DefaultTeacher"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the teacher when ParlAI asks for it: reading the data needs no ParlAI."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    from . import agents
-
-    return getattr(agents, name)
+__getattr__ = teachers_of(__name__, __all__)

@@ -21,12 +21,7 @@ class Example(NamedTuple):
 
     @classmethod
     def of(cls, text: str, intent: str) -> "Example":
-        """Make an example of the cells of a file.
-
-        Args:
-            text: may have line ends.
-            intent: may have underscores for spaces.
-        """
+        """Make an example of the cells of a file."""
         return cls(" ".join(text.split()), " ".join(intent.replace("_", " ").split()))
 
 
@@ -39,9 +34,6 @@ class PublicFile(NamedTuple):
 
 def obtain(files: Iterable[PublicFile], folder: str) -> str:
     """Download the files that a folder lacks, once for all processes that ask together.
-
-    Args:
-        folder: created if it is missing.
 
     Raises:
         InputError: a file cannot be downloaded, or is not the published one.
@@ -63,9 +55,6 @@ def is_held_out(example: Example) -> bool:
 
 def few(examples: Sequence[Example], count: int, seed: int) -> list[Example]:
     """Draw as many examples of each intent; the draws of one intent do not depend on the others.
-
-    Args:
-        count: how many of each intent.
 
     Raises:
         InputError: an intent has fewer.

@@ -33,11 +33,7 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: add the flags of the task.
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """ParlAI: add the flags of the task."""
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Intents (polyagents)")
         group.add_argument(

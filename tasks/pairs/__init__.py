@@ -7,15 +7,7 @@
         -> Then I will take the children there.
 """
 
-from typing import Any
+from polyagents.tasks import teachers_of
 
 __all__ = ["DefaultTeacher", "Sample"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the teachers when ParlAI asks for one: building the data needs no ParlAI."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    from . import agents
-
-    return getattr(agents, name)
+__getattr__ = teachers_of(__name__, __all__)

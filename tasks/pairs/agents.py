@@ -13,8 +13,8 @@ from polyagents.errors import InputError, NoTestSplit
 from ..streaming.data_manifest import MANIFEST, files_of
 from ..streaming.order import Shards
 from ..streaming.teacher import Stream, StreamTeacher
-from .build_pairs import PairsPlan, build
-from .pairs_manifest import read_manifest, stamp
+from .build_pairs import PairsPlan, build, read_manifest
+from .portions import stamp
 from .source_files import files_below
 
 SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
@@ -25,11 +25,7 @@ class DefaultTeacher(StreamTeacher):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: add the flag of the task.
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """ParlAI: add the flag of the task."""
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Pairs (polyagents)")
         group.add_argument(
@@ -41,11 +37,7 @@ class DefaultTeacher(StreamTeacher):
         return parser
 
     def open(self, opt: Opt, datatype: str) -> Stream:
-        """StreamTeacher: open the split.
-
-        Args:
-            opt: all options.
-        """
+        """StreamTeacher: open the split."""
         folder = finished(opt)
         split = DatatypeHelper.fold(datatype)
         made = read_manifest(folder)

@@ -24,19 +24,20 @@ from polyagents.files.atomic import TEMPORARY, atomic_write, write_text
 from polyagents.files.locks import exclusive_folder
 from polyagents.files.own_folder import LOCK
 
+from ..streaming import data_manifest
 from ..streaming.data_manifest import MANIFEST, is_finished
-from ..streaming.runs import Runs, merged
+from ..streaming.runs import Runs, merged, watched, write_lines
 from ..streaming.source import Damaged
-from ..streaming.writing import watched, write_lines
-from .comment_threads import pairs_of
+from .comments import pairs_of
 from .held_out import Cut, HeldOut
 from .pair import example_of, line_of, thread_of
-from .pairs_manifest import CONTEXT_LINES, FORMAT, VALID_EXAMPLES, read_manifest, stamp
-from .portions import Portion, comment_in, portions_of, read_portion
+from .portions import FORMAT, Portion, comment_in, portions_of, read_portion, stamp
 from .source_files import PARTS, files_below
 
 OURS = re.compile(rf"((train-\d{{5}}|valid|test)\.jsonl|manifest\.json)({TEMPORARY})?")
 SHARD = 65_536  # pairs of a shard of the training set, which a teacher has in memory: about 30 MB
+VALID_EXAMPLES = 10_000  # chosen here; the paper does not say how many it held out
+CONTEXT_LINES = 1  # of plain text: "the input is one sentence and the label the next sentence" (4.1)
 QUIET = 1_000_000  # lines that are merged in some seconds
 
 
@@ -70,9 +71,6 @@ class PairsPlan:
 def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
     """Make the data, or resume making them.
 
-    Args:
-        flag: the user's flag that determines the folder, for error messages.
-
     Raises:
         InputError: the source or the folder cannot be used, or the folder holds other data.
     """
@@ -94,6 +92,19 @@ def build(plan: PairsPlan, flag: str = "--outdir") -> dict[str, Any]:
         return made
 
 
+def read_manifest(folder: str) -> dict[str, Any]:
+    """Read the manifest of finished pairs.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    missing = (
+        "There are no pairs in {folder} (manifest.json: {reason}); make them with polyagents build_pairs --source "
+        "FILES --outdir {folder}."
+    )
+    return data_manifest.read_manifest(folder, FORMAT, missing)
+
+
 def is_own(folder: str) -> bool:
     """Tell whether a folder holds pairs, or the work of an interrupted build."""
     there = set(os.listdir(folder)) - {LOCK}
@@ -108,11 +119,7 @@ def prepare(plan: PairsPlan) -> None:
 
 
 def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
-    """Read, pair, split and shuffle.
-
-    Args:
-        source: the description of the source for the manifest.
-    """
+    """Read, pair, split and shuffle."""
     portions = all_portions(plan)
     counts = sum((Counter(portion.counts) for portion in portions), Counter[str]())
     runs = [os.path.join(plan.parts, name) for portion in portions for name in portion.pairs]
@@ -140,11 +147,7 @@ def describe_counts(counts: dict[str, int]) -> str:
 
 
 def all_portions(plan: PairsPlan) -> list[Portion]:
-    """Return the finished portions, and read those that are missing.
-
-    Raises:
-        InputError: a file is damaged; what was read before it is kept.
-    """
+    """Return the finished portions, and read those that are missing."""
     files = files_below(plan.source)
     found = []
     size = sum(os.path.getsize(file.path) for file in files)
@@ -187,11 +190,7 @@ def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]
 
 
 def held_out(runs: list[str], valid_examples: int) -> Cut:
-    """Choose the threads of valid and test.
-
-    Args:
-        valid_examples: about how many pairs each of them gets.
-    """
+    """Choose the threads of valid and test."""
     threads = HeldOut(2 * valid_examples)
     for path in runs:
         with open(path, "rb") as file:
@@ -210,9 +209,6 @@ def write_splits(
     plan: PairsPlan, runs: list[str], cut: Cut, total: int
 ) -> tuple[dict[str, int], list[tuple[str, int]]]:
     """Write all pairs in the order of their keys.
-
-    Args:
-        cut: the threads of valid and test.
 
     Returns:
         The number of pairs in each split, and the training set's shards.

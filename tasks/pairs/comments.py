@@ -1,4 +1,4 @@
-"""A comment of a Reddit dump: what is read of it, and why it may be skipped.
+"""The comments of a Reddit dump: what is read of them, why one may be skipped, and the pairs of a thread.
 
 {"id": "c0fbx", "parent_id": "t1_c0faz", "link_id": "t3_91x2k", "author": "someone", "body": "It is &gt; 9.", ...}
 
@@ -6,7 +6,7 @@ The paper takes its examples from Reddit "(Mazaré et al., 2018)" (4.1) and name
 was not available. The rules here are those that later authors of the same group state (Roller et al. 2020, arXiv
 2004.13637, 6.1, "following Humeau et al."). A comment is skipped, with everything that answers it, if it is a known
 bot's, removed or deleted, longer than 2,048 characters without a space, shorter than 5 characters, has a URL in it,
-begins with a character that is not ASCII, or is deeper than 7 in the thread (comment_threads.py). Three of their rules
+begins with a character that is not ASCII, or is deeper than 7 in the thread. Three of their rules
 differ: no list of the "known bots" was published (`BOT` replaces it), nor of the "known non-English subreddits"; and
 "longer than 128 BPE tokens" needs a vocabulary, which comes later: agents truncate what is too long. No publication
 states a smallest `score`, and it is ignored.
@@ -14,9 +14,13 @@ states a smallest `score`, and it is ignored.
 
 import html
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from .pair import Pair, pair_of
+
 SHORTEST, LONGEST_WORD = 5, 2048  # characters
+DEEPEST = 7  # they do not say whether what answers the post has depth 0 or 1: here it is 1
 REMOVED = (
     "[deleted]",
     "[removed]",
@@ -76,3 +80,25 @@ def flaw_of(text: str, author: str) -> str | None:
 def one_line(text: str) -> str:
     """Replace all white space by single spaces: line ends separate utterances."""
     return " ".join(text.split())
+
+
+def pairs_of(comments: Iterable[Comment]) -> Iterator[Pair | str]:
+    """Yield for each comment of whole threads its pair, or why it has none (the name of its count).
+
+    A comment whose parent is missing has none either: the parent was skipped, with everything that answers it, or the
+    dump begins in the middle of the thread.
+    """
+    known = {comment.id: comment for comment in comments}
+    for comment in known.values():
+        way = [comment]  # and its parent, and so on
+        while len(way) <= DEEPEST and (parent := known.get(way[-1].parent)):
+            way.append(parent)
+        root = way[-1].parent
+        if len(way) > DEEPEST:
+            yield "too_deep"
+        elif not root.startswith(SUBMISSION):
+            yield "without_parent"
+        elif len(way) == 1:
+            yield "answers_to_posts"  # whose texts are in other dumps
+        else:
+            yield pair_of(root, comment.id, [one.body for one in reversed(way[1:])], comment.body)

@@ -26,12 +26,7 @@ class Pair(NamedTuple):
 
 
 def pair_of(thread: str, id: str, turns: Sequence[str], label: str) -> Pair:
-    """Make the pair of some utterances and the next one.
-
-    Args:
-        id: unique among the pairs of a source.
-        turns: the utterances before the label.
-    """
+    """Make the pair of some utterances and the next one."""
     return Pair(thread, id, "\n".join(turns), label)
 
 

@@ -1,5 +1,6 @@
 """Portions of a source: files that are read together, and what a killed build finds of them later."""
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -15,9 +16,9 @@ from ..streaming.runs import Runs
 from ..streaming.source import Source
 from .comments import Comment
 from .pair import Pair, line_of
-from .pairs_manifest import FORMAT, stamp
 from .source_files import File, records
 
+FORMAT = 1  # of the data and of the rules by which they are made
 PORTION_BYTES = 64_000_000  # bytes of files, or one file: the dumps have one file per month
 
 
@@ -54,12 +55,15 @@ def portions_of(files: Sequence[File]) -> Iterator[list[File]]:
         yield found
 
 
+def stamp(files: Sequence[File]) -> str:
+    """Return a key for a source that is too large to be read each time: names, sizes, times of change."""
+    known = ((file.name, os.stat(file.path)) for file in files)
+    found = [(name, status.st_size, status.st_mtime_ns) for name, status in known]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
 def read_portion(files: list[File], folder: str, context_lines: int, on_read: Callable[[int], None]) -> Portion:
     """Read files, or find what an earlier build has read of them.
-
-    Args:
-        context_lines: the largest number of lines in a context of plain text.
-        on_read: a callback with the number of bytes that were read since its last call.
 
     Raises:
         InputError: a file cannot be used, or is damaged.

@@ -17,8 +17,7 @@ from polyagents.errors import InputError
 from polyagents.files.json_files import parse_json
 
 from ..streaming.data_manifest import is_finished
-from ..streaming.lines import lines
-from ..streaming.source import EndsEarly, Place, Source
+from ..streaming.source import EndsEarly, Place, Source, source_lines
 from .comments import Comment, comment_of, one_line
 from .pair import Pair, pair_of
 
@@ -52,7 +51,10 @@ def files_below(source: str) -> list[File]:
         if not os.path.isfile(source):
             raise InputError(f"{source} is neither a file nor a folder.")
         return [File(source, os.path.basename(source))]
-    every = (os.path.join(folder, name) for folder, names in walked(source) for name in names)
+    every = []
+    for folder, below, names in os.walk(source):
+        every += [os.path.join(folder, name) for name in names]
+        below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
     found = sorted(path for path in every if unpacked(path).endswith(ENDINGS) or is_dump(path))
     if not found:
         raise InputError(
@@ -62,18 +64,8 @@ def files_below(source: str) -> list[File]:
     return [File(path, os.path.relpath(path, source)) for path in found]
 
 
-def walked(source: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the folders below a source and the names in them, without pairs that were made here.
-
-    The source may be --datapath, which holds such pairs.
-    """
-    for folder, below, names in os.walk(source):
-        below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
-        yield folder, names
-
-
 def is_made_here(folder: str) -> bool:
-    """Return whether a folder holds pairs, finished or not."""
+    """Return whether a folder holds pairs, finished or not: the source may be --datapath, which has such folders."""
     return os.path.exists(os.path.join(folder, PARTS)) or is_finished(folder)
 
 
@@ -93,10 +85,6 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
 
     A file that was cut off ends with its last whole line, and a warning.
 
-    Args:
-        source: the bytes of this file.
-        context_lines: the largest number of lines in a context of plain text.
-
     Raises:
         Damaged: the file is damaged, and not only cut off.
         InputError: it is not text, or cannot be read.
@@ -111,24 +99,15 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
 
 
 def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
-    """Yield every line and its number.
-
-    Args:
-        source: the bytes of this file.
-    """
-    for number, line in enumerate(lines(source, Place()), 1):
+    """Yield every line and its number."""
+    for number, line in enumerate(source_lines(source, Place()), 1):
         if number == 1 and b"\0" in line.data:
             raise InputError(f"{file.path} is not text; give JSON lines, text or dumps of Reddit's comments.")
         yield line.data.decode("utf-8", "replace").removeprefix("\ufeff"), number
 
 
 def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """Yield the records of lines in the format that the first non-empty line has.
-
-    Args:
-        numbered: the lines with their numbers.
-        context_lines: the largest number of lines in a context of plain text.
-    """
+    """Yield the records of lines in the format that the first non-empty line has."""
     first = next((line for line in numbered if line[0].strip()), None)
     if first is None:
         return
@@ -142,11 +121,7 @@ def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int)
 
 
 def is_json(text: str, path: str) -> bool:
-    """Return whether the lines of a file are JSON, by the first of them, or by the file's name if that one is damaged.
-
-    Args:
-        text: the first line.
-    """
+    """Return whether the lines of a file are JSON, by its name or by the first of them."""
     if unpacked(path).endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
         return True
     return text.startswith("{") and isinstance(parsed(text), dict)
@@ -161,11 +136,7 @@ def parsed(text: str) -> Any:
 
 
 def of_json(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
-    """Yield comments and pairs of JSON lines.
-
-    Args:
-        numbered: the lines with their numbers.
-    """
+    """Yield comments and pairs of JSON lines."""
     for text, number in numbered:
         if not text.strip():
             continue
@@ -195,11 +166,7 @@ def given_pair(fields: dict[str, Any], id: str) -> Pair | str:
 
 
 def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
-    """Yield the pairs of ParlAI's text format, one message per line; the context is the episode so far.
-
-    Args:
-        numbered: the lines with their numbers.
-    """
+    """Yield the pairs of ParlAI's text format, one message per line; the context is the episode so far."""
     turns: list[str] = []
     thread = ""
     for text, number in numbered:
@@ -229,12 +196,7 @@ def parlai_message(text: str) -> dict[str, Any] | None:
 
 
 def of_plain(numbered: Iterable[tuple[str, int]], name: str, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """Yield the pairs of each line and the next one within a document.
-
-    Args:
-        numbered: the lines with their numbers.
-        context_lines: the largest number of lines in a context.
-    """
+    """Yield the pairs of each line and the next one within a document."""
     turns = deque[str](maxlen=context_lines)
     thread = ""
     for text, number in numbered:

@@ -54,11 +54,7 @@ def split_of(persona: dict[str, str]) -> str:
 
 
 def dialogue(rng: Random, persona: dict[str, str]) -> Iterator[Turn]:
-    """Yield the turns of a dialogue, in which the partner asks about each fact, in one of several ways.
-
-    Args:
-        persona: the value of each topic.
-    """
+    """Yield the turns of a dialogue, in which the partner asks about each fact, in one of several ways."""
     head = "".join(f"your persona: {tell(rng, topic, value)}\n" for topic, value in persona.items())
     if rng.random() < 0.3:
         said, fitting = CHAT["hello"]
@@ -95,11 +91,6 @@ def candidates(
 
     The others are what the persona would say to other questions, what other people would say to this one (the partner
     among them, if `also` is given), and what has nothing to do with either; never another wording of the right reply.
-
-    Args:
-        persona: the value of each topic.
-        right: all wordings of the right reply.
-        also: what the partner said about the topic.
     """
     wrong = dict.fromkeys(pick(rng, TOPICS[t].replies[v]) for t, v in persona.items() if t != topic)
     if topic is not None:

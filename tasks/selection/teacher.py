@@ -13,7 +13,7 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.tasks.counts import check_count, say_once
 
-from .lines import Question, read_questions, read_replies
+from .reply_lines import read_questions, read_replies
 
 Entry = tuple[Any, ...]  # context, labels, reward, candidates
 
@@ -63,11 +63,7 @@ class SelectionTeacher(DialogTeacher):
             yield entry, True
 
     def right_replies(self, path: str, how: str) -> Iterator[Entry]:
-        """Yield the training examples; wrong replies say nothing about what is right.
-
-        Args:
-            how: where the file can be downloaded.
-        """
+        """Yield the training examples; wrong replies say nothing about what is right."""
         found = useless = 0
         for reply in read_replies(path, how):
             found += 1
@@ -78,39 +74,23 @@ class SelectionTeacher(DialogTeacher):
         self.tell(path, found, useless, "right replies that are empty, or have no context")
 
     def questions(self, path: str, how: str) -> Iterator[Entry]:
-        """Yield the contexts of which some candidates are right and some are wrong.
-
-        Args:
-            how: where the file can be downloaded.
-        """
+        """Yield the contexts of which some candidates are right and some are wrong."""
         found = useless = 0
         size = self.corpus.candidates[self.split]
         for number, question in enumerate(read_questions(path, size, how), 1):
             found += size
             right = [text for text in question.right if text]
             if right and question.context and len(question.right) < size:
-                yield question.context, right, None, shuffled(question, number)
+                # The files have the right ones first.
+                shuffled = random.Random(number).sample(question.candidates, size)
+                yield question.context, right, None, shuffled
             else:
                 useless += 1
         self.tell(path, found, useless, "contexts of whose candidates none is right, or all are")
 
     def tell(self, path: str, found: int, useless: int, what: str) -> None:
-        """Say what was skipped, and whether the file has another size than the published one.
-
-        Args:
-            found: the number of lines in the file.
-        """
+        """Say what was skipped, and whether the file has another size than the published one."""
         if useless:
             say_once(self.opt, f"{path}: {useless:,} {what}; they are left out.")
         if not (self.sample or self.stream):
             check_count(self.opt, self.corpus.name, self.split, found, "lines", path)
-
-
-def shuffled(question: Question, number: int) -> list[str]:
-    """Return the candidates in an order that is the same in each run; the files have the right ones first.
-
-    Args:
-        question: the context with its candidates.
-        number: the context's number, which decides the order.
-    """
-    return random.Random(number).sample(question.candidates, len(question.candidates))

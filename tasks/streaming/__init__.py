@@ -1,4 +1,4 @@
 """The common parts of tasks whose data are larger than memory: `wiki_search` and `pairs`.
 
-source.py (the bytes of a file, decompressed) -> lines.py; writing.py (shards); order.py (the shuffle) -> teacher.py.
+source.py (bytes and lines of a file, decompressed) -> runs.py (sorting, shards); order.py (the shuffle) -> teacher.py.
 """

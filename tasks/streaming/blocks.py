@@ -183,12 +183,6 @@ def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
     """Return the parts of columns that are read as a file stores them: each text once, however often it is meant.
 
     Otherwise a file of a kilobyte may fill the memory.
-
-    Args:
-        group: the metadata of a row group.
-
-    Raises:
-        InputError: too much would be read at once.
     """
     parts, size, cells = [], 0, 0
     for part in map(group.column, range(group.num_columns)):
@@ -206,11 +200,7 @@ def checked_parts(group: Any, columns: Sequence[str], where: str) -> list[str]:
 
 
 def cells_of(column: "pyarrow.ChunkedArray", where: str) -> list[Any]:
-    """Return the cells of a column of Arrow; equal texts of a dictionary are one object.
-
-    Raises:
-        InputError: it holds something else than values and lists, such as images.
-    """
+    """Return the cells of a column of Arrow; equal texts of a dictionary are one object."""
     return [cell for chunk in column.chunks for cell in values_of(chunk, where)]
 
 
@@ -304,7 +294,8 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
             return [dict(zip(names, row, strict=True)) for row in rows]
 
     with opened(path) as file:
-        delimiter = delimiter_of(path, next(lines.lines_of(file, path), b""))
+        head = next(lines.lines_of(file, path), b"")
+        delimiter = "\t" if path.lower().endswith(".tsv") else ";" if b"," not in head and b";" in head else ","
         file.seek(0)
         names = next(rows_of(file, path, delimiter), [])
         blocks: list[Block] = []
@@ -321,15 +312,3 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
             if not count:
                 return blocks, names
             blocks.append(Block(count, path, first, functools.partial(load, begin=begin, count=count)))
-
-
-def delimiter_of(path: str, line: bytes) -> str:
-    """Return what separates the cells of a file.
-
-    Args:
-        path: the file, whose name may tell.
-        line: its first line.
-    """
-    if path.lower().endswith(".tsv"):
-        return "\t"
-    return ";" if b"," not in line and b";" in line else ","

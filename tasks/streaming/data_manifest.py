@@ -16,7 +16,6 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
     """Read the manifest of finished data.
 
     Args:
-        format: the version of the data that is understood.
         missing: the error message if there is none, with {folder} and {reason}.
 
     Raises:

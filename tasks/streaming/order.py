@@ -56,12 +56,7 @@ class Order:
 
 
 def shuffled(count: int, seed: str) -> list[int]:
-    """Return 0 to count - 1 in random order.
-
-    Args:
-        count: how many numbers.
-        seed: decides the order.
-    """
+    """Return 0 to count - 1 in random order."""
     rng = Random(seed)
     return sorted(range(count), key=lambda _: rng.random())
 

@@ -1,10 +1,12 @@
-"""Sorting more lines than memory holds: sorted runs on the disk, merged."""
+"""Sorting more lines than memory holds: sorted runs on the disk, merged, and written to files."""
 
 import contextlib
 import heapq
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tqdm import tqdm
 
 from polyagents.files.atomic import atomic_write
 
@@ -65,14 +67,33 @@ def merged(paths: Sequence[str], spare: str) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def together(paths: Sequence[str], path: str) -> Iterator[str]:
-    """Merge several sorted files into a temporary one.
-
-    Args:
-        path: the temporary file, which is removed afterwards.
-    """
+    """Merge several sorted files into a temporary one."""
     with contextlib.ExitStack() as stack, atomic_write(path) as temporary, open(temporary, "wb") as file:
         file.writelines(heapq.merge(*(stack.enter_context(open(one, "rb")) for one in paths)))
     try:
         yield path
     finally:
         os.remove(path)
+
+
+def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
+    """Yield the same lines, with progress."""
+    for line in lines:
+        yield line
+        bar.update()
+
+
+def write_lines(
+    folder: str, lines: Iterator[bytes], name: str, count: int, change: Callable[[bytes], bytes] = bytes
+) -> int:
+    """Write the next lines into a file.
+
+    Returns:
+        The number of lines that were written.
+    """
+    written = 0
+    with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
+        for line in itertools.islice(lines, count):
+            file.write(change(line))
+            written += 1
+    return written

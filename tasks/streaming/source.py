@@ -1,4 +1,4 @@
-"""The bytes of a source, decompressed, and the position of each: a build resumes at any position.
+"""The bytes and lines of a source, decompressed, and the position of each: a build resumes at any position.
 
 bz2, gz and zst are read as they are, of one stream or of many (Wikimedia's multistream dumps have one for 100 pages).
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from polyagents.errors import InputError
-from polyagents.files.lines import opened
+from polyagents.files.lines import LONGEST, opened
 
 CHUNK = 1 << 18  # bytes that are read at once
 
@@ -160,14 +160,14 @@ class Source:
         """Make the error for damaged content.
 
         Args:
-            place: its position; in compressed files not known better than the file, since each block of 900,000 bytes
-                has
-                a checksum at its end.
+            place: its position. Of a compressed file only the file is known: each block of 900,000 bytes has a
+                checksum at its end.
             offset: byte of the file up to which it had been read.
-            why: the reason, in the words of the library.
         """
         path = self.paths[place.file]
-        where = f"before byte {offset:,}" if is_compressed(path) else f"at byte {place.stream + place.skip:,}"
+        with open(path, "rb") as file:
+            is_plain = decompressor_of(file.read(4)) is Plain
+        where = f"at byte {place.stream + place.skip:,}" if is_plain else f"before byte {offset:,}"
         return Damaged(f"{path} is damaged {where} of {os.path.getsize(path):,} ({why})")
 
     def ends_early(self, file: int) -> EndsEarly:
@@ -192,6 +192,46 @@ class Source:
         self.hashed += len(fresh)
 
 
+class SourceLine(NamedTuple):
+    """A line, without its end.
+
+    Attributes:
+        data: its bytes.
+        begin: the position of the first of them.
+        after: the position after it.
+        offset: byte of the file up to which it has been read.
+    """
+
+    data: bytes
+    begin: Place
+    after: Place
+    offset: int
+
+
+def source_lines(source: Source, start: Place) -> Iterator[SourceLine]:
+    """Yield the lines of one file from a position on, empty ones included.
+
+    Raises:
+        Damaged: a line is too long to be one.
+    """
+    parts: list[bytes] = []  # of a line that has not ended yet
+    begin, after, offset = start, start, 0
+    for piece in source.pieces(start):
+        *ended, last = piece.data.split(b"\n")
+        begin, after, offset = begin if parts else piece.place, piece.place, piece.offset
+        for end in ended:
+            data, parts = b"".join([*parts, end]), []
+            after = after.later(len(end) + 1)
+            yield SourceLine(data, begin, after, offset)
+            begin = after
+        parts += [last] if last else []
+        if sum(map(len, parts)) > LONGEST:
+            raise source.damaged(begin, offset, f"a line of more than {LONGEST:,} bytes")
+        after = after.later(len(last))
+    if parts:
+        yield SourceLine(b"".join(parts), begin, after, offset)
+
+
 def decompressor_of(head: bytes) -> Callable[[], Decompressor]:
     """Return the decompressor for the first bytes of a file, whatever its name says."""
     if head.startswith(b"BZh"):
@@ -203,12 +243,6 @@ def decompressor_of(head: bytes) -> Callable[[], Decompressor]:
 
         return Zstandard
     return Plain
-
-
-def is_compressed(path: str) -> bool:
-    """Return whether the bytes of a file differ from those that are read from it."""
-    with open(path, "rb") as file:
-        return decompressor_of(file.read(4)) is not Plain
 
 
 def cannot_read(path: str, error: OSError) -> InputError:

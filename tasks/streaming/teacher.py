@@ -76,11 +76,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
 
     @abc.abstractmethod
     def open(self, opt: Opt, datatype: str) -> Stream:
-        """Open what is to be streamed; the fields of an example are `text` and `label`.
-
-        Args:
-            opt: all options.
-        """
+        """Open what is to be streamed; the fields of an example are `text` and `label`."""
 
     def share(self) -> dict[str, Any]:
         """ParlAI: return what the teachers of a batch share."""
@@ -95,12 +91,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         return self.data.size
 
     def next_episode_idx(self, num_eps: int | None = None, loop: bool | None = None) -> int:
-        """FixedDialogTeacher: return the next number, whichever teacher of the batch asks.
-
-        Args:
-            num_eps: not used.
-            loop: not used.
-        """
+        """FixedDialogTeacher: return the next number, whichever teacher of the batch asks."""
         self.index.value += 1
         self.number = self.index.value
         return self.number % self.data.size if self.cycle and self.data.size else self.number
@@ -110,18 +101,15 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         self.index.value += examples
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: return the example of `next_episode_idx`.
-
-        Args:
-            entry_idx: always 0.
-        """
+        """FixedDialogTeacher: return the example of `next_episode_idx`."""
         spot, place = self.data.spot(self.number)
-        example = self.data.shards.example(spot)
-        message = Message({"text": example["text"], "labels": [example["label"]], "episode_done": True})
+        return Message(self.fields(self.data.shards.example(spot), spot, place) | {"episode_done": True})
+
+    def fields(self, example: dict[str, Any], spot: Spot, place: int) -> dict[str, Any]:
+        """Return text and labels of an example, and its label_candidates if it has any."""
+        fields = {"text": example["text"], "labels": [example["label"]]}
         others = self.others(spot, place)
-        if others:
-            message["label_candidates"] = [example["label"], *others]
-        return message
+        return fields | {"label_candidates": [example["label"], *others]} if others else fields
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
         """Return candidates beside the label; none if those of the batch are used."""
@@ -129,23 +117,14 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
 
 
 def is_to_be_validated(opt: Opt, datatype: str) -> bool:
-    """Say whether train_model will validate on the same task, as it does at its end at the latest.
-
-    Args:
-        opt: all options; of ParlAI's commands, only train_model has a validation metric.
-        datatype: that of the teacher.
-    """
+    """Say whether train_model will validate on the same task, as it does at its end at the latest."""
     is_first = not opt.get("background_index")  # of the teachers that --num-workers makes
     is_trained_on = DatatypeHelper.is_training(datatype) and "validation_metric" in opt
     return is_first and is_trained_on and not opt.get("evaltask")
 
 
 def examples_before(opt: Opt, epoch: int) -> int:
-    """Return how many examples a resumed training has had, as far as ParlAI has stored it.
-
-    Args:
-        epoch: the number of examples of an epoch.
-    """
+    """Return how many examples a resumed training has had, as far as ParlAI has stored it."""
     checkpoint = f"{opt.get('model_file')}.checkpoint"
     if not opt.get("load_from_checkpoint") or not os.path.exists(checkpoint):
         return 0

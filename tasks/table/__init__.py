@@ -11,15 +11,7 @@ a block at a time, so that their size does not matter. An example, as a CSV file
 In valid and test, an example without candidates gets the labels of 19 other examples beside its own.
 """
 
-from typing import Any
+from polyagents.tasks import teachers_of
 
 __all__ = ["DefaultTeacher"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the teacher when ParlAI asks for them: reading the data needs no ParlAI."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    from . import agents
-
-    return getattr(agents, name)
+__getattr__ = teachers_of(__name__, __all__)

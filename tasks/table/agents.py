@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from parlai.core.message import Message
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils.data import DatatypeHelper
@@ -16,6 +15,7 @@ from polyagents.text.normalize import normalized
 
 from ..counts import say_once
 from ..streaming.blocks import Table
+from ..streaming.order import Spot
 from ..streaming.teacher import Stream, StreamTeacher
 from .splits import KINDS, is_divided, open_split
 
@@ -30,22 +30,14 @@ class DefaultTeacher(StreamTeacher):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: add the flag of the task.
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """ParlAI: add the flag of the task."""
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Tables of your own data (polyagents)")
         group.add_argument("--table-path", help=f"columns context, label and, if you like, candidates: {KINDS}")
         return parser
 
     def open(self, opt: Opt, datatype: str) -> "Data":
-        """StreamTeacher: open the split.
-
-        Args:
-            opt: all options.
-        """
+        """StreamTeacher: open the split."""
         path = opt.get("table_path")
         if not path:
             raise InputError(f"-t polyagents.tasks.table needs --table-path: {KINDS}.")
@@ -58,21 +50,15 @@ class DefaultTeacher(StreamTeacher):
             )
         return Data(opt, datatype, table)
 
-    def get(self, episode_idx: int, entry_idx: int = 0) -> Message:
-        """FixedDialogTeacher: return the example of `next_episode_idx`.
-
-        Args:
-            entry_idx: always 0.
-        """
-        spot, _ = self.data.spot(self.number)
-        example = self.data.shards.example(spot)
+    def fields(self, example: dict[str, Any], spot: Spot, place: int) -> dict[str, Any]:
+        """StreamTeacher: return text and labels of an example, and its label_candidates if it has any."""
         labels, candidates = example["labels"], example["candidates"]
-        message = Message({"text": example["context"], "labels": list(labels), "episode_done": True})
+        fields = {"text": example["context"], "labels": list(labels)}
         if candidates:
-            message["label_candidates"] = [*(one for one in labels if one not in candidates), *candidates]
+            fields["label_candidates"] = [*(one for one in labels if one not in candidates), *candidates]
         elif self.data.is_evaluation:
-            message["label_candidates"] = self.data.drawn_candidates(example)
-        return message
+            fields["label_candidates"] = self.data.drawn_candidates(example)
+        return fields
 
 
 class Data(Stream):

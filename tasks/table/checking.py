@@ -111,7 +111,6 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
     """Yield a sentence for everything that may spoil a training or an evaluation, with what to do.
 
     Args:
-        splits: by their names, train first.
         limits: how much of a context and of a label a model reads, in the unit of the lengths; 0 or below: all.
     """
     train = splits["train"]

@@ -16,7 +16,7 @@ from polyagents.files.lines import opened, texts_of
 from ..streaming.data_manifest import files_of
 from ..streaming.order import Shards, Spot, some_others
 from ..streaming.teacher import Stream, StreamTeacher
-from .wiki_manifest import POOL, read_manifest
+from .splitting import POOL, read_manifest
 
 
 class WikiSearchTeacher(StreamTeacher):
@@ -28,11 +28,7 @@ class WikiSearchTeacher(StreamTeacher):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """ParlAI: add the flags of the task.
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """ParlAI: add the flags of the task."""
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Wikipedia article search (polyagents)")
         group.add_argument(
@@ -49,11 +45,7 @@ class WikiSearchTeacher(StreamTeacher):
         return parser
 
     def open(self, opt: Opt, datatype: str) -> "Data":
-        """StreamTeacher: open the split, and the pool.
-
-        Args:
-            opt: all options.
-        """
+        """StreamTeacher: open the split, and the pool."""
         return Data(opt, datatype, self.eval_candidates)
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
@@ -97,11 +89,7 @@ class Data(Stream):
         self.pool = first_of_pool(folder, wanted, given is not None)
 
     def others(self, spot: Spot, place: int, wanted: int) -> list[str]:
-        """Return labels of random other examples of the same shard, which is in memory.
-
-        Args:
-            place: its position in the stream, which decides the choice.
-        """
+        """Return labels of random other examples of the same shard, which is in memory."""
         rows = some_others(self.order.sizes[spot.shard], wanted, spot.row, f"{self.order.seed} {place}")
         return [self.shards.example(Spot(spot.shard, row))["label"] for row in rows] if wanted else []
 
@@ -111,9 +99,6 @@ def first_of_pool(folder: str, wanted: int, was_asked: bool) -> list[str]:
 
     Args:
         was_asked: whether the user gave this number, so that fewer are an error.
-
-    Raises:
-        InputError: it has not as many as the user wants.
     """
     path = os.path.join(folder, POOL)
     try:

@@ -19,8 +19,7 @@ from ..streaming.source import Damaged, Source
 from .pages import open_source
 from .parallel_reading import read_on
 from .parts import FOLDER, PART, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
-from .splitting import SMALLEST, Sizes, WikiSplit, split
-from .wiki_manifest import FORMAT, read_manifest
+from .splitting import FORMAT, SMALLEST, Sizes, WikiSplit, read_manifest, split
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,7 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
 
 
 def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
-    """Return the finished parts, and make those that are missing.
-
-    Raises:
-        InputError: the source is damaged; what could be read is kept.
-    """
+    """Return the finished parts, and make those that are missing."""
     folder = os.path.join(plan.folder, FOLDER)
     os.makedirs(folder, exist_ok=True)
     parts = finished_parts(folder, source, making(plan.seed))

@@ -64,11 +64,7 @@ def drawn(what: str, id: str, seed: int) -> int:
 
 
 def example_of(page: Page, seed: int) -> WikiExample | str:
-    """Return the example of a page, or why there is none (the name of its count in the manifest).
-
-    Args:
-        seed: decides which sentence is the query.
-    """
+    """Return the example of a page, or why there is none (the name of its count in the manifest)."""
     if not page.is_article:
         return "other_namespaces"
     if page.is_redirect:
@@ -86,7 +82,7 @@ def example_of(page: Page, seed: int) -> WikiExample | str:
         return "unreadable"
     except TooSlow:
         return "too_slow"
-    return "disambiguations" if is_disambiguation else split(page, parts, seed)
+    return "disambiguations" if is_disambiguation else with_drawn_query(page, parts, seed)
 
 
 def text_of(page: Page) -> tuple[list[str], bool]:
@@ -109,7 +105,7 @@ def without_halves(text: str) -> str:
     return utf8(text).decode()
 
 
-def split(page: Page, parts: Sequence[str], seed: int) -> WikiExample | str:
+def with_drawn_query(page: Page, parts: Sequence[str], seed: int) -> WikiExample | str:
     """Draw the query among the sentences that are long enough; the others are the label."""
     able = [place for place, part in enumerate(parts) if len(utf8(part)) >= SHORTEST_QUERY]
     if not able or len(parts) < 2:

@@ -103,14 +103,7 @@ class Writer:
             yield self.write(batch.next, batch.read, batch.sha256, is_last=False)
 
     def write(self, next: Place, read: int, sha256: str, is_last: bool) -> Part:
-        """Write the collected examples as a part.
-
-        Args:
-            next: the position after them.
-            read: bytes of the source that were read.
-            sha256: the checksum of these bytes.
-            is_last: whether the source has ended.
-        """
+        """Write the collected examples as a part."""
         header = Header(self.options, next, read, sha256, dict(self.counts), is_last)
         part = write_part(self.folder, self.number, header, self.lines)
         self.number, self.lines, self.counts, self.size = self.number + 1, [], Counter(), 0
@@ -121,9 +114,7 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
     """Yield the parts that are still missing.
 
     Args:
-        source: the source, whose checksum covers what the finished parts have read.
         options: the options in their headers; `seed` is one of them.
-        workers: the number of processes that make examples.
 
     Raises:
         Damaged: the source cannot be read to its end; what could be read is a part.
@@ -134,7 +125,10 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
     reader = PageReader(source, last.next if last else Place())
     writer = Writer(folder, options, len(parts))
     batch = Batch([], reader.start, last.read if last else 0, last.sha256 if last else "")
-    with submitting(workers) as submit, progress(source, batch.read) as bar:
+    bytes_read = tqdm(
+        total=source.size, initial=batch.read, unit="B", unit_scale=True, desc="Reading articles", delay=2
+    )
+    with submitting(workers) as submit, bytes_read as bar:
         for batch, made in in_order(reader.batches(), submit, options["seed"], workers * AHEAD):
             yield from writer.add(made, batch)
             bar.update(batch.read - bar.n)
@@ -147,20 +141,10 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
         raise reader.damage
 
 
-def progress(source: Source, read: int) -> tqdm:
-    """Make a progress bar over the bytes of the source, as they are on the disk.
-
-    Args:
-        read: the bytes that have already been read.
-    """
-    return tqdm(total=source.size, initial=read, unit="B", unit_scale=True, desc="Reading articles", delay=2)
-
-
 def in_order(batches: Iterator[Batch], submit: Submit, seed: int, ahead: int) -> Iterator[tuple[Batch, Made]]:
     """Yield batches and their examples in the order of the source.
 
     Args:
-        submit: gives a batch to a worker.
         ahead: how many more batches may be in memory.
     """
     waiting: deque[tuple[Batch, Callable[[], Made]]] = deque()

@@ -76,9 +76,6 @@ def path_of(folder: str, number: int) -> str:
 def write_part(folder: str, number: int, header: Header, lines: Iterable[bytes]) -> Part:
     """Write a part atomically.
 
-    Args:
-        header: its first line.
-
     Raises:
         InputError: the disk is full, or not ours to write to.
     """
@@ -127,11 +124,7 @@ def finished_parts(folder: str, source: Source, options: dict[str, Any]) -> list
 
 
 def fits(header: Header, source: Source, options: dict[str, Any], bar: tqdm) -> bool:
-    """Return whether a part was made with these options from the beginning of the source.
-
-    Args:
-        header: the first line of the part.
-    """
+    """Return whether a part was made with these options from the beginning of the source."""
     if header.options != options or not source.hashed <= header.read <= source.size:
         return False
     for count in source.hash_up_to(header.read):

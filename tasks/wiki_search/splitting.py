@@ -13,15 +13,18 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tqdm import tqdm
 
 from polyagents.files.hashing import utf8
 
-from ..streaming.writing import watched, write_lines
+from ..streaming import data_manifest
+from ..streaming.runs import watched, write_lines
 from .parts import Part
-from .wiki_manifest import POOL
 
+POOL = "pool.txt"
+FORMAT = 1  # of the data and of the rules by which they are made
 SHARD = 8_192  # examples of a shard of the training set, which a teacher has in memory: about 30 MB
 SMALLEST = 10  # articles that make a training, a validation and a test set
 QUIET = 100_000  # articles that are split in some seconds
@@ -71,12 +74,6 @@ class WikiSplit:
 def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> WikiSplit:
     """Write all splits into a folder.
 
-    Args:
-        parts: all parts.
-        articles: the number of their examples, repeated ones counted.
-        sizes: how many are held out.
-        folder: the folder, which may hold files of an interrupted split.
-
     Raises:
         InputError: the disk is full, or not writable.
     """
@@ -125,3 +122,16 @@ class Distinct(Iterator[bytes]):
 def candidate(line: bytes) -> bytes:
     """Return the label of an example as a line of a candidates file: its only white space is single spaces."""
     return utf8(json.loads(line)["label"]) + b"\n"
+
+
+def read_manifest(folder: str) -> dict[str, Any]:
+    """Read the manifest of finished data.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    missing = (
+        "There are no data for Wikipedia search in {folder} (manifest.json: {reason}); make them with polyagents "
+        "build_wiki_search --source DUMP --outdir {folder}, or give --wiki-search-path."
+    )
+    return data_manifest.read_manifest(folder, FORMAT, missing)

@@ -52,9 +52,5 @@ def end(before: Any) -> None:
 
 
 def stop(number: int, frame: object) -> NoReturn:
-    """Handle the signal.
-
-    Args:
-        frame: where it arrived.
-    """
+    """Handle the signal."""
     raise TooSlow

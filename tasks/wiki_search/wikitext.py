@@ -51,11 +51,7 @@ def is_disambiguation(node: Node) -> bool:
 
 
 def shown(code: Wikicode | None, hidden: frozenset[str]) -> Iterator[str]:
-    """Yield the text that readers see of some wikitext, in pieces.
-
-    Args:
-        hidden: prefixes of links that show nothing.
-    """
+    """Yield the text that readers see of some wikitext, in pieces."""
     for node in code.nodes if code is not None else ():
         if isinstance(node, Text):
             yield node.value.replace(LISTED, "").replace("__NOTOC__", "").replace("__TOC__", "")
@@ -70,22 +66,14 @@ def shown(code: Wikicode | None, hidden: frozenset[str]) -> Iterator[str]:
 
 
 def link(node: Wikilink, hidden: frozenset[str]) -> Iterator[str]:
-    """Yield the text of a link to another page; a picture or a category has none.
-
-    Args:
-        hidden: prefixes of links that show nothing.
-    """
+    """Yield the text of a link to another page; a picture or a category has none."""
     prefix, colon, _ = str(node.title).partition(":")
     if not colon or prefix.strip().lower() not in hidden:
         yield str(node.title).removeprefix(":") if node.text is None else "".join(shown(node.text, hidden))
 
 
 def element(node: Tag, hidden: frozenset[str]) -> Iterator[str]:
-    """Yield the text of an HTML element, or of the wikitext for one.
-
-    Args:
-        hidden: prefixes of links that show nothing.
-    """
+    """Yield the text of an HTML element, or of the wikitext for one."""
     name = str(node.tag).strip().lower()
     if node.wiki_markup is not None and name in ("li", "dt", "dd"):
         yield LISTED

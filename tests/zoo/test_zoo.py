@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -364,7 +365,7 @@ def test_a_checksum_is_recorded_and_compared(get, server, models):
 
 
 def test_a_known_checksum_is_not_recorded(get, models):
-    digest = archives.hashlib.sha256(CONTENT).hexdigest()
+    digest = hashlib.sha256(CONTENT).hexdigest()
     get(sha256=digest)
     assert names(models / GROUP) == AFTER and not (models / archives.SUMS).exists()
 

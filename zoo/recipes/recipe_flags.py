@@ -80,7 +80,9 @@ class Recipe:
         flags = {name: value for name, value in self.flags.items() if name not in NOT_FOR_SMOKE} | FOR_SMOKE
         flags["task"] = f"{flags['task']}:sample"
         if self.task == "wikipedia":
-            flags["fixed_candidates_path"] = os.path.join(tasks_folder(), "wiki_search", "sample", POOL)
+            spec = importlib.util.find_spec("polyagents.tasks")
+            assert spec is not None and spec.origin is not None, "setup.py installs it with us"
+            flags["fixed_candidates_path"] = os.path.join(os.path.dirname(spec.origin), "wiki_search", "sample", POOL)
         return flags
 
 
@@ -137,13 +139,6 @@ FOR_SMOKE: Flags = {
     "validation_max_exs": 8,
     "short_final_eval": True,
 }
-
-
-def tasks_folder() -> str:
-    """Return the folder of polyagents.tasks, without importing it."""
-    spec = importlib.util.find_spec("polyagents.tasks")
-    assert spec is not None and spec.origin is not None, "setup.py installs it with us"
-    return os.path.dirname(spec.origin)
 
 
 def of_pretraining(recipe: Recipe) -> Flags:

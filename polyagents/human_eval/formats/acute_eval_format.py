@@ -41,21 +41,12 @@ def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversati
 
 
 def is_two(value: Any, kind: type) -> bool:
-    """Return whether a value is a list of two of a kind.
-
-    Args:
-        value: any value.
-    """
+    """Return whether a value is a list of two of a kind."""
     return isinstance(value, list) and len(value) == 2 and all(isinstance(item, kind) for item in value)
 
 
 def read_dialogue(dialogue: Mapping[str, Any], judged: str, source: str) -> tuple[Conversation, Side]:
-    """Read one of the two dialogues, and its speaker who is judged, whose name is the model's.
-
-    Args:
-        dialogue: one of the two.
-        judged: the speaker who is judged, whose name is the model's.
-    """
+    """Read one of the two dialogues, and its speaker who is judged, whose name is the model's."""
     acts, context = dialogue.get("dialogue"), dialogue.get("context") or []
     if not isinstance(acts, list) or not isinstance(context, list):
         raise Malformed("a dialogue or its context is not a list")
@@ -72,11 +63,7 @@ def read_dialogue(dialogue: Mapping[str, Any], judged: str, source: str) -> tupl
 
 
 def as_pairing(pair: ConversationPair, conversations: Mapping[str, Conversation]) -> dict[str, Any]:
-    """Make an object of the format. Its `models` tell who else spoke; ParlAI ignores them, `import` reads them.
-
-    Args:
-        conversations: the conversations by name.
-    """
+    """Make an object of the format. Its `models` tell who else spoke; ParlAI ignores them, `import` reads them."""
     models = [model_of(side, conversations) for side in pair.sides]
     entry: dict[str, Any] = {
         "is_onboarding": pair.right is not None,
@@ -102,11 +89,7 @@ def as_dialogue(side: Side, conversation: Conversation) -> dict[str, Any]:
 
 
 def write_pairings(path: str, pairs: Iterable[ConversationPair], conversations: Mapping[str, Conversation]) -> int:
-    """Write pairings atomically, checks first; return how many.
-
-    Args:
-        conversations: the conversations by name.
-    """
+    """Write pairings atomically, checks first; return how many."""
     entries = [as_pairing(pair, conversations) for pair in sorted(pairs, key=lambda pair: pair.right is None)]
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.writelines(f"{json.dumps(entry)}\n" for entry in entries)

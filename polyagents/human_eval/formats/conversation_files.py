@@ -61,15 +61,7 @@ def read_file(path: str, model: str | None = None) -> FileContents:
 
 
 def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path: str, model: str | None) -> None:
-    """Add a dialogue or pairing to the contents.
-
-    Args:
-        places: the models by position in an exchange.
-        model: a name for the one model; None for the log's own.
-
-    Raises:
-        Malformed: the entry is neither.
-    """
+    """Add a dialogue or pairing to the contents."""
     if isinstance(entry, list):
         found.conversations.append(renamed(parlai_format.read_exchanges(entry, places, path), model))
     elif isinstance(entry, dict) and "dialog" in entry:
@@ -84,9 +76,6 @@ def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path
 
 def renamed(conversation: Conversation, model: str | None) -> Conversation:
     """Return the same conversation, with another name of its one model.
-
-    Args:
-        model: the new name; None to keep the old one.
 
     Raises:
         Malformed: it has more or fewer models.
@@ -139,7 +128,7 @@ def parse_json(line: bytes) -> Any:
 
 
 def as_it_is(value: Any) -> Any:
-    """Return a part that was already parsed with the file."""
+    """Return a part that was parsed with the file."""
     return value
 
 
@@ -160,9 +149,6 @@ def parse_text(dialogue: list[tuple[int, bytes]]) -> list[Any]:
     """Read the exchanges of a dialogue.
 
     A line that is no exchange spoils the dialogue: what was said around it would not fit together.
-
-    Raises:
-        Malformed: there is such a line.
     """
     exchanges = []
     for number, line in dialogue:

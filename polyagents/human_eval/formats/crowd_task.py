@@ -74,9 +74,6 @@ architect and a reward of your own: read ParlAI's page on it first.
 def write_crowd_task(folder: str, pairs: Sequence[ConversationPair], conversations: Mapping[str, Conversation]) -> None:
     """Write the folder: pairings, settings, and what to do with them.
 
-    Args:
-        conversations: the conversations by name.
-
     Raises:
         InputError: it is another's, or cannot be written.
     """

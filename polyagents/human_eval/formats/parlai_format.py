@@ -33,9 +33,6 @@ Places = tuple[str | None, str | None]
 def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
     """Read a line of the conversations format.
 
-    Args:
-        places: the models by position in an exchange.
-
     Raises:
         Malformed: it is no such line.
     """
@@ -59,8 +56,6 @@ def read_exchanges(
     Args:
         dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
             the speaker.
-        places: the models by place in an exchange.
-        background: lines that are shown above the conversation.
         models: speaker -> model, where the log says it.
 
     Raises:
@@ -100,12 +95,7 @@ def text_of(act: Any) -> str:
 
 
 def model_name(speaker: str, known: str | None) -> str:
-    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number.
-
-    Args:
-        speaker: the speaker's id in the log.
-        known: the model, if the log's metadata names it.
-    """
+    """Name the model of a speaker: a person, or what is known, or ParlAI's name of the agent without its number."""
     if "human" in speaker.lower():
         return HUMAN
     return known or re.sub(r"_[12]$", "", speaker)
@@ -159,23 +149,16 @@ def read_text_line(line: str) -> list[dict[str, Any]]:
     Raises:
         Malformed: it has no text, or no labels.
     """
-    fields = text_fields(line)
+    fields: dict[str, str] = {}
+    if "\t" in line or line.startswith(TEXT_FIELDS):
+        # As ParlAI's `str_to_msg` does: the last of several fields of one name counts.
+        parts = (part.partition(":") for part in line.split("\t") if ":" in part)
+        fields = {name: value for name, _, value in parts}
     if "text" not in fields or "labels" not in fields:
         raise Malformed("it has no text: or no labels: field")
     first_label = fields["labels"].split("|")[0]
     asked = {"id": unescaped(fields["id"]) if "id" in fields else None, "text": unescaped(fields["text"])}
     return [asked, {"id": LABELS_ARE_OF, "text": unescaped(first_label)}]
-
-
-def text_fields(line: str) -> dict[str, str]:
-    """Divide a line of the text format into its fields, still escaped, as ParlAI's `str_to_msg` does.
-
-    The last of several fields of one name counts.
-    """
-    if "\t" not in line and not line.startswith(TEXT_FIELDS):
-        return {}
-    parts = (part.partition(":") for part in line.split("\t") if ":" in part)
-    return {name: value for name, _, value in parts}
 
 
 def unescaped(value: str) -> str:
@@ -206,7 +189,7 @@ def write_conversations(
     metadata = {
         "date": str(datetime.now(timezone.utc)),
         "opt": dict(opt or {}),
-        "self_chat": all(is_self_chat(conversation) for conversation in conversations),
+        "self_chat": all(len(one.models) > 1 == len({*one.models.values()}) for one in conversations),
         "speakers": list(speakers),
         "version": "0.1",
     }
@@ -224,18 +207,8 @@ def ratings_by_conversation(chats: Iterable[RatedChat]) -> dict[str, list[dict[s
     return found
 
 
-def is_self_chat(conversation: Conversation) -> bool:
-    """Return whether a model speaks to itself."""
-    models = list(conversation.models.values())
-    return len(models) > 1 and len(set(models)) == 1
-
-
 def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
-    """Make an object of the conversations format: exchanges of two turns each.
-
-    Args:
-        metadata: the path of the metadata file.
-    """
+    """Make an object of the conversations format: exchanges of two turns each."""
     names = speaker_names(conversation)
     acts = [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns]
     context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []

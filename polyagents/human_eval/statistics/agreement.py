@@ -78,11 +78,7 @@ def shared_pairs(judgements: Sequence[Judgement]) -> tuple[Counts, Counts]:
 
 
 def estimate(value: Floats, draws: Floats, pairs: int) -> Estimate:
-    """Add to a number the interval of its resamples, if there are enough pairs for one.
-
-    Args:
-        draws: its resamples [R].
-    """
+    """Add to a number the interval of its resamples, if there are enough pairs for one."""
     low, high = bootstrap_interval(draws, pairs) if pairs >= FEWEST else (math.nan, math.nan)
     return Estimate(float(value), float(low), float(high))
 
@@ -108,7 +104,6 @@ def disagreement(counts: Counts, times: Counts) -> Floats:
     the expected disagreement, and units may have different numbers of annotators.
 
     Args:
-        counts: [U, V], as above.
         times: [..., U], how often each unit is in a resample.
 
     Returns:
@@ -126,7 +121,6 @@ def expected_disagreement(counts: Counts, groups: Counts) -> float:
     models were taken as possible values, any agreement would look good. With one group it is Krippendorff's.
 
     Args:
-        counts: [U, V], as above.
         groups: [U], the number of the matchup of each unit.
     """
     expected = 0.0

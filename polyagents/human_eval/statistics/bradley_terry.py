@@ -45,17 +45,18 @@ class Ranking:
 
 
 def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES) -> Ranking:
-    """Rank the models of some judgements, at least one, of two different models each.
-
-    Args:
-        judgements: at least one; each of two different models.
-    """
+    """Rank the models of some judgements, at least one, of two different models each."""
     models = sorted({model for judgement in judgements for model in judgement.models})
     by_annotator = count_wins(judgements, models)
     wins = by_annotator.sum(0)
     parts, part_of = connected_components(wins)
     if parts > 1:
-        return Ranking((), unconnected([[models[i] for i in np.flatnonzero(part_of == p)] for p in range(parts)]))
+        groups = " | ".join(", ".join(models[i] for i in np.flatnonzero(part_of == p)) for p in range(parts))
+        return Ranking(
+            (),
+            f"No ranking: these groups of models were never compared with each other, so nothing says which is better: "
+            f"{groups}. Add pairs of models of different groups.",
+        )
     value = strengths(wins + prior(wins))
     draws = refitted(resampled(by_annotator, seed, resamples) + prior(wins), value)
     units = len(by_annotator) if len(by_annotator) >= ENOUGH_ANNOTATORS else max(len(judgements), 2)
@@ -67,11 +68,7 @@ def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES)
 
 
 def count_wins(judgements: Sequence[Judgement], models: Sequence[str]) -> Floats:
-    """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column.
-
-    Args:
-        models: the K models.
-    """
+    """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column."""
     place = {model: i for i, model in enumerate(models)}
     row = {name: i for i, name in enumerate(sorted({judgement.annotator for judgement in judgements}))}
     wins = np.zeros((len(row), len(models), len(models)))
@@ -167,30 +164,14 @@ def estimates(values: Floats, draws: Floats, units: int) -> list[Estimate]:
     """Add to each number the interval of its resamples.
 
     Args:
-        values: the numbers [K].
         draws: their resamples [R, K].
-        units: how many units were drawn.
     """
     low, high = bootstrap_interval(draws, units)
     return [Estimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
 
 
-def unconnected(parts: Sequence[Sequence[str]]) -> str:
-    """Say why there is no ranking."""
-    named = " | ".join(", ".join(part) for part in parts)
-    return (
-        f"No ranking: these groups of models were never compared with each other, so nothing says which is better: "
-        f"{named}. Add pairs of models of different groups."
-    )
-
-
 def note(models: int, annotators: int) -> str:
-    """Describe what the intervals refer to.
-
-    Args:
-        models: how many models there are.
-        annotators: how many annotators there are.
-    """
+    """Describe what the intervals refer to."""
     if annotators < ENOUGH_ANNOTATORS:
         text = (
             f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals describe only these people, "

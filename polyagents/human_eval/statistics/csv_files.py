@@ -1,14 +1,21 @@
-"""CSV files that pandas reads back exactly and a spreadsheet does not run."""
+"""The CSV files of a report, which pandas reads back exactly and a spreadsheet does not run."""
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
 
 from polyagents.evaluation.intervals import Estimate
+from polyagents.human_eval.records import RatedChat
+from polyagents.human_eval.statistics.filtering import FAILED, FilteredJudgement
+from polyagents.human_eval.statistics.ratings import ModelRating
+from polyagents.human_eval.statistics.report_sections import AnnotatorSummary, Section
 
 # A cell that starts with one of these is a formula to Excel or LibreOffice: the list of OWASP's page on CSV injection,
 # with the full-width signs that Japanese and Chinese versions take for the same. And the mark itself, see as_cell().
 STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
+
+JUDGEMENT = ["annotator", "pair", "model_1", "model_2", "winner", "question", "reason", "seconds", "passed", "left_out"]
+VERDICTS = {None: None, True: "good", False: "bad"}  # what was said of a reply
 
 Cell = str | int | float | None
 
@@ -43,3 +50,92 @@ def with_ends(name: str) -> tuple[str, str, str]:
 def ends(estimate: Estimate | None) -> list[Cell]:
     """Return the cells of an estimate; what is not known is empty."""
     return [None] * 3 if estimate is None else [None if part != part else part for part in estimate]
+
+
+def judgement_tables(
+    filtered: Sequence[FilteredJudgement], found: Sequence[Section], people: Sequence[AnnotatorSummary]
+) -> dict[str, bytes]:
+    """Return what annotators judged, and what came of it, as CSV files by name."""
+    agreed = [(section, section.agreement) for section in found]
+    return {
+        "judgements.csv": as_csv(
+            JUDGEMENT,
+            [judgement_row(one) for one in filtered],
+        ),
+        # Each comparison has two rows, one for either model, so that a pivot is the matrix.
+        "win_rates.csv": as_csv(
+            ["question", "model", "opponent", "wins", "judgements", "win_rate", "low", "high", "p_value"],
+            [
+                [section.question, *way.models, way.wins[0], way.judgements, *way.rate, way.p_value]
+                for section in found
+                for matchup in section.matchups
+                for way in (matchup, matchup.reverse())
+            ],
+        ),
+        "ranking.csv": as_csv(
+            ("question", "place", "model", "judgements", *with_ends("strength"), *with_ends("expected_win_rate")),
+            [
+                [section.question, place, ranked.model, ranked.judgements, *ranked.strength, *ranked.win_rate]
+                for section in found
+                for place, ranked in enumerate(section.ranking.models, 1)
+            ],
+        ),
+        "agreement.csv": as_csv(
+            ("question", "pairs", *with_ends("share"), *with_ends("alpha")),
+            [
+                [section.question, of.pairs, *ends(of.share), *ends(of.alpha)]
+                if of
+                else [section.question, 0, *[None] * 6]
+                for section, of in agreed
+            ],
+        ),
+        "annotators.csv": as_csv(
+            ["annotator", "passed", "judgements", "counted", "median_seconds", "compared", "agreement"],
+            [[p.name, yes(p.passed), p.judgements, p.counted, p.seconds, p.compared, p.agreement] for p in people],
+        ),
+    }
+
+
+def judgement_row(one: FilteredJudgement) -> list[Cell]:
+    """Return a row of judgements.csv."""
+    j = one.judgement
+    return [j.annotator, j.pair, *j.models, j.winner, j.question, j.reason, j.seconds, yes(j.passed), one.left_out]
+
+
+def yes(value: bool) -> str:
+    """Write yes or no."""
+    return "yes" if value else "no"
+
+
+def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> dict[str, bytes]:
+    """Return the ratings of models, chats, and replies with the messages before them, as CSV files by name."""
+    return {
+        "ratings.csv": as_csv(
+            ("model", "chats", "people", *with_ends("mean_rating"), "rated_replies", *with_ends("good_replies")),
+            [[m.model, m.chats, m.people, *ends(m.mean), m.rated, *ends(m.good)] for m in rated],
+        ),
+        "chats.csv": as_csv(
+            ["chat", "annotator", "model", "rating", "replies", "good", "bad", "conversation", "left_out"],
+            [chat_row(chat) for chat in chats],
+        ),
+        "replies.csv": as_csv(
+            ["chat", "annotator", "model", "message", "reply", "rating", "left_out"],
+            [
+                [c.number, c.annotator, c.model, asked.text, reply.text, VERDICTS[reply.good], left_out(c)]
+                for c in chats
+                for asked, reply in zip(c.messages[::2], c.messages[1::2], strict=False)
+            ],
+        ),
+    }
+
+
+def chat_row(chat: RatedChat) -> list[Cell]:
+    """Return a row of chats.csv."""
+    said = [message.good for message in chat.messages]
+    counts = (len(said) // 2, said.count(True), said.count(False))
+    return [chat.number, chat.annotator, chat.model, chat.rating, *counts, chat.conversation, left_out(chat)]
+
+
+def left_out(chat: RatedChat) -> str:
+    """Say why a chat does not count; "" if it does."""
+    return "" if chat.passed else FAILED

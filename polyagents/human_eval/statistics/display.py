@@ -12,12 +12,7 @@ LONGEST_NAME = 34  # characters
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given.
-
-    Args:
-        noun: one of them.
-        plural: its plural, if it is irregular.
-    """
+    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 

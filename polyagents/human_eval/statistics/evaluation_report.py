@@ -12,9 +12,8 @@ from polyagents.files.atomic import atomic_write
 from polyagents.files.own_folder import own_folder, refuse_foreign
 from polyagents.human_eval.records import Judgement, RatedChat
 from polyagents.human_eval.statistics import display
+from polyagents.human_eval.statistics.csv_files import judgement_tables, rating_tables
 from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough, filter_judgements
-from polyagents.human_eval.statistics.judgement_tables import judgement_tables
-from polyagents.human_eval.statistics.rating_tables import rating_tables
 from polyagents.human_eval.statistics.ratings import ModelRating, ratings
 from polyagents.human_eval.statistics.report_picture import draw
 from polyagents.human_eval.statistics.report_sections import AnnotatorSummary, Section, annotators, sections
@@ -33,7 +32,6 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
         judgements: of one or more questions, in any order; of several of one annotator on one pair, the first counts.
         folder: to write to. Files of an earlier report in it are replaced.
         seed: of the bootstrap, 0 or more; the same judgements and seed give the same report.
-        chats: finished ones, with what people said of them.
 
     Returns:
         The most important numbers as text, for a terminal.
@@ -55,10 +53,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     )
     files |= {"report.html": html.encode("utf-8", errors="replace")} | ({"report.png": picture} if picture else {})
     own_folder(folder, "human_eval report", "--out", is_own)
-    for (
-        name,
-        content,
-    ) in files.items():  # written after everything is computed, so that an error leaves no incomplete report
+    for name, content in files.items():  # after everything is computed, so that an error leaves no incomplete report
         with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
             file.write(content)
     said = [summary(found, filtered)] * bool(filtered) + [rating_summary(chats, rated)] * bool(chats)
@@ -82,11 +77,7 @@ def page(
     """Render the HTML page. Every text in it is escaped; names may be anything.
 
     Args:
-        filtered: all judgements, with the reason if they do not count.
-        found: what was estimated for each question.
-        people: a summary of each annotator.
         picture: the PNG; None if there are no judgements.
-        rated: the ratings of each model.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),

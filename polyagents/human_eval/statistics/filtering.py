@@ -34,7 +34,13 @@ def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement
     seen: set[tuple[str, ...]] = set()
     filtered = []
     for judgement in judgements:
-        check_winner(judgement)
+        if judgement.winner not in judgement.models:
+            first, second = judgement.models
+            raise InputError(
+                f"The judgement of pair {judgement.pair!r} by {judgement.annotator!r} has the winner "
+                f"{judgement.winner!r}, which is neither {first!r} nor {second!r}; correct the winner, or remove this "
+                f"judgement."
+            )
         key = (judgement.annotator, judgement.question, judgement.pair, *sorted(judgement.models))
         if not judgement.passed:
             left_out = FAILED
@@ -45,16 +51,6 @@ def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement
             seen.add(key)
         filtered.append(FilteredJudgement(judgement, left_out))
     return filtered
-
-
-def check_winner(judgement: Judgement) -> None:
-    """Refuse a winner that did not take part."""
-    if judgement.winner not in judgement.models:
-        first, second = judgement.models
-        raise InputError(
-            f"The judgement of pair {judgement.pair!r} by {judgement.annotator!r} has the winner {judgement.winner!r}, "
-            f"which is neither {first!r} nor {second!r}; correct the winner, or remove this judgement."
-        )
 
 
 def check_enough(filtered: Sequence[FilteredJudgement]) -> None:

@@ -66,9 +66,6 @@ def mean_of_people(by_person: Sequence[Sequence[int]]) -> Estimate:
     same weight. The interval says what other people like these would have said. A bootstrap over people, as for the
     ranking, is too narrow here: in a simulation of five people with two chats each, it covers the truth .87 of the
     time, this one .95 (docs/human-evaluation.md). One person, or people who all say the same, say nothing about others.
-
-    Args:
-        by_person: the ratings of each.
     """
     means = [sum(own) / len(own) for own in by_person]
     value = statistics.fmean(means)

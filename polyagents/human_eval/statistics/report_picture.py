@@ -39,11 +39,7 @@ def draw(sections: Sequence[Section]) -> bytes:
 
 
 def draw_matrix(panel: Axes, section: Section) -> None:
-    """Draw how often the row was preferred over the column.
-
-    Args:
-        panel: where to draw.
-    """
+    """Draw how often the row was preferred over the column."""
     count = len(section.models)
     rates = np.full((count, count), np.nan)
     for i, row in enumerate(section.models):
@@ -67,11 +63,7 @@ def draw_matrix(panel: Axes, section: Section) -> None:
 
 
 def draw_ranking(panel: Axes, section: Section) -> None:
-    """Draw how often each model would be preferred over one of the others, with its interval.
-
-    Args:
-        panel: where to draw.
-    """
+    """Draw how often each model would be preferred over one of the others, with its interval."""
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(left=False, labelleft=False)
     if not section.ranking.models:

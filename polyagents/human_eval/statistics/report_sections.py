@@ -31,11 +31,7 @@ class Section:
     agreement: Agreement | None
 
     def between(self, model: str, opponent: str) -> Matchup | None:
-        """Return how a model fared against another; None if they were not compared.
-
-        Args:
-            opponent: the other model.
-        """
+        """Return how a model fared against another; None if they were not compared."""
         for matchup in self.matchups:
             if matchup.models == (model, opponent):
                 return matchup
@@ -45,11 +41,7 @@ class Section:
 
 
 def sections(filtered: Sequence[FilteredJudgement], seed: int) -> list[Section]:
-    """Make a section for each question that has judgements that count, in the order of their first.
-
-    Args:
-        filtered: all judgements, with the reason if they do not count.
-    """
+    """Make a section for each question that has judgements that count, in the order of their first."""
     by_question: dict[str, list[Judgement]] = {}
     for one in filtered:
         if not one.left_out:
@@ -103,12 +95,7 @@ def annotators(filtered: Sequence[FilteredJudgement]) -> list[AnnotatorSummary]:
 def annotator(
     name: str, own: Sequence[FilteredJudgement], choices: dict[tuple[str, str], Counter[str]]
 ) -> AnnotatorSummary:
-    """Summarise what one annotator did.
-
-    Args:
-        own: all judgements of that name.
-        choices: for each question and pair, how many annotators preferred which model.
-    """
+    """Summarise what one annotator did."""
     counted = [one.judgement for one in own if not one.left_out]
     seconds = [one.judgement.seconds for one in own if one.judgement.seconds is not None]
     same = sum(choices[j.question, j.pair][j.winner] - 1 for j in counted)

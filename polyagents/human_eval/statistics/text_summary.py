@@ -13,12 +13,7 @@ MOST_LINES = 10  # of comparisons; more say less
 
 
 def summary(sections: Sequence[Section], filtered: Sequence[FilteredJudgement]) -> str:
-    """Summarise who wins, how certain that is, and how far annotators agree.
-
-    Args:
-        sections: what was estimated for each question.
-        filtered: all judgements, with the reason if they do not count.
-    """
+    """Summarise who wins, how certain that is, and how far annotators agree."""
     lines = [counted(filtered)]
     for section in sections:
         lines += ["", printable(section.question) or "(no question)"]
@@ -61,11 +56,7 @@ def agreed(section: Section) -> str:
 
 
 def rating_summary(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> str:
-    """Summarise how models are rated, and how certain that is.
-
-    Args:
-        rated: the ratings of each model.
-    """
+    """Summarise how models are rated, and how certain that is."""
     return "\n".join([counted_chats(chats), *(f"  {rating_line(one)}" for one in rated)])
 
 

@@ -29,9 +29,6 @@ def open_store(database: str) -> "EvaluationStore":
 def existing_store(database: str, first_step: str = "import FILE ...") -> "EvaluationStore":
     """Open the store of a step that comes after others, so that a mistyped file is not made.
 
-    Args:
-        first_step: the step that creates it, for the message of an error.
-
     Raises:
         InputError: there is none.
     """

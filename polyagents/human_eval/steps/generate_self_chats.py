@@ -4,19 +4,15 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from polyagents.arguments import positive_int, seed_number
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.formats.parlai_format import write_conversations
-from polyagents.human_eval.records import Conversation
 from polyagents.human_eval.steps.load_partners import agent_of, check_model_file
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
-
-if TYPE_CHECKING:
-    from polyagents.parlai_agents.openings import Opening
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,20 +61,10 @@ def run(opt: Mapping[str, Any]) -> None:
             # Of two models each speaks first in every second conversation.
             order = slice(None, None, -1 if number % 2 and names[0] != names[1] else None)
             turns = self_chat(parlai_opt, [agent, other][order], opening, opt["turns"])
-            spoken.append(as_conversation(turns, names[order], opening, opt["task"]))
+            background = context_lines(list(opening.personas)) if any(opening.personas) else []
+            speakers = dict(zip("01", names[order], strict=True))
+            spoken.append(make_conversation(turns, speakers, background, f"self_chat {opt['task']}"))
     described = {"model_file": file, "partner_model_file": partner, "model": parlai_opt.get("model")}
     described |= {key: opt[key] for key in ("task", "datatype", "seed", "turns")}
     count = write_conversations(opt["out"], spoken, described)
     print(json.dumps({"conversations": count, "models": sorted(set(names)), "out": opt["out"]}))
-
-
-def as_conversation(
-    turns: Sequence[tuple[str, str]], names: Sequence[str], opening: "Opening", task: str
-) -> Conversation:
-    """Make a conversation of two agents' messages.
-
-    Args:
-        turns: who spoke ("0" or "1") and what, in order.
-    """
-    background = context_lines(list(opening.personas)) if any(opening.personas) else []
-    return make_conversation(turns, dict(zip("01", names, strict=True)), background, f"self_chat {task}")

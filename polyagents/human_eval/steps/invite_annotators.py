@@ -7,8 +7,8 @@ from typing import Any
 from polyagents.arguments import CommandParser
 from polyagents.console import one_line
 from polyagents.errors import InputError
+from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.steps.database_flag import add_database_flag, open_store
-from polyagents.human_eval.web.links import ANNOTATE_PATH
 
 
 def parser() -> argparse.ArgumentParser:

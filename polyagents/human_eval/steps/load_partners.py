@@ -29,10 +29,6 @@ AS_PARLAI = {
 def check_model_file(file: str, given_as: str) -> None:
     """Refuse a model file that is not there.
 
-    Args:
-        file: its path, or its name in the zoo.
-        given_as: the flag or command that it was given to.
-
     Raises:
         InputError: there is none.
     """
@@ -68,9 +64,6 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
     """Load a model of ours and encode its candidates.
 
     The vectors are kept beside the model file where that can be done, as our agents do in ParlAI's commands.
-
-    Args:
-        saved: the options saved with it.
     """
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
     from polyagents.index.store import candidates_of_file
@@ -84,9 +77,6 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
 
 def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> str:
     """Find the candidates of a model of ours: the file that is named, or else the labels of the task.
-
-    Args:
-        saved: the options saved with it.
 
     Raises:
         InputError: neither is named, or the labels are not collected yet and ParlAI is not installed.

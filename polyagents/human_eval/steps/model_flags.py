@@ -28,10 +28,6 @@ class ModelStepParser(CommandParser):
         """Parse the flags that the step knows.
 
         ParlAI's short names are kept from argparse, which would take -histsz for -h, and -tr for -t, were -t declared.
-
-        Args:
-            args: the command line; None for that of the process.
-            namespace: where the values go; None for a new one.
         """
         given = [SHORT.get(argument) or re.sub(r"^(?=-[a-zA-Z]\w)", "--", argument) for argument in args or ()]
         parsed, rest = self.parse_known_args(given, namespace)
@@ -58,7 +54,6 @@ def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
     """Return the part of a command line that ParlAI and its agents read.
 
     Args:
-        opt: the values of a step's flags.
         changes: values of SHARED that take the place of the step's.
     """
     values = {name: changes.get(name, opt.get(name)) for name in SHARED}
@@ -69,9 +64,6 @@ def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
 @contextlib.contextmanager
 def parlai_for(what: str) -> Iterator[None]:
     """Say in one sentence that something needs ParlAI, where importing it fails.
-
-    Args:
-        what: what needs it, such as a flag.
 
     Raises:
         InputError: ParlAI is not installed.

@@ -2,30 +2,18 @@
 
 import argparse
 import socket
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from polyagents.arguments import port_number
 from polyagents.console import one_line, say
-from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
+from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.serving.http_server import address, server_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 EVERYWHERE = ("0.0.0.0", "::")  # an address that a browser cannot open
-
-
-class HasLink(Protocol):
-    """Somebody with a name and the secret part of a link."""
-
-    @property
-    def name(self) -> str:
-        """The name that was invited."""
-
-    @property
-    def token(self) -> str:
-        """The secret part of the link."""
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
@@ -39,19 +27,13 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port_number, default=8009, help="0 takes any that is free")
 
 
-def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: Iterable[HasLink], what: str) -> None:
-    """Print the links and serve until Ctrl-C.
-
-    Args:
-        opened: a socket that is bound to an address.
-        organiser: the secret part of the organiser's link.
-        people: everybody else who has a link.
-    """
+def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, links: Mapping[str, str], what: str) -> None:
+    """Print the organiser's link and each name with its link, from its token, and serve until Ctrl-C."""
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
     start = reachable(address(opened))
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
-    for person in people:
-        print(f"{one_line(person.name)}\t{start}{ANNOTATE_PATH}{person.token}", flush=True)
+    for name, token in links.items():
+        print(f"{one_line(name)}\t{start}{ANNOTATE_PATH}{token}", flush=True)
     say(f"{what} (Ctrl-C ends it)")
     try:
         server_of(app).run(sockets=[opened])
@@ -60,7 +42,7 @@ def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, people: I
 
 
 def reachable(start: str) -> str:
-    """Return an address that others can open, where the server listens on all that this machine has."""
+    """Return an address that others can open, if the server listens on all of this machine's."""
     for everywhere in EVERYWHERE:
         host = f"[{everywhere}]" if ":" in everywhere else everywhere
         start = start.replace(f"//{host}:", f"//{socket.gethostname()}:")

@@ -54,13 +54,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def say_earlier(added: int, drawn: int, there: int) -> None:
-    """Say what became of the pairs of an earlier call; say nothing where there was none.
-
-    Args:
-        added: how many pairs are new.
-        drawn: how many pairs this call asked for.
-        there: how many pairs are stored now.
-    """
+    """Say what became of the pairs of an earlier call; say nothing where there was none."""
     if not added:
         say(f"All {drawn:,} pairs were there already: nothing is added. For more give a larger --per-matchup.")
     elif there > added:
@@ -71,11 +65,7 @@ def say_earlier(added: int, drawn: int, there: int) -> None:
 
 
 def read_checks(file: str) -> tuple[list[Conversation], list[ConversationPair]]:
-    """Read the onboarding pairs of a file, and their conversations.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Read the onboarding pairs of a file, and their conversations."""
     found = read_file(file)
     say_malformed(file, found)
     checks = [pair for pair in found.pairs if pair.right is not None]

@@ -41,5 +41,11 @@ def run(opt: Mapping[str, Any]) -> None:
     with listening(opt["host"], opt["port"]) as opened:
         what = f"{question.text} {progress.pairs:,} pairs, {progress.checks:,} checks of {store.name}"
         organiser = store.organiser()
-        serve_pages(opened, create_app(store, question, organiser), organiser, progress.annotators, what)
+        serve_pages(
+            opened,
+            create_app(store, question, organiser),
+            organiser,
+            {one.name: one.token for one in progress.annotators},
+            what,
+        )
     store.close()

@@ -75,16 +75,13 @@ def run(opt: Mapping[str, Any]) -> None:
             f"{count(len(invited), 'person', 'people')}, {count(opt['conversations'], 'chat')} of each, "
             f"{count(len(partners), 'model')}, in {store.name}"
         )
-        serve_pages(opened, create_app(chats, ChatModels(partners, opt["seed"]), organiser), organiser, invited, what)
+        app = create_app(chats, ChatModels(partners, opt["seed"]), organiser)
+        serve_pages(opened, app, organiser, {one.name: one.token for one in invited}, what)
     store.close()
 
 
 def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":
-    """Read the personas of a task's dialogues, in an order that the seed draws.
-
-    Raises:
-        InputError: the task cannot be read, or ParlAI is not installed.
-    """
+    """Read the personas of a task's dialogues, in an order that the seed draws."""
     with parlai_for("--task"):
         from polyagents.parlai_agents.chat_partner import command_options
         from polyagents.parlai_agents.openings import all_openings

@@ -7,7 +7,6 @@ from sqlalchemy import ColumnElement, case, func, select, union
 from sqlalchemy.orm import Session, aliased
 
 from polyagents.errors import InputError
-from polyagents.human_eval.records import Side
 from polyagents.human_eval.storage.database_tables import (
     AnnotatorRow,
     AnswerRow,
@@ -18,13 +17,6 @@ from polyagents.human_eval.storage.database_tables import (
 )
 from polyagents.human_eval.storage.queries import LARGEST, conversation_of, failed_annotators, pair_of
 from polyagents.human_eval.storage.views import Assignment, ShownSide, Visit
-
-
-def open_assignment(session: Session, who: AnnotatorRow, question: str) -> AssignmentRow | None:
-    """Find the first pair that an annotator was shown but did not answer."""
-    answered = select(AnswerRow.assignment).where(AnswerRow.question == question)
-    shown = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.number.not_in(answered))
-    return session.scalars(shown.order_by(AssignmentRow.place)).first()
 
 
 def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | None:
@@ -87,16 +79,15 @@ def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
 def assignment_of(session: Session, row: AssignmentRow) -> Assignment:
     """Read what the annotator sees of an assignment."""
     pair = pair_of(session.get_one(PairRow, row.pair))
-    left, right = (shown_side(session, pair.sides[side]) for side in (row.left, 1 - row.left))
+    sides = [pair.sides[side] for side in (row.left, 1 - row.left)]
+    shown = [select(ConversationRow).where(ConversationRow.name == side.conversation) for side in sides]
+    left, right = (
+        ShownSide(conversation_of(session.scalars(rows).one()), side.speaker)
+        for rows, side in zip(shown, sides, strict=True)
+    )
     who = session.get_one(AnnotatorRow, row.annotator)
     total = session.scalar(select(func.count()).select_from(PairRow).where(is_not_own(who))) or 0
     return Assignment(row.number, row.place, total, left, right)
-
-
-def shown_side(session: Session, side: Side) -> ShownSide:
-    """Read the conversation of one side."""
-    row = session.scalars(select(ConversationRow).where(ConversationRow.name == side.conversation)).one()
-    return ShownSide(conversation_of(row), side.speaker)
 
 
 def assignment_row(session: Session, who: AnnotatorRow, number: int) -> AssignmentRow:
@@ -109,16 +100,6 @@ def assignment_row(session: Session, who: AnnotatorRow, number: int) -> Assignme
     if row is None or row.annotator != who.number:
         raise InputError(f"Assignment {number} is not yours; open your link again.")
     return row
-
-
-def assignment_at(session: Session, who: AnnotatorRow, place: int) -> AssignmentRow | None:
-    """Find the assignment of an annotator at a place.
-
-    Args:
-        place: 1 for the first.
-    """
-    at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
-    return session.scalars(at).first()
 
 
 def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerRow | None:

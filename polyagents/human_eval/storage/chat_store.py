@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import clean, context_lines, make_conversation
-from polyagents.human_eval.records import HIGHEST, HUMAN, LOWEST, ChatMessage, Conversation
+from polyagents.human_eval.records import HIGHEST, HUMAN, LOWEST, ChatMessage
 from polyagents.human_eval.storage import queries
 from polyagents.human_eval.storage.chat_plan import MOST, ChatPlan, ChatState
 from polyagents.human_eval.storage.chat_results import chats_by_model
@@ -81,9 +81,7 @@ class ChatStore:
         """Store a person's message.
 
         Args:
-            token: the secret part of the link.
             place: the message's place in the chat, 0 for the first.
-            text: what was said; not empty.
 
         Raises:
             InputError: the link is not known, the chat is not the person's, has ended or has as many messages as it
@@ -102,11 +100,7 @@ class ChatStore:
             session.add(MessageRow(chat=row.number, place=place, text=text))
 
     def reply(self, number: int, place: int, text: str) -> None:
-        """Store a model's reply, unless there is one at this place or the chat has ended in the meantime.
-
-        Args:
-            place: the reply's place in the chat.
-        """
+        """Store a model's reply, unless there is one at this place or the chat has ended in the meantime."""
         with self.database.atomic_write() as session:
             row = session.get_one(ChatRow, number)
             if row.ended is None and place % 2 and place == len(messages_of(session, row)):
@@ -116,11 +110,6 @@ class ChatStore:
 
     def rate(self, token: str, number: int, place: int, good: bool) -> None:
         """Store what a person says of a reply; it may be changed until the chat is finished.
-
-        Args:
-            token: the secret part of the link.
-            place: the reply's place in the chat.
-            good: whether the reply was called good.
 
         Raises:
             InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
@@ -142,7 +131,6 @@ class ChatStore:
         """End a chat; it becomes a stored conversation.
 
         Args:
-            token: the secret part of the link.
             rating: the rating of the whole, 1 to 5; None if the plan asks for none.
 
         Raises:
@@ -163,7 +151,11 @@ class ChatStore:
                 raise InputError(
                     f"This conversation has {chat.replies} replies; it can be finished after {self.plan.turns}."
                 )
-            conversation = chat_conversation(chat)
+            speakers = (HUMAN, "model")  # the person is the first
+            turns = [(speakers[place % 2], message.text) for place, message in enumerate(chat.messages)]
+            context = context_lines(list(chat.personas)) if any(chat.personas) else []
+            models = {HUMAN: HUMAN, "model": chat.model}
+            conversation = make_conversation(turns, models, context, "human_eval chat")
             if not session.scalar(select(ConversationRow.number).where(ConversationRow.name == conversation.name)):
                 session.add(queries.conversation_row(conversation))
                 session.flush()
@@ -175,14 +167,7 @@ class ChatStore:
 
 
 def own_chat(session: Session, token: str, number: int) -> ChatRow:
-    """Find a person's own chat.
-
-    Args:
-        token: the secret part of the link.
-
-    Raises:
-        InputError: there is none, or it is another person's; the sentence does not say which of the two.
-    """
+    """Find a person's own chat."""
     who = queries.annotator_row(session, token)
     row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
     if row is None or row.annotator != who.number:
@@ -206,11 +191,3 @@ def chat_of(session: Session, row: ChatRow) -> ChatState:
     """Read a chat from its row."""
     own, other = row.personas
     return ChatState(row.number, row.place, row.model, (own, other), tuple(messages_of(session, row)))
-
-
-def chat_conversation(chat: ChatState) -> Conversation:
-    """Make a conversation of a chat, the person as its first speaker."""
-    speakers = (HUMAN, "model")
-    turns = [(speakers[place % 2], message.text) for place, message in enumerate(chat.messages)]
-    context = context_lines(list(chat.personas)) if any(chat.personas) else []
-    return make_conversation(turns, {HUMAN: HUMAN, "model": chat.model}, context, "human_eval chat")

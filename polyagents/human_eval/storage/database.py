@@ -35,7 +35,6 @@ class Database:
 
         Args:
             url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
-            tables: the base class of the tables.
 
         Raises:
             InputError: it cannot be opened, is no database, damaged, or another program's.
@@ -128,11 +127,7 @@ def is_sqlite(url: URL) -> bool:
 
 
 def columns_of(tables: type[DeclarativeBase]) -> dict[str, set[Column]]:
-    """Return what SQLite knows of the columns of each table.
-
-    Args:
-        tables: the base class of the tables.
-    """
+    """Return what SQLite knows of the columns of each table."""
     return {
         table.name: {
             (column.name, column.type.compile(SQLITE), int(not column.nullable), int(column.primary_key))
@@ -146,9 +141,6 @@ def orphans(connection: Connection, tables: type[DeclarativeBase]) -> str | None
     """Return which table refers to a row that is not there; None if none does.
 
     SQLite looks at references only when something is written, and PostgreSQL never keeps such a row.
-
-    Args:
-        tables: the base class of the tables.
     """
     for key in (key for table in tables.metadata.sorted_tables for key in table.foreign_keys):
         alone = select(key.parent).outerjoin(key.column.table, key.parent == key.column)

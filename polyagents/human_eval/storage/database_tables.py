@@ -32,11 +32,7 @@ class Flag(TypeDecorator[bool]):
     cache_ok = True
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        """Return what makes a value of the driver's.
-
-        Args:
-            coltype: not used.
-        """
+        """Return what makes a value of the driver's."""
         return lambda raw: {0: False, 1: True}.get(raw, raw)
 
 

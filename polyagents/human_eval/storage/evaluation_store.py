@@ -27,6 +27,8 @@ from polyagents.human_eval.storage import assignments, judgement_results, querie
 from polyagents.human_eval.storage.database import Database
 from polyagents.human_eval.storage.database_tables import (
     AnnotatorRow,
+    AnswerRow,
+    AssignmentRow,
     Base,
     ConversationRow,
     OrganiserRow,
@@ -94,10 +96,9 @@ class EvaluationStore:
     def pairs(self) -> list[ConversationPair]:
         """Return all pairs, checks included, in the order in which they came."""
         with self.database.reading() as session:
-            rows, models = (
-                session.scalars(select(PairRow).order_by(PairRow.number)),
-                queries.models_by_conversation(session),
-            )
+            models = queries.models_by_conversation(session)
+            # All at once: while an error is handled, a half-read cursor would keep an old state of the database.
+            rows = session.scalars(select(PairRow).order_by(PairRow.number)).all()
             return [queries.pair_of(row) for row in rows if queries.pair_models(row, models)]
 
     # ---- who judges ------------------------------------------------------------------------------------------------
@@ -149,7 +150,6 @@ class EvaluationStore:
         then the pairs with the fewest answers of annotators who passed the checks (`assignments.next_pair`).
 
         Args:
-            token: the secret part of the link.
             question: what is asked; an answer to another question does not answer this one.
 
         Raises:
@@ -157,7 +157,11 @@ class EvaluationStore:
         """
         with self.database.atomic_write() as session:
             who = queries.annotator_row(session, token)
-            row = assignments.open_assignment(session, who, question)
+            answered = select(AnswerRow.assignment).where(AnswerRow.question == question)
+            waiting = select(AssignmentRow).where(
+                AssignmentRow.annotator == who.number, AssignmentRow.number.not_in(answered)
+            )
+            row = session.scalars(waiting.order_by(AssignmentRow.place)).first()
             if row is None:
                 pair = assignments.next_pair(session, who, question)
                 if pair is None:
@@ -179,8 +183,6 @@ class EvaluationStore:
         The annotator's latest answer may be changed, so that a slip can be corrected; older ones may not.
 
         Args:
-            token: the secret part of the link.
-            reason: in the annotator's words; may be "".
             seconds: the time from seeing the pair to the answer; None if it is not known.
 
         Raises:
@@ -203,7 +205,9 @@ class EvaluationStore:
             InputError: the link is not known.
         """
         with self.database.reading() as session:
-            row = assignments.assignment_at(session, queries.annotator_row(session, token), place)
+            who = queries.annotator_row(session, token)
+            at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
+            row = session.scalars(at).first()
             return None if row is None else assignments.visit_of(session, row, question)
 
     def latest(self, token: str, question: str = DEFAULT_QUESTION) -> int | None:

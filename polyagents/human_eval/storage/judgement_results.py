@@ -82,11 +82,7 @@ def progress(session: Session, question: str) -> Progress:
 
 
 def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
-    """Return the models of a pair's sides in alphabetical order.
-
-    Args:
-        models: who spoke in each conversation.
-    """
+    """Return the models of a pair's sides in alphabetical order."""
     first, second = sorted(pair_models(row, models))
     return first, second
 
@@ -94,12 +90,7 @@ def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 def annotator_progress(
     who: AnnotatorRow, every: Sequence[JoinedAnswer], passed: bool, question: str
 ) -> AnnotatorProgress:
-    """Count how far one annotator is with a question; `every` has the answers to all questions.
-
-    Args:
-        every: the answers to all questions.
-        passed: whether the annotator passed the checks.
-    """
+    """Count how far one annotator is with a question; `every` has the answers to all questions."""
     own = [(answer, pair) for answer, assignment, _, pair in every if assignment.annotator == who.number]
     checks = [answer.choice == pair.right for answer, pair in own if pair.right is not None]
     return AnnotatorProgress(

@@ -96,9 +96,6 @@ def models_by_conversation(session: Session) -> SpeakerModels:
 def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
     """Return the models of a pair's sides.
 
-    Args:
-        models: who spoke in each conversation.
-
     Raises:
         ValueError: a side is of nobody.
     """
@@ -113,9 +110,6 @@ def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 
 def annotator_row(session: Session, token: str) -> AnnotatorRow:
     """Find the annotator of a link.
-
-    Args:
-        token: the secret part of the link.
 
     Raises:
         InputError: the link belongs to nobody.

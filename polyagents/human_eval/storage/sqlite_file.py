@@ -14,9 +14,6 @@ def objection(path: str, tables: Mapping[str, Set[Column]]) -> str | None:
     """Return what is wrong with a file that is to be a database of ours; None if nothing is, or there is no file.
 
     Nothing is written to the file, and a missing one is not created.
-
-    Args:
-        tables: our tables, with the columns of each.
     """
     if not size(path) or size(f"{path}-journal"):  # SQLite repairs what a killed writer has left when it opens the file
         return None
@@ -33,11 +30,7 @@ def size(path: str) -> int:
 
 
 def looked_at(path: str, tables: Mapping[str, Set[Column]], how: str) -> str | None:
-    """Return what is wrong with a database that is opened in a given way.
-
-    Args:
-        tables: our tables, with the columns of each.
-    """
+    """Return what is wrong with a database that is opened in a given way."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?{how}", uri=True)) as connection:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")

@@ -7,22 +7,16 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.web.blind import halves
 from polyagents.human_eval.web.forms import REASON, read_answer, whole
-from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.web.questions import AnnotationQuestion
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 
 
 def create_app(store: EvaluationStore, question: AnnotationQuestion, organiser: str) -> ASGIApp:
-    """Make an ASGI application that asks one question about the pairs of a store.
-
-    Args:
-        store: stays open as long as the application runs.
-        question: to all annotators.
-        organiser: the secret part of the organiser's link.
-    """
+    """Make an ASGI application that asks one question about the pairs of a store."""
     pages = AnnotationPages(store, question, organiser)
     return application(
         [

@@ -56,21 +56,13 @@ class Half:
 
 
 def halves(assignment: Assignment, choice: str) -> list[Half]:
-    """Make the left and the right half of a page.
-
-    Args:
-        choice: the button's text in the question.
-    """
+    """Make the left and the right half of a page."""
     shown = {"left": assignment.left, "right": assignment.right}
     return [half(side, shown[side], choice) for side in SPEAKERS]
 
 
 def half(side: str, shown: ShownSide, choice: str) -> Half:
-    """Make one half of a page.
-
-    Args:
-        choice: the button's text in the question.
-    """
+    """Make one half of a page."""
     judged, names = SPEAKERS[side], neutral_names(shown, SPEAKERS[side])
     lines = [
         ShownMessage(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in shown.conversation.turns
@@ -81,11 +73,7 @@ def half(side: str, shown: ShownSide, choice: str) -> Half:
 
 
 def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
-    """Name the speakers: the judged one gets the given name, and the others are partners.
-
-    Args:
-        judged: the name of the judged speaker.
-    """
+    """Name the speakers: the judged one gets the given name, and the others are partners."""
     others = dict.fromkeys(turn.speaker for turn in shown.conversation.turns if turn.speaker != shown.speaker)
     names = {speaker: f"Partner {place}" if len(others) > 1 else "Partner" for place, speaker in enumerate(others, 1)}
     return names | {shown.speaker: judged}
@@ -96,7 +84,6 @@ def speaker_contexts(context: Sequence[str], names: Mapping[str, str], judged: s
 
     Args:
         context: lines, as `speaker_1: your persona: i ski .`, or of nobody in particular.
-        names: speaker -> name.
     """
     found: dict[str, list[str]] = {}
     for line in context:

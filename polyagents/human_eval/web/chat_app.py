@@ -11,14 +11,13 @@ from starlette.types import ASGIApp
 
 from polyagents.errors import InputError
 from polyagents.human_eval.chat_replies import ChatModels
-from polyagents.human_eval.records import OWN_PERSONA
+from polyagents.human_eval.records import ANNOTATE_PATH, OWN_PERSONA, PROGRESS_PATH
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_plan import MOST, ChatState
 from polyagents.human_eval.storage.chat_results import open_chats, people, rated_chats
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.web.forms import read_fields, whole
-from polyagents.human_eval.web.links import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.serving.guard import Refused
 from polyagents.serving.limits import WAITING
@@ -29,12 +28,7 @@ BUSY = "Too many people wait for replies. Your message is kept: open this page a
 
 
 def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
-    """Make an ASGI application for the chats of a plan.
-
-    Args:
-        chats: their store stays open as long as the application runs.
-        organiser: the secret part of the organiser's link.
-    """
+    """Make an ASGI application for the chats of a plan."""
     pages = ChatPages(chats, models, organiser)
     return application(
         [
@@ -84,11 +78,7 @@ class ChatPages:
         )
 
     async def reply_to(self, chat: ChatState) -> ChatState:
-        """Return the chat with a reply, which is made although whoever asked for it may go.
-
-        Raises:
-            Refused: 503, where too many wait or the model fails; what the person said is kept.
-        """
+        """Return the chat with a reply, which is made although whoever asked for it may go."""
         reply = self.under_way.get(chat.number)
         if reply is None:
             if len(self.under_way) >= WAITING:

@@ -22,9 +22,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from polyagents.console import duration
 from polyagents.errors import InputError
+from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.web.links import ANNOTATE_PATH
 from polyagents.serving import guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
 
@@ -83,9 +83,6 @@ def known_token(store: EvaluationStore, request: Request) -> str:
 def check_organiser(request: Request, organiser: str) -> None:
     """Refuse whoever has not the organiser's link.
 
-    Args:
-        organiser: the secret part of the organiser's link.
-
     Raises:
         HTTPException: 404.
         Refused: 429, one request too many of the link, or of this address with links that nobody has.
@@ -99,11 +96,7 @@ def check_organiser(request: Request, organiser: str) -> None:
 
 
 def count_stranger(request: Request) -> None:
-    """Count a request with a link that nobody has.
-
-    Raises:
-        Refused: 429, one too many of this address.
-    """
+    """Count a request with a link that nobody has."""
     guard.count(request.app.state.of_strangers, guard.address(request.scope), instead="")
 
 

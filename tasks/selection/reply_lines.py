@@ -45,9 +45,6 @@ class Question(NamedTuple):
 def read_replies(path: str, how: str) -> Iterator[Reply]:
     """Yield the lines of a file.
 
-    Args:
-        how: where a file that cannot be read can be downloaded.
-
     Raises:
         InputError: the file is missing or empty, or one of its lines has another format.
     """
@@ -63,11 +60,7 @@ def read_replies(path: str, how: str) -> Iterator[Reply]:
 
 
 def reply_of(line: bytes, where: str) -> Reply:
-    """Parse a line.
-
-    Args:
-        where: file and line number, for error messages.
-    """
+    """Parse a line."""
     label, *texts = line.rstrip(b"\r\n").split(b"\t")
     if label not in LABELS or len(texts) < 2:
         raise InputError(f"{where}: not a label (1 or 0), a context and a reply, divided by tabs.")
@@ -80,10 +73,6 @@ def reply_of(line: bytes, where: str) -> Reply:
 
 def read_questions(path: str, size: int, how: str) -> Iterator[Question]:
     """Yield the contexts of valid or test, with their candidates.
-
-    Args:
-        size: the number of candidates of each context.
-        how: where a file that cannot be read can be downloaded.
 
     Raises:
         InputError: as `read_replies`; or the lines are not groups of `size` with one context.
