@@ -13,7 +13,7 @@ from polyagents.models.architecture import Architecture, reads_together
 from polyagents.models.model_options import EncoderOptions
 from polyagents.options import Options, fields_of
 from polyagents.text.text_options import TextOptions
-from polyagents.training.training_options import CodesOptions, DistillationOptions, MemoryOptions, NegativesOptions
+from polyagents.training_loop.training_options import CodesOptions, DistillationOptions, MemoryOptions, NegativesOptions
 
 # What an evaluation of a ranker reports, besides hits@k.
 REPORTED = ("accuracy", "f1", "bleu-4", "precision", "recall", "loss", "rank", "mrr")

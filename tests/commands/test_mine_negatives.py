@@ -13,12 +13,12 @@ from parlai.utils.misc import msg_to_str
 from teachers import told
 
 from polyagents import InputError, Ranker
+from polyagents import mining as hard_negatives
 from polyagents.commands.mine_negatives import check_texts, read_examples
 from polyagents.index.texts import ListedTexts
+from polyagents.mining import LabelledContext, mine, pairs_of, pool_in, searchable
 from polyagents.tasks.sample.generate import dialogues
 from polyagents.text.normalize import normalized
-from polyagents.training import hard_negatives
-from polyagents.training.hard_negatives import LabelledContext, mine, pairs_of, pool_in, searchable
 
 FIRST_TURNS = {turn.label: turn.text for turn, *_ in dialogues("train")[:24]}
 PAIRS = [LabelledContext(text, label) for label, text in FIRST_TURNS.items()]
@@ -292,7 +292,7 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
 
 KILLED = """
 import os, signal, sys
-from polyagents.training import hard_negatives
+from polyagents import mining as hard_negatives
 from polyagents.index.store import CandidateStore
 from polyagents.__main__ import main
 hard_negatives.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))

@@ -17,11 +17,11 @@ from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.json_files import fields_of_json, fits, read_json
+from polyagents.model_files.model_card import model_card
 from polyagents.models.architecture import is_known
 from polyagents.models.backbone import config_values
 from polyagents.options import fields_of
 from polyagents.parlai_files.parlai_options import Plain
-from polyagents.ranking.model_card import model_card
 from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.tokenizer import RankingTokenizer

@@ -20,8 +20,8 @@ from polyagents.models.architecture import find, reads_together
 from polyagents.options import Options, fields_of, option
 from polyagents.ranking.option_groups import option_groups
 from polyagents.training.distillation import LOSSES
-from polyagents.training.schedule import SCHEDULES
-from polyagents.training.validation import METRICS
+from polyagents.training_loop.schedule import SCHEDULES
+from polyagents.training_loop.validation import METRICS
 
 OPTIMIZERS = ("adamw", "adam", "adamax")
 SOURCES = ("batch", "inline", "batch+inline", "batch-all-cands")

@@ -14,13 +14,13 @@ from transformers import PretrainedConfig
 from polyagents.arguments import AUTO
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.model_files import sentence_transformers_import
 from polyagents.models.architecture import is_known
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH, of_finished_model
 from polyagents.options import fields_of
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.ranking import sentence_transformers_import
 from polyagents.ranking.option_groups import option_groups
 from polyagents.zoo.resolve import zoo_file
 
