@@ -13,7 +13,7 @@ from parlai.utils.misc import msg_to_str
 from teachers import told
 
 from polyagents import InputError, Ranker
-from polyagents import mining as hard_negatives
+from polyagents import mining
 from polyagents.commands.mine_negatives import check_texts, read_examples
 from polyagents.index.texts import ListedTexts
 from polyagents.mining import LabelledContext, mine, pairs_of, pool_in, searchable
@@ -85,7 +85,7 @@ def obvious(ranker, texts, pairs, wanted, margin):
 @pytest.mark.parametrize("kind", ["bi", "poly"])
 def test_the_negatives_are_those_of_the_slow_way(kind, margin, slack, pool, monkeypatch):
     """With no slack, all that a short search lacks comes from scoring the whole pool."""
-    monkeypatch.setattr(hard_negatives, "SLACK", slack)
+    monkeypatch.setattr(mining, "SLACK", slack)
     ranker, store = pool(kind)
     mined = list(mine(PAIRS, ranker.model, store, 3, margin))
     expected = list(obvious(ranker, TEXTS, PAIRS, 3, margin))
@@ -292,10 +292,10 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
 
 KILLED = """
 import os, signal, sys
-from polyagents import mining as hard_negatives
+from polyagents import mining
 from polyagents.index.store import CandidateStore
 from polyagents.__main__ import main
-hard_negatives.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))
+mining.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 CandidateStore.search = lambda *given: found(*given) if next(left, None) is not None else die()
 main()
