@@ -12,8 +12,7 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.misc import msg_to_str
 from teachers import told
 
-from polyagents import InputError, Ranker
-from polyagents import mining
+from polyagents import InputError, Ranker, mining
 from polyagents.commands.mine_negatives import check_texts, read_examples
 from polyagents.index.texts import ListedTexts
 from polyagents.mining import LabelledContext, mine, pairs_of, pool_in, searchable
