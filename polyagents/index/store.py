@@ -125,7 +125,11 @@ class CandidateStore(ScannedIndex):
 
     @property
     def is_approximate(self) -> bool:
-        """Whether it has a shortlist."""
+        """Whether it has a shortlist.
+
+        >>> ranker.open_index("replies.index").is_approximate
+        False
+        """
         return self.shortlist is not None
 
     def search(self, query: Query, k: int) -> list[Hits]:
@@ -321,7 +325,7 @@ class CandidateStore(ScannedIndex):
                 replace(manifest, source=None, shards=shards, deleted=left).commit(self.folder)
             return CandidateStore.open(self.folder, manifest.model)
 
-    add = append
+    add = append  # as every `Index` calls it
 
     def remove(self, texts: Sequence[str]) -> "CandidateStore":
         """Delete candidates by their texts; those that it lacks are skipped.
