@@ -72,8 +72,8 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
 
     write_folder(model.context_encoder.backbone, model.tokenizer, folder)
     ranking, scaling = model.settings.ranking, model.context_encoder.output_scaling
-    others = {"--context-prompt": ranking.context_prompt, "--candidate-prompt": ranking.candidate_prompt}
-    given = [f"{flag} {shlex.quote(prompt)}" for flag, prompt in others.items() if prompt]
+    both = zip(("context", "candidate"), ranking.prompts, strict=True)
+    given = [f"--{of}-prompt {shlex.quote(prompt)}" for of, prompt in both if prompt]
     given += [f"--output-scaling {scaling}"] if scaling != 1 else []
     note = f" {' '.join(given)}, which the folder does not hold" if given else ""
     return f"{folder} is a Hugging Face folder: use it with --backbone {folder}{note}"
