@@ -28,8 +28,8 @@ from polyagents.arguments import CommandParser
 from polyagents.console import markdown
 from polyagents.errors import InputError, first_line
 from polyagents.models.backbone import reads_texts
-from polyagents.training.callbacks import Callback
-from polyagents.training.from_python import train as _train  # noqa: F401  once, before processes are forked
+from polyagents.training_loop.callbacks import Callback
+from polyagents.training_loop.from_python import train as _train  # noqa: F401  once, before processes are forked
 
 ARCHITECTURES = ("bi", "poly", "cross", "uni")
 SECONDS, MEMORY, WEIGHTS = 60, 2 << 30, 8_000_000  # a process's time of the processor; weights of a tiny model, at most

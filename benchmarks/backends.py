@@ -30,11 +30,11 @@ from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import search
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts
+from polyagents.model_files.hugging_face import write_folder
+from polyagents.model_files.saving import save_model
 from polyagents.models.query import Query
-from polyagents.parlai_agents import patches
+from polyagents.parlai_patches import patches
 from polyagents.ranker import Ranker
-from polyagents.ranking.hugging_face import write_folder
-from polyagents.ranking.saving import save_model
 
 LENGTHS = (16, 32, 64, 128)  # tokens, with [S]: contexts of about these lengths are timed separately
 NEAR = 0.15  # how far a length may be off

@@ -30,16 +30,16 @@ from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.shard import SHARD
 from polyagents.index.store import CandidateStore
 from polyagents.index.stored_vectors import Block, Coarse, StoredVectors
+from polyagents.model_files.saving import save_model
 from polyagents.models.bi import BiEncoder
 from polyagents.models.model_options import PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
-from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_agents.ranker_agent import RankerAgent
+from polyagents.parlai_patches.quiet import quiet
 from polyagents.ranker import Ranker
-from polyagents.ranking.saving import save_model
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
 CODES = (16, 64, 360)

@@ -14,7 +14,7 @@ from parlai.core.params import ParlaiParser
 from torch.optim.lr_scheduler import LambdaLR
 
 from polyagents.benchmarks.word_overlap import examples
-from polyagents.parlai_agents import patches
+from polyagents.parlai_patches import patches
 
 
 def batches(count: int, size: int, updates: int) -> Iterator[list[int]]:

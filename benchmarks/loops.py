@@ -25,9 +25,9 @@ from polyagents.benchmarks import peers, report, training
 from polyagents.models import encoder
 from polyagents.models.encoder import Encoder
 from polyagents.models.tokens import Tokens
-from polyagents.parlai_agents.quiet import quiet
+from polyagents.parlai_patches.quiet import quiet
 from polyagents.ranker import Ranker
-from polyagents.training.callbacks import Callback
+from polyagents.training_loop.callbacks import Callback
 
 FIRST = 2  # updates before the clock starts
 Row = dict[str, Any]

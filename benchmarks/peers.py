@@ -29,9 +29,9 @@ from transformers.utils import logging as transformers_logging
 from polyagents.benchmarks import measure
 from polyagents.errors import InputError
 from polyagents.models.cross import CrossEncoder
-from polyagents.parlai_agents import patches
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.quiet import quiet
+from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.quiet import quiet
 from polyagents.ranker import Ranker
 from polyagents.text.tokenizer import RankingTokenizer
 

@@ -22,8 +22,8 @@ from tqdm import tqdm
 from polyagents.benchmarks import measure
 from polyagents.console import markdown
 from polyagents.models import backbone
-from polyagents.parlai_agents import patches
-from polyagents.parlai_agents.quiet import quiet
+from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.quiet import quiet
 
 UPDATES, PART, RATE, SEEDS = 100, 25, 1e-3, (1, 2, 3)
 BERT = 0.55  # the deviation of BERT's outputs, to which --output-scaling auto scales others

@@ -32,12 +32,12 @@ from transformers import AutoConfig
 
 from polyagents.benchmarks import measure, peers
 from polyagents.errors import InputError
+from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import max_tokens
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.quiet import quiet
-from polyagents.ranking.building import vocabulary_of
+from polyagents.parlai_patches.quiet import quiet
 
 CODES = 64
 CHECKED = 8  # examples whose loss is compared

@@ -70,7 +70,7 @@ def agent(name: str) -> Any:
     """
     if name != "Pretrain" and not importlib.import_module("polyagents.models.architecture").is_known(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module("polyagents.parlai_agents.patches").apply()  # no agent runs on an unpatched ParlAI
+    importlib.import_module("polyagents.parlai_patches.patches").apply()  # no agent runs on an unpatched ParlAI
     if name == "Pretrain":
         return importlib.import_module("polyagents.pretraining.pretrain_agent").PretrainAgent
     return importlib.import_module("polyagents.parlai_agents.ranker_agent").agent_class(name)

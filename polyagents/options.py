@@ -2,7 +2,7 @@
 
 A field has its default, its possible values, the sentence that `--help` shows, and its role. A model reads its options
 file through such classes; everything else in the file is ignored. The models' are in models/model_options.py, those of
-training in training/training_options.py, and what only ParlAI's commands have in parlai_agents/flags.py.
+training in training_loop/training_options.py, and what only ParlAI's commands have in parlai_agents/flags.py.
 """
 
 import argparse

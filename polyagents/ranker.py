@@ -26,18 +26,18 @@ from polyagents.index.faiss_index import Description, build_shortlist, open_shor
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates, as_index
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, Texts
+from polyagents.model_files import hub
+from polyagents.model_files.loading import architecture_of, has_adapters, load_model
+from polyagents.model_files.model_folder import write_folder
+from polyagents.model_files.saving import save_model
 from polyagents.models.architecture import options_of, options_with
 from polyagents.models.query import Query, stack_queries
 from polyagents.models.reduction import ContextVectors, stacked
 from polyagents.options import Role, with_plain_paths
-from polyagents.ranking import hub
-from polyagents.ranking.loading import architecture_of, has_adapters, load_model
-from polyagents.ranking.model_folder import write_folder
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
-from polyagents.ranking.saving import save_model
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.surroundings import undisturbed
-from polyagents.training.callbacks import Callback
+from polyagents.training_loop.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
 
 Candidates = Iterable[str] | Index
@@ -387,7 +387,7 @@ class Ranker:
             model_file: the file of the best model, as `save` writes it; None keeps it in memory.
             model: bi, poly, uni or cross, or the name of another architecture; by default that of init_model, or poly.
             valid: examples that are ranked regularly: they decide which model is the best, and when to stop.
-            callbacks: called at each event of the run (training/callbacks.py).
+            callbacks: called at each event of the run (training_loop/callbacks.py).
             progress: whether to show a progress bar, and a line for each evaluation, on standard error.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
@@ -398,7 +398,7 @@ class Ranker:
         Raises:
             InputError: an option or an example is not possible, or the model file contains something else.
         """
-        from polyagents.training.from_python import train  # not needed to rank
+        from polyagents.training_loop.from_python import train  # not needed to rank
 
         file = None if model_file is None else os.fspath(model_file)
         run_on = device(no_cuda, gpu)

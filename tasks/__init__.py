@@ -21,6 +21,6 @@ def teachers_of(package: str, names: list[str]) -> Callable[[str], Any]:
 
 
 if "parlai.core.params" in sys.modules:
-    from polyagents.parlai_agents import patches  # which imports ParlAI
+    from polyagents.parlai_patches import patches  # which imports ParlAI
 
     patches.apply()

@@ -29,13 +29,13 @@ from polyagents.human_eval.statistics.csv_files import as_csv
 from polyagents.index.builder import CandidateEncoder
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import ListedTexts, read_candidates
+from polyagents.mining import LabelledContext, Mined
 from polyagents.tasks.hf.splits import open_split as open_hf
 from polyagents.tasks.pairs import pair
 from polyagents.tasks.streaming.order import Shards, Spot
 from polyagents.tasks.table.splits import open_split as open_table
 from polyagents.tasks.wiki_search import agents as wiki
 from polyagents.tasks.wiki_search import example as wiki_example
-from polyagents.training.hard_negatives import LabelledContext, Mined
 
 PIECES = ["\\n", "\\t", "\\", "__PIPE__", "|", "\n", "\r\n", "\r", "\t", " ", "\0", "\x0b", "\x0c", "\x1c", "\x85"]
 PIECES += [

@@ -14,8 +14,8 @@ from parlai.core.opt import Opt
 from parlai.core.worlds import World, create_task
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents.exchanges import exchanges, note
 from polyagents.parlai_agents.task_reader import TaskReader
+from polyagents.parlai_patches.exchanges import exchanges, note
 from polyagents.ranker import median_seconds
 
 TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order

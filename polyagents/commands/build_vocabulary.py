@@ -85,7 +85,7 @@ def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:
     """
     from parlai.core.opt import Opt  # files need no ParlAI
 
-    from polyagents.parlai_agents.task_messages import task_messages
+    from polyagents.parlai_patches.task_messages import task_messages
 
     for act in task_messages(Opt({**opt, "datatype": "train:evalmode"})):
         yield act.get("text") or ""

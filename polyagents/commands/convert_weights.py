@@ -68,7 +68,7 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
     Returns:
         how it is used, for the user.
     """
-    from polyagents.ranking.hugging_face import write_folder
+    from polyagents.model_files.hugging_face import write_folder
 
     write_folder(model.context_encoder.backbone, model.tokenizer, folder)
     ranking, scaling = model.settings.ranking, model.context_encoder.output_scaling
@@ -88,7 +88,7 @@ def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
     Returns:
         how it is used, for the user.
     """
-    from polyagents.ranking.sentence_transformers_export import write_folder
+    from polyagents.model_files.sentence_transformers_export import write_folder
 
     write_folder(model, folder)
     kind = "CrossEncoder" if model.architecture == "CrossEncoder" else "SentenceTransformer"
@@ -104,7 +104,7 @@ def write_model_file(model: "RankingModel", file: str) -> str:
     Returns:
         how it is used, for the user.
     """
-    from polyagents.ranking.saving import save_model
+    from polyagents.model_files.saving import save_model
 
     save_model(model, file)
     return f"{file} is a model file: polyagents interactive -mf {file}"

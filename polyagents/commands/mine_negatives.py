@@ -13,7 +13,7 @@ from polyagents.errors import InputError
 from polyagents.files.json_files import json_number
 
 if TYPE_CHECKING:
-    from polyagents.training.hard_negatives import Counts, Mined
+    from polyagents.mining import Counts, Mined
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,8 +54,8 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
     from polyagents.index.builder import BLOCK
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
+    from polyagents.mining import Counts, mine, pairs_of, pool_in, searchable
     from polyagents.ranker import Ranker
-    from polyagents.training.hard_negatives import Counts, mine, pairs_of, pool_in, searchable
 
     model = searchable(Ranker.load(opt["miner"]).model)
     file = opt["candidates_file"]
@@ -86,7 +86,7 @@ def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """
     from parlai.core.opt import Opt  # imports ParlAI: errors in flags are reported before
 
-    from polyagents.parlai_agents.task_messages import task_messages
+    from polyagents.parlai_patches.task_messages import task_messages
 
     turns: list[str] = []
     for act in task_messages(Opt({**opt, "datatype": "train:evalmode"})):

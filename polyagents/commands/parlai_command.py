@@ -135,7 +135,7 @@ def run(arguments: Sequence[str]) -> Any:
     check_own_text(arguments)
     script = PARLAI_COMMANDS[name].script or name
     with waiting(LOADING):
-        from polyagents.parlai_agents import scripts  # imports ParlAI and torch
+        from polyagents.parlai_patches import scripts  # imports ParlAI and torch
 
         scripts.load(script)
     arguments = with_our_agent([*arguments])

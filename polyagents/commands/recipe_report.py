@@ -15,8 +15,8 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
 from polyagents.parlai_agents.fixed_candidates import located
-from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_files import parlai_options
+from polyagents.parlai_patches.quiet import quiet
 from polyagents.ranker import Ranker, reply_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
 from polyagents.zoo.recipes.describe import CANDIDATES, together

@@ -141,10 +141,10 @@ def write_replies_of_task(model_file: str) -> None:
         return
     if not parlai_is_installed():
         return
-    from polyagents.parlai_agents import patches
-    from polyagents.parlai_agents.quiet import quiet
-    from polyagents.parlai_agents.saved_options import is_trusted_task
-    from polyagents.parlai_agents.task_messages import write_task_candidates
+    from polyagents.parlai_patches import patches
+    from polyagents.parlai_patches.quiet import quiet
+    from polyagents.parlai_patches.saved_options import is_trusted_task
+    from polyagents.parlai_patches.task_messages import write_task_candidates
 
     if not is_trusted_task(str(saved["task"])):
         raise InputError(

@@ -59,7 +59,7 @@ class TaskCommandParser(CommandParser):
         from parlai.core.params import ParlaiParser  # takes seconds
         from parlai.utils import logging
 
-        from polyagents.parlai_agents import patches
+        from polyagents.parlai_patches import patches
 
         patches.apply()
         parser = ParlaiParser(True, self.evaluates, self.description, prog=self.prog)

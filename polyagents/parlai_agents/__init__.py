@@ -1,1 +1,1 @@
-"""Everything that knows ParlAI: the agents, their flags, its training loop, and patches for today's libraries."""
+"""The agents for ParlAI: its messages in, rankings out."""

@@ -12,17 +12,17 @@ from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
+from polyagents.model_files import initial_weights
+from polyagents.model_files.loading import read_weights, refuse_wrong_weights
 from polyagents.models.adapters import load_weights, trained_weights, with_frozen_weights
 from polyagents.models.model_options import EncoderOptions
-from polyagents.parlai_agents import train_loop
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.optimising_agent import OptimisingAgent
-from polyagents.ranking import initial_weights
-from polyagents.ranking.loading import read_weights, refuse_wrong_weights
+from polyagents.parlai_patches import train_loop
 from polyagents.training import distributed
 from polyagents.training.optimising import align_weights, refused_where_damaged
-from polyagents.training.training_files import STATE
 from polyagents.training.watch import Watch
+from polyagents.training_loop.training_files import STATE
 
 # Options that identify one of several processes, and do not belong in M.opt: a model trained on CPUs may be trained
 # further on a GPU.

@@ -12,8 +12,8 @@ from parlai.core.params import ParlaiParser
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents import patches
-from polyagents.parlai_agents.quiet import quiet
+from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.quiet import quiet
 
 CONTEXT = "context"  # ParlAI's id of who says a persona or topic
 

@@ -15,11 +15,11 @@ from transformers import PretrainedConfig, PreTrainedModel
 from polyagents.backbone_files import config_of
 from polyagents.errors import InputError
 from polyagents.files.locks import lock_model
+from polyagents.model_files.initial_weights import backbone_file
 from polyagents.models.backbone import config_values
 from polyagents.models.model_options import SCRATCH
-from polyagents.parlai_agents.train_loop import is_training_run
 from polyagents.parlai_files import bpe_dictionary, parlai_options
-from polyagents.ranking.initial_weights import backbone_file
+from polyagents.parlai_patches.train_loop import is_training_run
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer

@@ -18,9 +18,9 @@ from polyagents.errors import InputError
 from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
 from polyagents.evaluation.trec_files import Write, trec_files
-from polyagents.parlai_agents.exchanges import exchanges, note
-from polyagents.parlai_agents.quiet import quiet
 from polyagents.parlai_agents.ranker_agent import RankerAgent
+from polyagents.parlai_patches.exchanges import exchanges, note
+from polyagents.parlai_patches.quiet import quiet
 
 Example = tuple[int, Mapping[str, Any], Judged]
 """Which dialogue an example is from, the task's message, and the candidates as they were ranked."""
@@ -114,7 +114,7 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
         model_file=opt["model_file"],
         architecture=agent.ranking.label,
         cutoffs=agent.recall_at,
-        # If a task has no candidates, the labels of each batch replace them (training/candidates.py).
+        # If a task has no candidates, the labels of each batch replace them (training/candidate_sources.py).
         source=agent.eval_candidates if own_candidates or agent.eval_candidates == "fixed" else "batch",
         right_ranks=ranks,
         sizes=np.array(sizes),

@@ -13,7 +13,7 @@ from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import Architecture
 from polyagents.models.model_options import EncoderOptions, TextOptions
 from polyagents.options import Options, fields_of, option
-from polyagents.training.training_options import defaults_of, training_groups
+from polyagents.training_loop.training_options import defaults_of, training_groups
 
 # What an evaluation of a ranker reports, besides hits@k.
 REPORTED = ("accuracy", "f1", "bleu-4", "precision", "recall", "loss", "rank", "mrr")

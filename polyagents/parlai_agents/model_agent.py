@@ -10,17 +10,17 @@ from torch import nn
 from polyagents.arguments import AUTO
 from polyagents.backends.loading import TORCH, use_backend
 from polyagents.errors import InputError
+from polyagents.model_files import initial_weights
 from polyagents.models import output_scaling
 from polyagents.models.architecture import find, reads_together
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TaskReader
-from polyagents.parlai_agents.train_loop import CHECKPOINT, is_training_run
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.ranking import initial_weights
+from polyagents.parlai_patches.train_loop import CHECKPOINT, is_training_run
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import undisturbed
-from polyagents.training.starting_model import fitting_weights, starting_model
+from polyagents.training_loop.starting_model import fitting_weights, starting_model
 
 
 class ModelAgent(BaseAgent):

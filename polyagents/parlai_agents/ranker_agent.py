@@ -1,6 +1,6 @@
 """The rankers on ParlAI's TorchRankerAgent: ParlAI's messages in, the model's ranking out.
 
-observe -> token ids, examples (observing_agent.py) -> candidates (training/candidates.py, fixed_candidates.py)
+observe -> token ids, examples (observing_agent.py) -> candidates (training/candidate_sources.py, fixed_candidates.py)
 -> scores of the model (ranking/) -> a reply and its metrics (replies.py).
 """
 
@@ -26,22 +26,23 @@ from polyagents.models.architecture import find
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates, located
-from polyagents.parlai_agents.late_metrics import each_of
 from polyagents.parlai_agents.model_agent import ModelAgent
 from polyagents.parlai_agents.observing_agent import ObservingAgent
 from polyagents.parlai_agents.replies import Metrics, Replies, evaluation_metrics
-from polyagents.parlai_agents.task_messages import task_messages, write_task_candidates
-from polyagents.parlai_agents.train_loop import is_training_run
+from polyagents.parlai_patches.late_metrics import each_of
+from polyagents.parlai_patches.task_messages import task_messages, write_task_candidates
+from polyagents.parlai_patches.train_loop import is_training_run
 from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import learning
-from polyagents.training import distributed, draws
-from polyagents.training.candidates import TrainingCandidates, evaluation_candidates
+from polyagents.training import distributed
+from polyagents.training.candidate_sources import TrainingCandidates, evaluation_candidates
 from polyagents.training.examples import Examples
 from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged
 from polyagents.training.scoring import training_scores
-from polyagents.training.starting_model import begin
+from polyagents.training_loop import draws
+from polyagents.training_loop.starting_model import begin
 
 EMPTY_BATCHES = 1000  # in a row, of all processes: a training set without labels would never end with `--num-workers`
 

@@ -11,7 +11,7 @@ from parlai.core.opt import Opt
 from parlai.tasks.self_chat.worlds import SelfChatWorld
 
 from polyagents.parlai_agents.chat_partner import CONTEXT, naming_the_flag
-from polyagents.parlai_agents.openings import Opening
+from polyagents.parlai_patches.openings import Opening
 
 
 class OpenedSelfChat(SelfChatWorld):

@@ -14,28 +14,29 @@ from tokenizers import AddedToken
 from transformers import AutoModelForMaskedLM
 
 from polyagents.errors import InputError
+from polyagents.model_files import initial_weights
+from polyagents.model_files.building import check_lengths, vocabulary_of
+from polyagents.model_files.hugging_face import write_folder
 from polyagents.models.backbone import load_backbone
-from polyagents.parlai_agents import flags, train_loop
+from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.late_metrics import LateAverage, LatePerplexity, Term
 from polyagents.parlai_agents.task_reader import Position, TaskReader
 from polyagents.parlai_files import parlai_options
+from polyagents.parlai_patches import train_loop
+from polyagents.parlai_patches.late_metrics import LateAverage, LatePerplexity, Term
 from polyagents.pretraining import world
 from polyagents.pretraining.joining import Prepared
 from polyagents.pretraining.masking import MaskingVocabulary
 from polyagents.pretraining.planning import PlanningAgent, Update
 from polyagents.pretraining.pretrain_model import WORDS, PretrainModel
 from polyagents.pretraining.utterance_relevance import SHARES
-from polyagents.ranking import initial_weights
-from polyagents.ranking.building import check_lengths, vocabulary_of
-from polyagents.ranking.hugging_face import write_folder
 from polyagents.surroundings import learning
 from polyagents.text.special_tokens import MASK_TOKENS
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.training import distributed
 from polyagents.training.late_values import LateValues
-from polyagents.training.training_options import MemoryOptions
+from polyagents.training_loop.training_options import MemoryOptions
 
 FOLDER = ".backbone"  # M.backbone: what --backbone starts the three rankers from
 

@@ -12,8 +12,8 @@ import random
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from polyagents.parlai_agents.every_utterance import NOT_SAID, SPEAKER
 from polyagents.parlai_agents.task_reader import TextPair
+from polyagents.parlai_patches.every_utterance import NOT_SAID, SPEAKER
 from polyagents.text.normalize import normalized
 
 OTHER_DIALOGUE, SAME_DIALOGUE, NEXT = range(3)  # where the second text comes from

@@ -1,1 +1,1 @@
-"""Training: losses, gradient cache, several processes, teachers, hard negatives, and the loop of Ranker.train."""
+"""The step of a training run: losses, gradient cache, several processes, teachers."""

@@ -9,8 +9,8 @@ import torch
 
 from polyagents.backbone_files import config_of
 from polyagents.errors import InputError, first_line
+from polyagents.model_files.building import build_encoder
 from polyagents.models.backbone import config_values
-from polyagents.ranking.building import build_encoder
 from polyagents.ranking.candidate_set import inline_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.gradient_cache import random_state, set_random_state

@@ -8,7 +8,7 @@ from typing import Any
 
 from polyagents.errors import InputError, NoTestSplit
 from polyagents.files.json_files import parse_json
-from polyagents.training.text_example import FIELDS, read_example
+from polyagents.training_loop.text_example import FIELDS, read_example
 
 from ..streaming.blocks import Block, Table, of_csv, of_json_lines, of_parquet
 from ..streaming.data_files import NAMES, DataFiles, split_of

@@ -19,8 +19,8 @@ from polyagents.backends.export import export_model
 from polyagents.backends.export_folder import backbone_fingerprint
 from polyagents.backends.tracing import encoders_of
 from polyagents.commands.names import OWN_COMMANDS
-from polyagents.ranking.building import build_encoder, build_model, settings_of
-from polyagents.ranking.saving import save_model
+from polyagents.model_files.building import build_encoder, build_model, settings_of
+from polyagents.model_files.saving import save_model
 from polyagents.text.pretrained import load_tokenizer
 
 RUNTIMES = ["onnx", "openvino"]

@@ -12,13 +12,12 @@ from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.misc import msg_to_str
 from teachers import told
 
-from polyagents import InputError, Ranker
+from polyagents import InputError, Ranker, mining
 from polyagents.commands.mine_negatives import check_texts, read_examples
 from polyagents.index.texts import ListedTexts
+from polyagents.mining import LabelledContext, mine, pairs_of, pool_in, searchable
 from polyagents.tasks.sample.generate import dialogues
 from polyagents.text.normalize import normalized
-from polyagents.training import hard_negatives
-from polyagents.training.hard_negatives import LabelledContext, mine, pairs_of, pool_in, searchable
 
 FIRST_TURNS = {turn.label: turn.text for turn, *_ in dialogues("train")[:24]}
 PAIRS = [LabelledContext(text, label) for label, text in FIRST_TURNS.items()]
@@ -85,7 +84,7 @@ def obvious(ranker, texts, pairs, wanted, margin):
 @pytest.mark.parametrize("kind", ["bi", "poly"])
 def test_the_negatives_are_those_of_the_slow_way(kind, margin, slack, pool, monkeypatch):
     """With no slack, all that a short search lacks comes from scoring the whole pool."""
-    monkeypatch.setattr(hard_negatives, "SLACK", slack)
+    monkeypatch.setattr(mining, "SLACK", slack)
     ranker, store = pool(kind)
     mined = list(mine(PAIRS, ranker.model, store, 3, margin))
     expected = list(obvious(ranker, TEXTS, PAIRS, 3, margin))
@@ -292,10 +291,10 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
 
 KILLED = """
 import os, signal, sys
-from polyagents.training import hard_negatives
+from polyagents import mining
 from polyagents.index.store import CandidateStore
 from polyagents.__main__ import main
-hard_negatives.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))
+mining.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 CandidateStore.search = lambda *given: found(*given) if next(left, None) is not None else die()
 main()

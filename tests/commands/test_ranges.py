@@ -15,8 +15,8 @@ from polyagents.arguments import Whole, boolean, positive_int
 from polyagents.commands.human_eval import STEPS
 from polyagents.commands.names import OWN_COMMANDS, PARLAI_COMMANDS
 from polyagents.options import fields_of
-from polyagents.parlai_agents import ranges
-from polyagents.training.training_options import TrainingOptions
+from polyagents.parlai_patches import ranges
+from polyagents.training_loop.training_options import TrainingOptions
 
 TASKS = "polyagents.tasks.sample,polyagents.tasks.table,fromfile"
 AGENTS = [*KINDS.values(), "polyagents:Pretrain"]

@@ -16,9 +16,9 @@ from polyagents.human_eval.formats.crowd_task import write_crowd_task
 from polyagents.human_eval.records import DEFAULT_QUESTION, Judgement
 from polyagents.human_eval.statistics.evaluation_report import write_report
 from polyagents.index.texts import ListedTexts
-from polyagents.ranking import hugging_face, sentence_transformers_export
+from polyagents.mining import pool_in
+from polyagents.model_files import hugging_face, sentence_transformers_export
 from polyagents.text import vocabulary
-from polyagents.training.hard_negatives import pool_in
 
 VERSION_0_1 = Path(__file__).parent.parent / "version_0_1"
 

@@ -16,7 +16,7 @@ from parlai.core.script import SCRIPT_REGISTRY
 
 from polyagents.__main__ import run_own
 from polyagents.files.model_file import read
-from polyagents.parlai_agents import patches
+from polyagents.parlai_patches import patches
 
 patches.apply()  # tests call ParlAI's scripts themselves
 

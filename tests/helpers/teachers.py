@@ -4,7 +4,7 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 
-from polyagents.parlai_agents import patches
+from polyagents.parlai_patches import patches
 
 patches.apply()
 

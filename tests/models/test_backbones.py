@@ -12,6 +12,7 @@ from tokenizers import processors
 
 from polyagents import InputError
 from polyagents.benchmarks import backbones as sweep
+from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import Encoder, keeps_apart
@@ -19,7 +20,6 @@ from polyagents.models.model_options import EncoderOptions, PolyOptions, TowerOp
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.models.tokens import pad, pad_pairs
-from polyagents.ranking.building import vocabulary_of
 from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS = ["hi , how are you ?\ni am fine thank you\nwhere is canada", "my dog", ""]

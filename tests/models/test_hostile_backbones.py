@@ -13,10 +13,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from polyagents import InputError
 from polyagents.backbone_files import config_of
+from polyagents.model_files import sentence_transformers_import
+from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.model_options import EncoderOptions
-from polyagents.ranking import sentence_transformers_import
-from polyagents.ranking.building import vocabulary_of
 from polyagents.text.pretrained import load_tokenizer
 
 EVIL = "stranger/evil"

@@ -10,14 +10,14 @@ from commands import KINDS, SAMPLE, evaluate, run, train, weights
 
 from polyagents import Ranker
 from polyagents.errors import InputError
+from polyagents.model_files import initial_weights
+from polyagents.model_files.building import vocabulary_of
 from polyagents.models import output_scaling
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.output_scaling import BERT_DEVIATION
 from polyagents.models.tokens import pad
-from polyagents.ranking import initial_weights
-from polyagents.ranking.building import vocabulary_of
 from polyagents.text.pretrained import load_tokenizer
 
 SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", "1")

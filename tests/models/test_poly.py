@@ -4,11 +4,11 @@ import pytest
 import torch
 from backbones import save
 
+from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, PolyOptions
 from polyagents.models.poly import PolyEncoder, drawn
-from polyagents.ranking.building import vocabulary_of
 from polyagents.text.pretrained import load_tokenizer
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from backbones import SENTENCES, save
 
+from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.ranker import Ranker
-from polyagents.ranking.building import build_encoder, build_model, settings_of
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.timings import encodes_in_bf16
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from parlai.nn.lr_scheduler import ReduceOnPlateauLRScheduler
 
-from polyagents.parlai_agents import patches
+from polyagents.parlai_patches import patches
 
 
 def python(code):
@@ -28,12 +28,12 @@ def test_parlai_is_patched_as_soon_as_it_has_one_of_our_agents_and_not_before():
     done = python(
         f"from parlai.core.params import ParlaiParser; import polyagents; {PATCHED}; polyagents.BiEncoder; {PATCHED}"
     )
-    assert done.stdout.split() == ["parlai.core.params", "polyagents.parlai_agents.compat"]
+    assert done.stdout.split() == ["parlai.core.params", "polyagents.parlai_patches.compat"]
 
 
 def test_parlai_is_patched_as_soon_as_it_has_one_of_our_tasks():
     done = python(f"from parlai.core.params import ParlaiParser; import polyagents.tasks; {PATCHED}")
-    assert done.stdout.split() == ["polyagents.parlai_agents.compat"]
+    assert done.stdout.split() == ["polyagents.parlai_patches.compat"]
 
 
 def test_parlais_default_scheduler_decays_on_a_plateau():
@@ -49,7 +49,7 @@ def test_a_task_that_cannot_be_downloaded_is_one_sentence(tmp_path, monkeypatch)
     from parlai.core import build_data
 
     from polyagents import InputError
-    from polyagents.parlai_agents import compat
+    from polyagents.parlai_patches import compat
 
     compat.apply()
     monkeypatch.setattr(compat, "is_reachable", lambda url: False)
@@ -62,7 +62,7 @@ def test_only_given_options_are_listed_unless_asked(verbose, lines, monkeypatch)
     from parlai.core.opt import Opt
     from parlai.utils import logging
 
-    from polyagents.parlai_agents import compat
+    from polyagents.parlai_patches import compat
 
     compat.apply()
     said = []

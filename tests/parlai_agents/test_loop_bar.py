@@ -8,7 +8,7 @@ import pytest
 from commands import TINY, colour_dialogues, run, write_task
 from parlai.utils import logging
 
-from polyagents.parlai_agents import loop_bar
+from polyagents.parlai_patches import loop_bar
 
 BAR = r"(\d+)/(\d+) \[\d\d:\d\d<\d\d:\d\d, ([^\]]*)\]"
 

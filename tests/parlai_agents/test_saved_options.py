@@ -11,7 +11,7 @@ from parlai.core.opt import Opt
 
 from polyagents import InputError
 from polyagents.commands.serve import write_replies_of_task
-from polyagents.parlai_agents.saved_options import is_trusted_task
+from polyagents.parlai_patches.saved_options import is_trusted_task
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from commands import parlai
 
 from polyagents import InputError
 from polyagents.errors import did_you_mean
-from polyagents.parlai_agents import saved_options
+from polyagents.parlai_patches import saved_options
 
 
 @pytest.fixture(scope="module")

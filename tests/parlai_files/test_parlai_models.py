@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from polyagents import InputError, Ranker
 from polyagents.commands.parlai_command import with_our_agent
+from polyagents.model_files.saving import save_model
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.ranking.saving import save_model
 from polyagents.text.pretrained import load_tokenizer
 
 PARTS = ("", ".opt", ".dict", ".dict.codecs")

@@ -25,6 +25,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import polyagents
 from polyagents.benchmarks import backbones as sweep
 from polyagents.errors import InputError
+from polyagents.model_files.hugging_face import write_folder
 from polyagents.models.tokens import Tokens
 from polyagents.parlai_agents.task_reader import Position, TaskReader, TextPair
 from polyagents.pretraining import batches
@@ -33,7 +34,6 @@ from polyagents.pretraining.masking import MaskingVocabulary, mask, starts
 from polyagents.pretraining.pretrain_model import LABELS, WORDS
 from polyagents.pretraining.pretraining_examples import split_sentences, with_others
 from polyagents.pretraining.world import PretrainWorld
-from polyagents.ranking.hugging_face import write_folder
 from polyagents.training import distributed
 
 PRETRAIN = "polyagents:Pretrain"

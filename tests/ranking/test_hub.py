@@ -14,9 +14,9 @@ import pytest
 from model_hub import Hub
 
 from polyagents import InputError, Ranker
+from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.model_options import EncoderOptions
-from polyagents.ranking.building import vocabulary_of
 from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS, TEXTS = ["i like red\ndo you ?", "where is canada"], ["so you like red", "canada is in north america"]

@@ -10,8 +10,8 @@ import pytest
 from commands import SAMPLE, evaluate, own
 
 from polyagents import InputError, Ranker
-from polyagents.ranking.building import build_model, settings_of
-from polyagents.ranking.model_card import wilson
+from polyagents.model_files.building import build_model, settings_of
+from polyagents.model_files.model_card import wilson
 from polyagents.serving.served import Served
 
 CONTEXTS = ["i like red\ndo you like red too ?", "", "where is canada"]

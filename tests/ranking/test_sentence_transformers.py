@@ -16,10 +16,10 @@ from sentence_transformers.sentence_transformer import modules
 from tokenizers import processors
 
 from polyagents import InputError, Ranker
-from polyagents.ranking import sentence_transformers_import
-from polyagents.ranking.building import build_encoder, build_model, settings_of
-from polyagents.ranking.initial_weights import decide_flags
-from polyagents.ranking.sentence_transformers_export import write_folder
+from polyagents.model_files import sentence_transformers_import
+from polyagents.model_files.building import build_encoder, build_model, settings_of
+from polyagents.model_files.initial_weights import decide_flags
+from polyagents.model_files.sentence_transformers_export import write_folder
 from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS = ["i like red\ndo you like red too ?", "", "hello", "\n", "one\n\ntwo [SEP] three", "  Spaces  and ÜMLAUTS "]

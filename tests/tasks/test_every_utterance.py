@@ -11,10 +11,11 @@ from teachers import label, plain, teacher, told
 from test_tasks import CONVAI2, DSTC7, FOLDER, SHORT, SPLITS, UBUNTU
 
 from polyagents import InputError
-from polyagents.parlai_agents import patches, ranker_agent
+from polyagents.parlai_agents import ranker_agent
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_agents.every_utterance import EveryUtterance, added_targets
 from polyagents.parlai_agents.task_reader import TaskReader
+from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.every_utterance import EveryUtterance, added_targets
 from polyagents.pretraining.pretrain_agent import PretrainAgent
 
 FLAG = ("--every-utterance", "true")

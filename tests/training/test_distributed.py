@@ -14,7 +14,7 @@ from backbones import save
 from commands import KINDS, SAMPLE, TINY, weights, workers
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents import launching
+from polyagents.parlai_patches import launching
 from polyagents.training import distributed
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -11,10 +11,10 @@ import torch
 from backbones import SENTENCES, save
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
+from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.models import devices
 from polyagents.models.encoder import Encoder
-from polyagents.parlai_agents.late_metrics import each_of
-from polyagents.ranking.building import build_encoder, build_model, settings_of
+from polyagents.parlai_patches.late_metrics import each_of
 from polyagents.ranking.candidate_set import Label, inline_set, shared_set
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.training import optimising

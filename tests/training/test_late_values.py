@@ -7,8 +7,8 @@ import torch
 from parlai.core.metrics import AverageMetric, Metrics
 from parlai.core.torch_generator_agent import PPLMetric
 
-from polyagents.parlai_agents import late_metrics
-from polyagents.parlai_agents.late_metrics import LateAverage, LatePerplexity, Term, each_of
+from polyagents.parlai_patches import late_metrics
+from polyagents.parlai_patches.late_metrics import LateAverage, LatePerplexity, Term, each_of
 from polyagents.training import late_values
 from polyagents.training.late_values import LateValues, read_all
 

@@ -6,7 +6,7 @@ from parlai.core.opt import Opt
 from parlai.nn.lr_scheduler import ParlAILRScheduler
 
 from polyagents.errors import InputError
-from polyagents.training.schedule import ENDING, SCHEDULES, Schedule
+from polyagents.training_loop.schedule import ENDING, SCHEDULES, Schedule
 
 LOSSES = {
     4: 0.85,

@@ -28,12 +28,12 @@ from datasets import Dataset
 from polyagents import InputError, Ranker
 from polyagents.models.architecture import find
 from polyagents.parlai_agents.ranker_agent import RankerAgent
-from polyagents.training import trainer
-from polyagents.training.callbacks import Callback
-from polyagents.training.from_python import architecture_named
-from polyagents.training.text_example import read_example
-from polyagents.training.text_examples import TrainingData
-from polyagents.training.trackers import PACKAGES
+from polyagents.training_loop import trainer
+from polyagents.training_loop.callbacks import Callback
+from polyagents.training_loop.from_python import architecture_named
+from polyagents.training_loop.text_example import read_example
+from polyagents.training_loop.text_examples import TrainingData
+from polyagents.training_loop.trackers import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 DIALOGUES = colour_dialogues(24)
@@ -255,7 +255,7 @@ STOPPED = {
 def quick(monkeypatch):
     """Trainings that neither wait for the disk nor draw."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
-    monkeypatch.setattr("polyagents.training.from_python.draw_beside", lambda file, curves: None)
+    monkeypatch.setattr("polyagents.training_loop.from_python.draw_beside", lambda file, curves: None)
 
 
 @pytest.mark.parametrize("case", STOPPED)

@@ -33,7 +33,8 @@ from safetensors import safe_open
 from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.files import locks, model_file
-from polyagents.parlai_agents import ranker_agent, train_loop
+from polyagents.parlai_agents import ranker_agent
+from polyagents.parlai_patches import train_loop
 from polyagents.training import watch
 
 

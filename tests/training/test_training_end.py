@@ -10,10 +10,10 @@ from commands import KINDS, TINY, colour_dialogues, own, run
 from PIL import Image
 
 from polyagents import Ranker
-from polyagents.parlai_agents.training_end import points
-from polyagents.training import training_curve
-from polyagents.training.summary import Summary
-from polyagents.training.training_curve import Curves, Point, draw_beside
+from polyagents.parlai_patches.training_end import points
+from polyagents.training_loop import training_curve
+from polyagents.training_loop.summary import Summary
+from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 
 PAIRS = [{"context": text, "label": label} for text, label, _ in colour_dialogues(16)]
 SMALL = {"model": "bi", "backbone": "scratch:tiny", "batchsize": 8, "log_every_n_steps": 1}
@@ -111,7 +111,7 @@ def test_one_point_is_no_curve(tmp_path):
 
 
 def test_only_the_first_of_several_processes_draws(monkeypatch, colours, tmp_path):
-    monkeypatch.setattr("polyagents.parlai_agents.training_end.is_primary_worker", lambda: False)
+    monkeypatch.setattr("polyagents.parlai_patches.training_end.is_primary_worker", lambda: False)
     said = trained(tmp_path / "M", *colours, "--max-train-steps", "4")
     assert "Training finished" not in said and not (tmp_path / "M.png").exists()
 

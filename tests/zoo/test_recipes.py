@@ -14,7 +14,7 @@ from polyagents.__main__ import main
 from polyagents.commands import recipe_report as report
 from polyagents.commands.recipe import as_training
 from polyagents.errors import InputError
-from polyagents.parlai_agents.compat import find_our_recipes
+from polyagents.parlai_patches.compat import find_our_recipes
 from polyagents.zoo.models import find as find_model
 from polyagents.zoo.recipes import describe
 from polyagents.zoo.recipes.paper import TABLES, expected

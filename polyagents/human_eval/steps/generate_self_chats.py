@@ -45,8 +45,8 @@ def run(opt: Mapping[str, Any]) -> None:
             check_model_file(path, given_as)
     with parlai_for("human_eval self_chat"):
         from polyagents.parlai_agents.chat_partner import command_options, load_agent, load_other_agent, seed_all
-        from polyagents.parlai_agents.openings import read_openings
         from polyagents.parlai_agents.self_chat import self_chat
+        from polyagents.parlai_patches.openings import read_openings
     model = opt["model"] or agent_of(opt, file)
     parlai_opt = command_options(for_parlai(opt, model=model))
     openings = read_openings(parlai_opt, opt["conversations"], opt["seed"])

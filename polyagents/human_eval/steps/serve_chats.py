@@ -84,6 +84,6 @@ def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":
     """Read the personas of a task's dialogues, in an order that the seed draws."""
     with parlai_for("--task"):
         from polyagents.parlai_agents.chat_partner import command_options
-        from polyagents.parlai_agents.openings import all_openings
+        from polyagents.parlai_patches.openings import all_openings
     task = command_options(for_parlai(opt, model_file=opt["files"][0]))
     return [opening.personas for opening in all_openings(task, opt["seed"])]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from parlai.core.opt import Opt
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents.task_messages import task_messages
+from polyagents.parlai_patches.task_messages import task_messages
 
 OWN = "your persona:"  # the persona of the agent that answers this message
 PARTNER = "partner's persona:"

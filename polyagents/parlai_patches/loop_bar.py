@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from polyagents.console import SLOW
-from polyagents.training.progress_bar import TrainingBar
+from polyagents.training_loop.progress_bar import TrainingBar
 
 
 @contextlib.contextmanager

@@ -17,10 +17,10 @@ from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.json_files import fields_of_json, fits, read_json
+from polyagents.model_files.model_card import model_card
 from polyagents.models.architecture import is_known, options_of
 from polyagents.models.backbone import config_values
 from polyagents.parlai_files.parlai_options import Plain
-from polyagents.ranking.model_card import model_card
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.tokenizer import RankingTokenizer
 

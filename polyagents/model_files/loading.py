@@ -16,14 +16,14 @@ from polyagents.files import model_file
 from polyagents.files.hashing import utf8
 from polyagents.files.json_files import read_json
 from polyagents.files.tensors import wrong_tensors
+from polyagents.model_files import model_folder
+from polyagents.model_files.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.models.adapters import with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, is_known, options_of
 from polyagents.models.backbone import scratch_config
 from polyagents.models.model_options import of_finished_model
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.ranking import model_folder
-from polyagents.ranking.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import OwnDraws, undisturbed
 from polyagents.text.dictionary_file import DictionaryFile

@@ -7,7 +7,7 @@ from typing import Any
 import parlai.core.script
 from torch import distributed
 
-from polyagents.parlai_agents import patches
+from polyagents.parlai_patches import patches
 
 
 def load(script: str) -> None:
@@ -26,7 +26,7 @@ def run(script: str, arguments: Sequence[str]) -> Any:
         arguments: the command line of `parlai`, which begins with the name of the command.
     """
     if script == "train_model" and distributed.is_torchelastic_launched():
-        from polyagents.parlai_agents import launching  # saves every other command the import of ParlAI's launcher
+        from polyagents.parlai_patches import launching  # saves every other command the import of ParlAI's launcher
 
         return launching.train_under_torchrun([*arguments[1:]])
     return parlai.core.script.superscript_main([*arguments])

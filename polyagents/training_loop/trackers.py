@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from polyagents.errors import InputError
-from polyagents.training.callbacks import Callback, Report
+from polyagents.training_loop.callbacks import Callback, Report
 
 if TYPE_CHECKING:
-    from polyagents.training.trainer import Trainer
+    from polyagents.training_loop.trainer import Trainer
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio"}
 """What `report_to` names -> the module that writes it. tensorboardX is what ParlAI's --tensorboard-log uses."""

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.candidates import evaluation_candidates
+from polyagents.training.candidate_sources import evaluation_candidates
 from polyagents.training.metrics import evaluation_values
-from polyagents.training.text_example import TextExample
-from polyagents.training.text_examples import batches, token_ids_of
+from polyagents.training_loop.text_example import TextExample
+from polyagents.training_loop.text_examples import batches, token_ids_of
 
 RECALL_AT = (1, 5, 10)
 SMALLER_IS_BETTER = ("loss", "rank")

@@ -22,7 +22,7 @@ from parlai.core.mutators import ManyEpisodeMutator
 from parlai.core.opt import Opt
 from parlai.core.teachers import ChunkTeacher, DialogTeacher, FixedDialogTeacher
 
-from polyagents.parlai_agents.train_loop import is_training_run
+from polyagents.parlai_patches.train_loop import is_training_run
 
 NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefixes of lines that are not utterances
 SPEAKER = re.compile(r"^participant \d+: ?")  # before each line of a context of ParlAI's dstc7, but not of labels

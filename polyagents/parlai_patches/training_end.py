@@ -10,8 +10,8 @@ from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
 from polyagents.console import say
-from polyagents.training.summary import Summary, command
-from polyagents.training.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.summary import Summary, command
+from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 
 UPDATES = "train_steps"  # ParlAI's name in .trainstats
 

@@ -19,8 +19,8 @@ from polyagents.errors import InputError
 from polyagents.models.architecture import Architecture, find, options_of, reads_together
 from polyagents.options import Options, fields_of, option
 from polyagents.training.distillation import LOSSES
-from polyagents.training.schedule import SCHEDULES
-from polyagents.training.validation import METRICS
+from polyagents.training_loop.schedule import SCHEDULES
+from polyagents.training_loop.validation import METRICS
 
 OPTIMIZERS = ("adamw", "adam", "adamax")
 SOURCES = ("batch", "inline", "batch+inline", "batch-all-cands")

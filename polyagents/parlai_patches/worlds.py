@@ -17,7 +17,7 @@ from parlai.core.worlds import DialogPartnerWorld
 from parlai.tasks.interactive.worlds import InteractiveWorld
 from parlai.tasks.self_chat.worlds import SelfChatWorld
 
-from polyagents.parlai_agents.openings import Opening, all_openings
+from polyagents.parlai_patches.openings import Opening, all_openings
 
 DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a chat should not wait for a million
 

@@ -34,8 +34,8 @@ from polyagents.console import one_line
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import ARCHITECTURES, is_known
 from polyagents.models.model_options import of_finished_model
-from polyagents.parlai_agents import ranges
 from polyagents.parlai_files.parlai_options import read_whole
+from polyagents.parlai_patches import ranges
 
 OURS = "polyagents:"
 OUR_TASKS = "polyagents.tasks."

@@ -14,20 +14,21 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import fields_of_json
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training import draws, optimising
-from polyagents.training.callbacks import Callback, Report
-from polyagents.training.candidates import TrainingCandidates
+from polyagents.training import optimising
+from polyagents.training.candidate_sources import TrainingCandidates
 from polyagents.training.distillation import Distillation
 from polyagents.training.late_values import LateValues, read_all
 from polyagents.training.objective import Objective
-from polyagents.training.schedule import Schedule
 from polyagents.training.scoring import training_scores
-from polyagents.training.text_example import TextExample
-from polyagents.training.text_examples import TrainingData, batches, token_ids_of
-from polyagents.training.training_files import STATE, TrainingFiles
-from polyagents.training.training_options import TrainingOptions
-from polyagents.training.validation import SMALLER_IS_BETTER, validate
 from polyagents.training.watch import Watch
+from polyagents.training_loop import draws
+from polyagents.training_loop.callbacks import Callback, Report
+from polyagents.training_loop.schedule import Schedule
+from polyagents.training_loop.text_example import TextExample
+from polyagents.training_loop.text_examples import TrainingData, batches, token_ids_of
+from polyagents.training_loop.training_files import STATE, TrainingFiles
+from polyagents.training_loop.training_options import TrainingOptions
+from polyagents.training_loop.validation import SMALLER_IS_BETTER, validate
 
 NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports -> ours
 

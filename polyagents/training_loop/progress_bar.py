@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from tqdm.auto import tqdm
 
 from polyagents.console import say
-from polyagents.training.callbacks import Callback, Report
-from polyagents.training.summary import among_text
-from polyagents.training.validation import METRICS
+from polyagents.training_loop.callbacks import Callback, Report
+from polyagents.training_loop.summary import among_text
+from polyagents.training_loop.validation import METRICS
 
 if TYPE_CHECKING:
-    from polyagents.training.trainer import Trainer
+    from polyagents.training_loop.trainer import Trainer
 
 FRESH = 0.5  # seconds between two sets of figures: a GPU has to finish an update before its figures can be read
 

@@ -14,13 +14,13 @@ from transformers import PretrainedConfig
 from polyagents.arguments import AUTO
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.model_files import sentence_transformers_import
 from polyagents.models.architecture import is_known, options_of, options_with
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH, of_finished_model
 from polyagents.options import Role
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.ranking import sentence_transformers_import
 from polyagents.zoo.resolve import zoo_file
 
 CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a training of M

@@ -24,7 +24,7 @@ from torch import distributed
 from torch.multiprocessing.spawn import ProcessException, spawn
 
 from polyagents.errors import InputError
-from polyagents.parlai_agents import compat, train_loop
+from polyagents.parlai_patches import compat, train_loop
 from polyagents.training.distributed import gathered
 
 USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # begins the last part of a traceback

@@ -11,15 +11,15 @@ from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
 from polyagents.errors import InputError
+from polyagents.model_files import initial_weights
+from polyagents.model_files.building import build_encoder, build_model, settings_of
+from polyagents.model_files.loading import Parts, checked_weights, load_model, own_parts, parlai_parts
 from polyagents.models import output_scaling
 from polyagents.models.adapters import trained_weights
 from polyagents.models.architecture import options_of
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_files import bpe_dictionary, parlai_options
-from polyagents.ranking import initial_weights
-from polyagents.ranking.building import build_encoder, build_model, settings_of
-from polyagents.ranking.loading import Parts, checked_weights, load_model, own_parts, parlai_parts
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
@@ -28,8 +28,8 @@ from polyagents.training import distributed
 from polyagents.training.distillation import Distillation
 from polyagents.training.optimising import align_weights
 from polyagents.training.rehearsal import rehearse
-from polyagents.training.text_examples import TrainingData
-from polyagents.training.training_options import TrainingOptions
+from polyagents.training_loop.text_examples import TrainingData
+from polyagents.training_loop.training_options import TrainingOptions
 from polyagents.zoo.resolve import zoo_file
 
 Reader = Callable[[int], Sequence[tuple[str, str]]]

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polyagents.training.trainer import Trainer
+    from polyagents.training_loop.trainer import Trainer
 
 Report = dict[str, float]
 """Figures by their names, such as loss, hits@1, mrr, lr."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polyagents.files.hashing import utf8
-from polyagents.training.candidates import TrainingCandidates
+from polyagents.training.candidate_sources import TrainingCandidates
 
 
 def draws(candidates: TrainingCandidates) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from polyagents.errors import InputError, first_line
-from polyagents.ranking.model_folder import CARD, CONFIG, TOKENIZER, WEIGHTS
+from polyagents.model_files.model_folder import CARD, CONFIG, TOKENIZER, WEIGHTS
 
 NEEDED = (CONFIG, WEIGHTS, TOKENIZER)
 UPLOADED = (*NEEDED, "tokenizer_config.json", "special_tokens_map.json", CARD)

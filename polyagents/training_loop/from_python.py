@@ -9,23 +9,23 @@ import torch
 
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.model_files import initial_weights
 from polyagents.models.architecture import ARCHITECTURES, find
 from polyagents.options import with_plain_paths
-from polyagents.ranking import initial_weights
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed
-from polyagents.training.callbacks import Callback
-from polyagents.training.progress_bar import ProgressBar
-from polyagents.training.starting_model import begin, model_of_options
-from polyagents.training.summary import Summary
-from polyagents.training.text_example import read_example
-from polyagents.training.text_examples import TrainingData
-from polyagents.training.trackers import trackers
-from polyagents.training.trainer import Trainer
-from polyagents.training.training_curve import Curves, Point, draw_beside
-from polyagents.training.training_files import TrainingFiles
-from polyagents.training.training_options import TrainingOptions, check_names
+from polyagents.training_loop.callbacks import Callback
+from polyagents.training_loop.progress_bar import ProgressBar
+from polyagents.training_loop.starting_model import begin, model_of_options
+from polyagents.training_loop.summary import Summary
+from polyagents.training_loop.text_example import read_example
+from polyagents.training_loop.text_examples import TrainingData
+from polyagents.training_loop.trackers import trackers
+from polyagents.training_loop.trainer import Trainer
+from polyagents.training_loop.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.training_files import TrainingFiles
+from polyagents.training_loop.training_options import TrainingOptions, check_names
 from polyagents.zoo.resolve import zoo_file
 
 

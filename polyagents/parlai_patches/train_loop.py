@@ -24,9 +24,9 @@ from polyagents.arithmetic import training_machine
 from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
-from polyagents.parlai_agents.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
-from polyagents.parlai_agents.training_end import UPDATES, with_summary
-from polyagents.ranking import initial_weights
+from polyagents.model_files import initial_weights
+from polyagents.parlai_patches.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
+from polyagents.parlai_patches.training_end import UPDATES, with_summary
 from polyagents.training import distributed
 
 CHECKPOINT = initial_weights.CHECKPOINT

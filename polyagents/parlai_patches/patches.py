@@ -2,7 +2,7 @@
 
 import sys
 
-from polyagents.parlai_agents import compat, every_utterance, short_help, train_loop, worlds
+from polyagents.parlai_patches import compat, every_utterance, short_help, train_loop, worlds
 
 
 def apply() -> None:
@@ -17,6 +17,6 @@ def apply() -> None:
     worlds.apply()
     short_help.apply()
     if "parlai.scripts.multiprocessing_train" in sys.modules:
-        from polyagents.parlai_agents import launching  # so that other commands need not import that script
+        from polyagents.parlai_patches import launching  # so that other commands need not import that script
 
         launching.apply()

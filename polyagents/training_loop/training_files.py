@@ -12,10 +12,10 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers
 from polyagents.files.locks import lock_model
-from polyagents.ranking.initial_weights import CHECKPOINT
-from polyagents.ranking.loading import checked_weights, read_weights
+from polyagents.model_files.initial_weights import CHECKPOINT
+from polyagents.model_files.loading import checked_weights, read_weights
+from polyagents.model_files.saving import save_model
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.ranking.saving import save_model
 
 STATE = "trainer"  # the name in a checkpoint of the state that only our trainer reads
 

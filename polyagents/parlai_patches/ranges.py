@@ -27,7 +27,7 @@ from polyagents.arguments import (
 )
 from polyagents.errors import InputError
 from polyagents.options import fields_of
-from polyagents.training.training_options import LoopOptions
+from polyagents.training_loop.training_options import LoopOptions
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,11 @@ share = Real("a number from 0 to 1", 0, math.nextafter(1, 2))
 some = Real("a number above 0", 0, above=True, none=-1)
 any_number = Real("a finite number", -LARGEST)
 
+OURS = {field.name: field.metadata["parse"] for field in fields_of(LoopOptions)}
+
 # What is not here is any number that is finite.
 RANGES: dict[str, Callable[[str], Any]] = {
-    **{field.name: field.metadata["parse"] for field in fields_of(LoopOptions)},  # those below may be none
+    **{name: parse for name, parse in OURS.items() if isinstance(parse, Whole | Real)},  # those below may be none
     **dict.fromkeys(("eval_batchsize", "encode_candidate_vecs_batchsize"), batch_size),
     # a run
     **dict.fromkeys(("max_train_steps", "num_examples", "num_episodes", "validation_max_exs"), limit),

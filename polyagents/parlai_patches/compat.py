@@ -38,7 +38,7 @@ from polyagents.arguments import exit_with_one_line  # noqa: E402
 from polyagents.console import one_line  # noqa: E402
 from polyagents.errors import InputError, did_you_mean  # noqa: E402
 from polyagents.network import is_reachable  # noqa: E402
-from polyagents.parlai_agents import ranges, saved_options  # noqa: E402
+from polyagents.parlai_patches import ranges, saved_options  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 

@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.examples import Examples
-from polyagents.training.text_example import TextExample, read_example
+from polyagents.training_loop.text_example import TextExample, read_example
 
 
 @runtime_checkable
