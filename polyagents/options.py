@@ -19,8 +19,9 @@ AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 
 class Role(enum.Flag):
-    """What an option of a model decides; another one may change from use to use."""
+    """What an option of a model decides."""
 
+    NONE = 0  # it may change from use to use
     WEIGHTS = enum.auto()  # which weights there are, and of which size
     VECTORS = enum.auto()  # the vector of a candidate, from the same weights
     SCORES = enum.auto()  # a score, from the same weights and candidate vectors
@@ -33,7 +34,7 @@ def option(
     help: str,
     parse: Callable[[str], Any] = str,
     choices: Sequence[str] | None = None,
-    role: Role = Role(0),  # noqa: B008  immutable
+    role: Role = Role.NONE,
 ) -> Any:
     """Declare a field that is a flag.
 

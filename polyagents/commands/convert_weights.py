@@ -123,11 +123,13 @@ def write_parlai(model: "RankingModel", file: str) -> str:
     """
     from parlai.core.params import ParlaiParser
 
+    from polyagents.models.architecture import options_of
     from polyagents.parlai_files import parlai_options
     from polyagents.parlai_files.parlai_weights import ParlaiModel  # imports torch
 
     saved = {**model.saved, "output_scaling": model.context_encoder.output_scaling}
-    options = parlai_options.for_parlai(saved, model.architecture, model.context_encoder.backbone.config)
+    table, config = options_of(model.architecture), model.context_encoder.backbone.config
+    options = parlai_options.for_parlai(saved, table, model.architecture, config)
     try:
         converted = ParlaiModel.of(model.architecture, model.module.state_dict(), options)
         theirs = ParlaiParser(True, True).parse_args(["--model", parlai_options.AGENTS[model.architecture]])
