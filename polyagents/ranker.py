@@ -30,10 +30,10 @@ from polyagents.model_files import hub
 from polyagents.model_files.loading import architecture_of, has_adapters, load_model
 from polyagents.model_files.model_folder import write_folder
 from polyagents.model_files.saving import save_model
+from polyagents.models.architecture import options_of, options_with
 from polyagents.models.query import Query, stack_queries
 from polyagents.models.reduction import ContextVectors, stacked
-from polyagents.options import fields_of, with_plain_paths
-from polyagents.ranking.option_groups import option_groups
+from polyagents.options import Role, with_plain_paths
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.surroundings import undisturbed
@@ -45,17 +45,6 @@ Candidates = Iterable[str] | Index
 
 AnIndex = TypeVar("AnIndex", bound=Index)
 
-# Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
-# replace one encoder's weights by the other's.
-ONLY_IN_TRAINING = {
-    "backbone",
-    "vocabulary",
-    "train_layers",
-    "codes_init",
-    "share_encoders",
-    "lora_rank",
-    "backbone_bits",
-}
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 
 
@@ -150,8 +139,10 @@ class Ranker:
                 backend, or only one of other weights.
         """
         file = zoo_file(os.fspath(model_file), datapath)
-        possible = {field.name for group in option_groups(architecture_of(file)) for field in fields_of(group)}
-        possible -= ONLY_IN_TRAINING - ({"backbone"} if has_adapters(file) else set())
+        architecture = architecture_of(file)
+        # Another value after the training would change nothing, or replace one encoder's weights by the other's.
+        possible = options_of(architecture).keys() - options_with(architecture, Role.TRAINING)
+        possible |= {"backbone"} if has_adapters(file) else set()
         if unknown := overrides.keys() - possible:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: no option of this model; possible are {', '.join(sorted(possible))}."

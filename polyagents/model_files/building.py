@@ -13,12 +13,11 @@ from polyagents.models.architecture import find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.model_options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions, TextOptions
 from polyagents.models.two_towers import TwoTowers
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.two_tower_model import TwoTowerModel
-from polyagents.text.text_options import TextOptions
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.timings import encodes_in_bf16
 
@@ -75,7 +74,7 @@ def build_encoder(
     Raises:
         InputError: there is no such backbone, or a prompt leaves no room for texts.
     """
-    tokenizer.set_prompts(settings.ranking.context_prompt, settings.ranking.candidate_prompt)
+    tokenizer.set_prompts(*settings.ranking.prompts)
     check_prompts(tokenizer, settings)
     bits, options = settings.ranking.backbone_bits, settings.encoder
     if settings.ranking.lora_rank:

@@ -19,13 +19,11 @@ from polyagents.files.tensors import wrong_tensors
 from polyagents.model_files import model_folder
 from polyagents.model_files.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.models.adapters import with_frozen_weights
-from polyagents.models.architecture import ARCHITECTURES, is_known
+from polyagents.models.architecture import ARCHITECTURES, is_known, options_of
 from polyagents.models.backbone import scratch_config
 from polyagents.models.model_options import of_finished_model
-from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import OwnDraws, undisturbed
 from polyagents.text.dictionary_file import DictionaryFile
@@ -174,8 +172,7 @@ def own_parts(file: str, architecture: str) -> Parts:
         InputError: a file is missing or damaged.
     """
     saved = of_finished_model(parlai_options.read_whole(file), file)
-    own = {field.name for group in option_groups(architecture) for field in fields_of(group)}
-    if odd := sorted(own & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
+    if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):

@@ -18,11 +18,9 @@ from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.json_files import fields_of_json, fits, read_json
 from polyagents.model_files.model_card import model_card
-from polyagents.models.architecture import is_known
+from polyagents.models.architecture import is_known, options_of
 from polyagents.models.backbone import config_values
-from polyagents.options import fields_of
 from polyagents.parlai_files.parlai_options import Plain
-from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -194,8 +192,8 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
 
 def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
     """Build the configuration of a model in memory."""
-    names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
-    options = {option.name: model.saved.get(option.name, option.default) for option in names}
+    table = options_of(model.architecture)
+    options = {name: model.saved.get(name, option.default) for name, option in table.items()}
     options |= {name: without_path(options[name]) for name in NAME_FILES}
     options["output_scaling"] = model.context_encoder.output_scaling
     training = {name: model.saved[name] for name in TRAINING_FLAGS if model.saved.get(name) is not None}

@@ -67,7 +67,7 @@ def refuse_unknown(model: RankingModel) -> None:
         wrong = "one with --reduction-type first_m"
     elif getattr(ranking, "joint_head", "linear") != "linear":
         wrong = f"one with --joint-head {getattr(ranking, 'joint_head', None)}"
-    elif ranking.context_prompt or ranking.candidate_prompt:
+    elif any(ranking.prompts):
         wrong = "one with --context-prompt or --candidate-prompt, which its folders are not given"
     elif model.tokenizer.parlai is not None:
         wrong = "one with ParlAI's own dictionary, whose line ends are pieces of words"

@@ -16,11 +16,10 @@ from polyagents.model_files.building import build_encoder, build_model, settings
 from polyagents.model_files.loading import Parts, checked_weights, load_model, own_parts, parlai_parts
 from polyagents.models import output_scaling
 from polyagents.models.adapters import trained_weights
+from polyagents.models.architecture import options_of
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH
-from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
-from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
@@ -140,7 +139,7 @@ def model_of_options(
     Raises:
         InputError: an option is not possible, or the file does not fit.
     """
-    defaults = {field.name: field.default for group in option_groups(architecture) for field in fields_of(group)}
+    defaults = {name: option.default for name, option in options_of(architecture).items()}
     values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
     parts = None if file is None else parts_of(file, architecture, values, resumes)
     initial_weights.decide_flags(file, values, architecture)
