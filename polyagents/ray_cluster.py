@@ -22,13 +22,13 @@ from typing import Any
 from polyagents.console import say
 from polyagents.errors import InputError, first_line
 from polyagents.faults import users_fault
-from polyagents.index.builder import Part
+from polyagents.index.builder import BuildPart
 from polyagents.index.texts import Texts
 from polyagents.ranker import Ranker
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.zoo.resolve import zoo_file
 
-Work = Callable[[TwoTowerModel, Texts, Part], None]
+Work = Callable[[TwoTowerModel, Texts, BuildPart], None]
 # Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only with at least two.
 IN_FLIGHT = 2
 RETRIES = 3  # retries of a part whose actor died; Ray's own default is to retry forever
@@ -85,7 +85,7 @@ class RayCluster:
 
         ray.shutdown()
 
-    def map(self, work: Work, texts: Texts, parts: Sequence[Part]) -> Iterator[Part]:
+    def map(self, work: Work, texts: Texts, parts: Sequence[BuildPart]) -> Iterator[BuildPart]:
         """Do work with each of the parts, on any machine, and yield them, each as soon as it is done."""
         import ray
         import ray.data
@@ -170,7 +170,7 @@ def reporting_waits(kind: str) -> Iterator[None]:
 class Actor:
     """The worker on a machine; it loads everything with its first part, so that errors can be reported."""
 
-    def __init__(self, everything: list[Any], parts: Sequence[Part], model_file: str, overrides: dict[str, Any]):
+    def __init__(self, everything: list[Any], parts: Sequence[BuildPart], model_file: str, overrides: dict[str, Any]):
         self.everything, self.parts, self.model_file, self.overrides = everything, parts, model_file, overrides
         self.work_and_texts: tuple[Work, Texts] | None = None
 
