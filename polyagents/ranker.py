@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from polyagents.backends.loading import TORCH, use_backend
+from polyagents.backends.exported_backbone import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.index.base import Hits, Index

@@ -13,7 +13,7 @@ from polyagents.index.base import Contexts, Hits, Index
 from polyagents.index.builder import Encode, encoded
 from polyagents.index.exact import ScannedIndex
 from polyagents.index.shard import SHARD
-from polyagents.index.stored_vectors import Block, Coarse, packed
+from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, columns_of, shared_set
@@ -30,12 +30,12 @@ class InMemoryVectors:
 
     def __init__(self, vectors: Tensor, alive: Tensor | None = None):
         stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
-        self.all = Block(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
+        self.all = VectorBlock(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
 
     def __len__(self) -> int:
         return len(self.all.vectors) if self.all.alive is None else int(self.all.alive.sum())
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[VectorBlock]:
         """Yield all of them as one block."""
         return self.all.split(SHARD)
 

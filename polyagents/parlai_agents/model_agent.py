@@ -8,7 +8,7 @@ from parlai.utils.distributed import num_workers
 from torch import nn
 
 from polyagents.arguments import AUTO
-from polyagents.backends.loading import TORCH, use_backend
+from polyagents.backends.exported_backbone import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
 from polyagents.models import output_scaling
