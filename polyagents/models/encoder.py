@@ -5,7 +5,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 import transformers
@@ -14,10 +14,9 @@ from torch.nn import functional
 
 from polyagents.errors import InputError
 from polyagents.models.backbone import unusable
-from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
-from polyagents.models.tokens import AnyTokens, JointTokens, Tokens, pad, pad_joint
+from polyagents.models.tokens import AnyTokens, JointTokens, Tokens, pad, pad_joint, to_device
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
@@ -29,8 +28,6 @@ TRAINING_CHUNK_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 READ_ANY_MASK = frozenset({"bert", "distilbert", "electra", "roberta", "xlm-roberta", "camembert"})
 
 ROUNDING = 2e-5  # states that differ by less, divided by the largest, are equal
-
-Part = TypeVar("Part")
 
 
 def never(width: int) -> bool:
@@ -95,11 +92,6 @@ class Encoder(nn.Module):
         """Whether outputs depend only on earlier tokens, as those of decoders such as GPT-2 do."""
         return is_causal(self.backbone)
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.parameters()).device
-
     def compile_backbone(self) -> None:
         """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
         _ = self.causal, self.sees_padding  # measured by running the backbone, before it is compiled
@@ -108,14 +100,13 @@ class Encoder(nn.Module):
 
     def checkpoint_activations(self) -> None:
         """Keep only each layer's input, and compute the rest again in the backward pass, with the same dropout."""
-        # A compiled backbone has its own dropout, and does not support context_fn.
-        own: dict[str, Any] = {} if self.compiled else {"context_fn": lambda: (nullcontext(), self._dropout())}
-        self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
 
-    def _dropout(self) -> AbstractContextManager[Any]:
-        """Return the fast dropout where it is faster: in training, on a CPU, not compiled."""
-        fast = self.training and not self.compiled and self.backbone.device.type == "cpu"
-        return FastDropout() if fast else nullcontext()
+        # A compiled backbone has its own dropout, and does not support context_fn.
+        def again() -> tuple[Any, Any]:
+            return nullcontext(), FastDropout() if self.backbone.device.type == "cpu" else nullcontext()
+
+        own: dict[str, Any] = {} if self.compiled else {"context_fn": again}
+        self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
 
     @functools.cached_property
     def keeps_apart(self) -> bool:
@@ -139,9 +130,11 @@ class Encoder(nn.Module):
         Returns:
             States [B, T, D] in fp32.
         """
-        arithmetic = self.arithmetic(tokens.ids.device) if self.backend is None else torch.float32
+        device = tokens.ids.device
+        arithmetic = self.arithmetic(device) if self.backend is None else torch.float32
         inputs = self.inputs(tokens, sees, positions, arithmetic)
-        with self.autocast(tokens.ids.device), self._dropout():
+        fast = self.training and not self.compiled and device.type == "cpu"
+        with self.autocast(device), FastDropout() if fast else nullcontext():
             states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
@@ -219,7 +212,7 @@ class Encoder(nn.Module):
         Yields:
             The rows [b] of a chunk in the batch, and the chunk [b, t], both on the encoder's device.
         """
-        suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.device
+        suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.backbone.device
         budget = budget or suits.get(device.type, suits["cuda"])
         lengths = tokens.mask.sum(1)
         # Descending: the first text of a chunk is its longest, which decides how wide it is and how many texts fit.
@@ -231,54 +224,18 @@ class Encoder(nn.Module):
             if self.sees_padding:
                 stop = min(stop, start + sizes.count(sizes[start]))
             rows = order[start:stop]
-            yield to_device(rows, device), tokens.rows(rows).to(device)
+            yield to_device(rows, device), tokens.to(device, rows)
             start = stop
 
 
-def in_chunks(
-    encoder: Encoder,
-    encode: Callable[[AnyTokens], Part],
-    join: Callable[[list[Part], list[Tensor]], Part],
-    tokens: AnyTokens,
-) -> Part:
-    """Encode chunk by chunk and put the results in the order of the batch.
+def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
+    """Join results [b, ...] of chunks in the order of the batch, given their rows [b] in it.
 
-    Args:
-        join: puts the results of the chunks in order, given them and their rows in the batch.
-        tokens: the batch, [B, T].
+    Scores of chunks of short lists have fewer columns, and are padded with 0.
     """
-    parts, rows = [], []
-    for index, chunk in encoder.chunks(tokens):
-        parts.append(encode(chunk))
-        rows.append(index)
-    return join(parts, rows)
-
-
-def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
-    """Join results of chunks in the order of the batch.
-
-    Args:
-        parts: [b, ...] of each chunk.
-        rows: the places in the batch, [b] of each chunk.
-
-    Returns:
-        [B, ...].
-    """
-    return torch.cat(parts)[torch.cat(rows).argsort()]
-
-
-def lists_in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
-    """Join scores of chunks in the order of the batch; chunks of short lists have fewer columns.
-
-    Args:
-        parts: [r, k] of each chunk.
-        rows: the places in the batch, [r] of each chunk.
-
-    Returns:
-        [R, K], padded with 0.
-    """
-    longest = max(part.size(1) for part in parts)
-    return in_order([functional.pad(part, (0, longest - part.size(1))) for part in parts], rows)
+    widest = max(part.size(1) for part in parts)
+    alike = [part if part.size(1) == widest else functional.pad(part, (0, widest - part.size(1))) for part in parts]
+    return torch.cat(alike)[torch.cat(list(rows)).argsort()]
 
 
 @contextmanager
@@ -290,22 +247,6 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.train(training)
-
-
-@torch.no_grad()
-def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-    """Encode texts without dropout, and return the states of all their tokens, in no particular order.
-
-    Args:
-        encoder: on a CPU or GPU; its mode (training or not) stays.
-        texts: token ids; one text at least.
-
-    Returns:
-        [N, D] fp32, for N tokens.
-    """
-    tokens = pad(texts, pad_id)
-    with in_evaluation(encoder):
-        return torch.cat([encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(tokens)])
 
 
 def max_tokens(backbone: "transformers.PreTrainedModel") -> int | None:
@@ -347,7 +288,7 @@ def sees_padding(encoder: Encoder) -> bool:
     """
     if encoder.backbone.config.model_type in READ_ANY_MASK:
         return False
-    device, text, longer = encoder.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
+    device, text, longer = encoder.backbone.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
 
     def read(*texts: list[int]) -> Tensor:
         """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
@@ -430,7 +371,7 @@ def keeps_apart(encoder: Encoder) -> bool:
     context, text = words(encoder, 7), words(encoder, 5)[1:]
     length = min(64, (encoder.max_tokens or 512) - len(context))
     beside = [words(encoder, length)] * 8  # as long as a row may be, and longer than a small window
-    device = encoder.device
+    device = encoder.backbone.device
 
     def read(candidates: list[list[int]]) -> Tensor:
         """The states of the last text."""

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
-from polyagents.models.encoder import Encoder, in_chunks, lists_in_order
+from polyagents.models.encoder import Encoder, in_order
 from polyagents.models.model_options import JointOptions, RankingOptions
 from polyagents.models.reduction import COSINE_SCALE, reduce_places
 from polyagents.models.tokens import JointTokens, Tokens
@@ -67,7 +67,9 @@ class Joint(Architecture):
 
     def joint_scores(self, rows: JointTokens) -> Tensor:
         """Score rows [R, T], chunk by chunk: [R, K] fp32."""
-        return in_chunks(self.encoder, self.chunk_scores, lists_in_order, rows)
+        chunks = self.encoder.chunks(rows)
+        places, parts = zip(*((place, self.chunk_scores(chunk)) for place, chunk in chunks), strict=True)
+        return in_order(parts, places)
 
     def forward(self, rows: JointTokens) -> Tensor:
         """Score rows as `joint_scores` does."""

@@ -33,12 +33,16 @@ class ContextVectors(NamedTuple):
         return ContextVectors(self.vectors.to(device), self.mask.to(device))
 
 
-def stacked(parts: Sequence[ContextVectors]) -> ContextVectors:
-    """Join several batches of contexts to one; where one has fewer vectors than another, it is padded."""
+def stacked(parts: Sequence[ContextVectors], rows: Sequence[Tensor] | None = None) -> ContextVectors:
+    """Join several batches of contexts, in the order of `rows` (the places [b] of each) if it is given.
+
+    A batch of short texts may have fewer vectors than another; it is padded.
+    """
     m = max(part.vectors.size(1) for part in parts)
     vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
     mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
-    return ContextVectors(torch.cat(vectors), torch.cat(mask))
+    order = slice(None) if rows is None else torch.cat(list(rows)).argsort()
+    return ContextVectors(torch.cat(vectors)[order], torch.cat(mask)[order])
 
 
 def masked_mean(states: Tensor, mask: Tensor) -> Tensor:

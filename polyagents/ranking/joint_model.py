@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.tokens import JointTokens, pad_joint
+from polyagents.models.tokens import JointTokens, pad_joint, to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.ranking_model import RankingModel

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from polyagents.models.devices import to_device
+from polyagents.models.tokens import to_device
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyagents.models.devices import to_device
+from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.distillation import Distillation

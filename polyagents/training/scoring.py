@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyagents.models.devices import to_device
-from polyagents.models.encoder import in_order, lists_in_order
-from polyagents.models.two_towers import contexts_in_order
+from polyagents.models.encoder import in_order
+from polyagents.models.reduction import stacked
+from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.joint_model import JointModel, in_table, listed
 from polyagents.ranking.ranking_model import RankingModel
@@ -63,7 +63,7 @@ def two_tower_scores(
     module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
     # A process without an example encodes one text all the same: the others wait for its share.
     texts = model.tokens(distinct or [(model.tokenizer.start_id,)])
-    context = GradientCache(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
+    context = GradientCache(module.context_encoder, module.context_vectors, stacked, texts, chunk_tokens)
     lengths = [len(ids) for ids in candidates.ids]
     # Inline lists differ between processes. A shared list is the same in all of them, so each encodes a part of it, and
     # `gathered_rows` brings the vectors of the others, through which gradients flow back to where they were encoded.
@@ -94,5 +94,5 @@ def joint_scores(
     if not rows:  # only other processes have examples
         return TrainingScores(torch.zeros(candidates.mask.shape, device=model.device), [])
     tokens = model.joint_tokens(rows)
-    scored = GradientCache(model.module.encoder, model.module.chunk_scores, lists_in_order, tokens, chunk_tokens)
+    scored = GradientCache(model.module.encoder, model.module.chunk_scores, in_order, tokens, chunk_tokens)
     return TrainingScores(in_table(listed(scored.encoded, tokens), candidates.mask), [scored])

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from tokenizers import Regex, Tokenizer, models, normalizers
 
 from polyagents.errors import InputError
@@ -86,7 +87,7 @@ def test_pad_marks_what_is_real():
     tokens = pad([[5, 6, 7], [8], []], pad_id=9)
     assert tokens.ids.tolist() == [[5, 6, 7], [8, 9, 9], [9, 9, 9]]
     assert tokens.mask.tolist() == [[True] * 3, [True, False, False], [False] * 3]
-    shorter = tokens.rows(tokens.mask.sum(1).argsort()[:2])
+    shorter = tokens.to(torch.device("cpu"), tokens.mask.sum(1).argsort()[:2])
     assert shorter.ids.tolist() == [[9], [8]]
 
 
