@@ -131,10 +131,10 @@ class Encoder(nn.Module):
             States [B, T, D] in fp32.
         """
         device = tokens.ids.device
-        arithmetic = self.arithmetic(device) if self.backend is None else torch.float32
-        inputs = self.inputs(tokens, sees, positions, arithmetic)
+        arithmetic = self.arithmetic(device)
+        inputs = self.inputs(tokens, sees, positions, arithmetic if self.backend is None else torch.float32)
         fast = self.training and not self.compiled and device.type == "cpu"
-        with self.autocast(device), FastDropout() if fast else nullcontext():
+        with autocast(device, arithmetic), FastDropout() if fast else nullcontext():
             states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
@@ -191,14 +191,6 @@ class Encoder(nn.Module):
             faster = self.training and self.measures(self.width)
         return torch.bfloat16 if faster else torch.float32
 
-    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Return a context in which torch computes in the precision of `--precision`."""
-        arithmetic = self.arithmetic(device)
-        if arithmetic == torch.float32:  # an autocast around the call stays (TwoTowerModel.encode_texts)
-            return nullcontext()
-        # A kept cast would live until the outermost autocast ends, which may be the caller's, beyond an update.
-        return torch.autocast(device.type, arithmetic, cache_enabled=False)
-
     def chunks(self, tokens: AnyTokens, budget: int | None = None) -> Iterator[tuple[Tensor, AnyTokens]]:
         """Split a batch into chunks of texts of similar length, each cut to its longest text.
 
@@ -226,6 +218,14 @@ class Encoder(nn.Module):
             rows = order[start:stop]
             yield to_device(rows, device), tokens.to(device, rows)
             start = stop
+
+
+def autocast(device: torch.device, arithmetic: torch.dtype) -> AbstractContextManager[Any]:
+    """Return a context in which torch computes in an encoder's arithmetic."""
+    if arithmetic == torch.float32:  # an autocast around the call stays (TwoTowerModel.encode_texts)
+        return nullcontext()
+    # A kept cast would live until the outermost autocast ends, which may be the caller's, beyond an update.
+    return torch.autocast(device.type, arithmetic, cache_enabled=False)
 
 
 def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:

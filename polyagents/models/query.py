@@ -44,7 +44,7 @@ class Query:
         """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32, without gradient."""
         # An architecture holds all dot products [B, M, C] at once, so a large set of candidates goes through in parts;
         # a candidate's scores do not depend on the others.
-        rows = max(PRODUCTS // max(self.products, 1), 1)
+        rows = max(PRODUCTS // max(self.context.mask.numel(), 1), 1)
         if len(candidates) <= rows:
             return self.scorer.score(self.context, candidates)
         return torch.cat([self.scorer.score(self.context, part) for part in candidates.split(rows)], dim=1)

@@ -49,7 +49,7 @@ class ObservingAgent(TorchRankerAgent):
         if obs.get("text") is None or ids is None:
             return obs
         tokenizer = self.dict.ready
-        context, length = tokenizer.context(ids, truncate), tokenizer.full_context(ids)
+        context, length = tokenizer.context(ids, truncate), len(tokenizer.context(ids, None))
         obs.force_set("full_text", history.get_history_str())
         obs.force_set("text_vec", torch.tensor(context))
         obs.force_set("context_original_length", length)
@@ -67,7 +67,7 @@ class ObservingAgent(TorchRankerAgent):
     ) -> tuple[Tensor, int, bool]:
         """TorchAgent: return a label's ids. Every candidate is between its [S], whatever the caller says."""
         ids, tokenizer = self.dict.txt2vec(text), self.dict.ready
-        candidate, length = tokenizer.candidate(ids, truncate), tokenizer.full_candidate(ids)
+        candidate, length = tokenizer.candidate(ids, truncate), len(tokenizer.candidate(ids, None))
         return torch.tensor(candidate), length, length > len(candidate)
 
     def _set_label_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> None:
