@@ -30,7 +30,7 @@ from polyagents.model_files import hub
 from polyagents.model_files.loading import architecture_of, has_adapters, load_model
 from polyagents.model_files.model_folder import write_folder
 from polyagents.model_files.saving import save_model
-from polyagents.models.query import Query, stack_queries
+from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors, stacked
 from polyagents.options import fields_of, with_plain_paths
 from polyagents.ranking.option_groups import option_groups
@@ -728,8 +728,8 @@ class Ranker:
         two_towers(self.model).check(index.encoded_by)
         given = [] if contexts is None else texts_of(contexts, "contexts", one=True)
         asked = given or sample_of(index, 200)
-        parts = [self.query(block) for block in in_blocks(asked)]
-        return build_shortlist(index, index_type, stack_queries(parts))
+        parts = [self.query(block).context for block in in_blocks(asked)]
+        return build_shortlist(index, index_type, Query(two_towers(self.model).module, stacked(parts)))
 
 
 def matches_of(hits: Hits) -> list[Match]:

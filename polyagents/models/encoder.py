@@ -39,8 +39,8 @@ class Backend(Protocol):
     """A runtime that computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
 
     Attributes:
-        quantized: the format of its weights, such as "onnx int8", where they are quantised, so that outputs differ from
-            torch's by more than rounding; None if they are not.
+        quantized: the format of quantised weights, such as "onnx int8", whose outputs differ from torch's by more than
+            rounding; None if they are not quantised.
     """
 
     quantized: str | None
@@ -72,7 +72,9 @@ class Encoder(nn.Module):
         self.width: int = backbone.config.hidden_size
         self.first_position = first_position(backbone)
         self.max_tokens = max_tokens(backbone)
-        self.has_segments = has_segments(backbone)
+        # BERT's weights distinguish a first and a second text; RoBERTa keeps one unused type.
+        accepts = "token_type_ids" in inspect.signature(backbone.forward).parameters
+        self.has_segments = accepts and getattr(backbone.config, "type_vocab_size", 0) > 1
         self.compiled = False
         self.backend: Backend | None = None
         self.measures: Callable[[int], bool] = never
@@ -89,8 +91,11 @@ class Encoder(nn.Module):
 
     @functools.cached_property
     def causal(self) -> bool:
-        """Whether outputs depend only on earlier tokens, as those of decoders such as GPT-2 do."""
-        return is_causal(self.backbone)
+        """Whether the first output ignores what follows, as in GPT-2; measured, since no config says it."""
+        ids = torch.tensor([[1, 2], [1, 3]], device=self.backbone.device)
+        with torch.no_grad(), in_evaluation(self.backbone), torch.autocast(ids.device.type, enabled=False):
+            first, second = self.backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+        return bool(torch.allclose(first, second, atol=1e-6))
 
     def compile_backbone(self) -> None:
         """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
@@ -119,16 +124,12 @@ class Encoder(nn.Module):
         return sees_padding(self)
 
     def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """Encode texts.
+        """Encode texts to states [B, T, D] in fp32.
 
         Args:
-            tokens: [B, T].
             sees: [B, T, T], True where the token of the row may attend to that of the column; None lets all attend to
                 all real tokens.
             positions: [B, T], from 0, of the tokens; given together with `sees`.
-
-        Returns:
-            States [B, T, D] in fp32.
         """
         device = tokens.ids.device
         arithmetic = self.arithmetic(device)
@@ -141,17 +142,7 @@ class Encoder(nn.Module):
     def inputs(
         self, tokens: Tokens, sees: Tensor | None, positions: Tensor | None, dtype: torch.dtype
     ) -> dict[str, Any]:
-        """Build the arguments that the backbone is called with.
-
-        Args:
-            tokens: [B, T].
-            sees: as in `forward`.
-            positions: as in `forward`.
-            dtype: that of a mask that is added to logits.
-
-        Returns:
-            The arguments by name.
-        """
+        """Build the arguments that the backbone is called with; `dtype` is that of a mask that is added to logits."""
         # transformers looks through every mask [B, T] for padding, for which the host waits until a GPU has computed
         # all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask
         # of their own from it, other runtimes, and compiled backbones, which do not look. All others get what is added
@@ -264,24 +255,9 @@ def first_position(backbone: "transformers.PreTrainedModel") -> int:
     return 0
 
 
-def has_segments(backbone: "transformers.PreTrainedModel") -> bool:
-    """Tell whether the weights distinguish a first and a second text (BERT's do; RoBERTa keeps one unused type)."""
-    accepts = "token_type_ids" in inspect.signature(backbone.forward).parameters
-    return accepts and getattr(backbone.config, "type_vocab_size", 0) > 1
-
-
-@torch.no_grad()
-def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
-    """Tell whether the first output ignores what follows; this is measured, since no field of a config says so."""
-    ids = torch.tensor([[1, 2], [1, 3]], device=next(backbone.parameters()).device)
-    with in_evaluation(backbone), torch.autocast(ids.device.type, enabled=False):
-        first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-    return bool(torch.allclose(first, second, atol=1e-6))
-
-
 @torch.no_grad()
 def sees_padding(encoder: Encoder) -> bool:
-    """Measure whether padding changes a text's outputs: it does where neighbours or the whole row are mixed unmasked.
+    """Measure whether padding changes a text's outputs: it does if neighbours or the whole row are mixed unmasked.
 
     Raises:
         InputError: the backbone cannot read a text, or its outputs differ from call to call.
@@ -326,37 +302,18 @@ def pad_id(encoder: Encoder) -> int:
 
 
 def words(encoder: Encoder, count: int) -> list[int]:
-    """Return token ids of a text.
-
-    Args:
-        encoder: tells which id is padding; 0 is for some backbones, whatever their configuration says.
-    """
+    """Return token ids of a text, without the configuration's padding id, and without 0, which is some backbones'."""
     return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
 
 def difference(first: Tensor, second: Tensor) -> float:
-    """Return how far states are apart, divided by the largest.
-
-    Args:
-        first: any shape.
-        second: the same shape.
-
-    Returns:
-        The difference; 0 where some of the first are not finite, which tells nothing.
-    """
+    """Return how far states are apart, divided by the largest; 0 if some are not finite, which tells nothing."""
     off = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
     return off if torch.isfinite(first).all() else 0.0
 
 
 def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn a boolean mask into the one that is added to attention logits.
-
-    Args:
-        sees: [B, T, T], True where a token may attend to another.
-
-    Returns:
-        [B, 1, T, T], 0 where `sees` is True, otherwise the lowest number of `dtype`.
-    """
+    """Turn a mask [B, T, T] into [B, 1, T, T] to add to logits: 0 for True, else the lowest number of `dtype`."""
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min).unsqueeze(1)
 

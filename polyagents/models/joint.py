@@ -19,7 +19,7 @@ class Joint(Architecture):
 
     Attributes:
         candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.
-        linear: maps a vector to a score; it starts at 0 where the head has a similarity, too.
+        linear: maps a vector to a score; it starts at 0 if the head has a similarity, too.
     """
 
     options_type: ClassVar[type[RankingOptions]] = JointOptions
@@ -46,11 +46,7 @@ class Joint(Architecture):
         return (vectors[:, :1] * vectors[:, 1:]).sum(-1)
 
     def check_backbone(self) -> None:
-        """Refuse a backbone in which texts of one row cannot be masked from each other.
-
-        Raises:
-            InputError: the backbone does not respect such a mask.
-        """
+        """Refuse a backbone in which texts of one row cannot be masked from each other."""
         if not self.encoder.keeps_apart:
             kind = self.encoder.backbone.config.model_type
             raise InputError(

@@ -23,12 +23,8 @@ EXAMPLES = 64  # number of measured texts: some 5,000 tokens, a few seconds of a
 def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
     """Measure the standard deviation of the outputs' elements over all tokens of all texts, before any scaling.
 
-    Args:
-        encoder: on a CPU or GPU.
-        texts: token ids.
-
     Returns:
-        The deviation; 0 or not a number where the outputs are of no use.
+        The deviation; 0 or not a number if the outputs are of no use.
     """
     with in_evaluation(encoder):
         states = [encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(pad(texts, pad_id))]
@@ -37,10 +33,6 @@ def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> 
 
 def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
     """Compute the factor by which the outputs should be multiplied.
-
-    Args:
-        encoder: on a CPU or GPU.
-        texts: token ids.
 
     Raises:
         InputError: all outputs are the same, infinite or not a number.

@@ -15,6 +15,16 @@ from polyagents.models.two_towers import TwoTowers
 CODES = "codes"  # the name of a poly-encoder's own weight; no candidate's vector depends on it
 
 
+def initial_codes(init: str, m: int, width: int) -> Tensor:
+    """Draw codes [m, D] in one of the ways that `--codes-init` names."""
+    codes = torch.empty(m, width)
+    if init == "uniform":
+        return nn.init.uniform_(codes)
+    if init == "unit":
+        return nn.init.normal_(codes, mean=width**-0.5, std=1.0)
+    return nn.init.normal_(codes, std=0.02)
+
+
 class PolyEncoder(TwoTowers):
     """A poly-encoder: a context has m vectors, and a candidate has one, which attends to them.
 
@@ -32,12 +42,7 @@ class PolyEncoder(TwoTowers):
         self.vectors_are = options.polyencoder_type
         self.codes = None
         if self.vectors_are == "codes":
-            self.codes = nn.Parameter(torch.empty(self.m, encoder.width))
-            if options.codes_init == "uniform":
-                nn.init.uniform_(self.codes)
-            else:
-                unit = options.codes_init == "unit"
-                nn.init.normal_(self.codes, mean=encoder.width**-0.5 if unit else 0.0, std=1.0 if unit else 0.02)
+            self.codes = nn.Parameter(initial_codes(options.codes_init, self.m, encoder.width))
         scaled = options.poly_attention_type == "sqrt"
         self.sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
 

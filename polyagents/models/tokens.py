@@ -23,12 +23,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A padded batch of texts.
-
-    Attributes:
-        ids: [B, T], padded on the right.
-        mask: [B, T], True where a token is real.
-    """
+    """A batch of texts: ids [B, T], padded on the right, and mask [B, T], True where a token is real."""
 
     ids: Tensor
     mask: Tensor
@@ -65,8 +60,7 @@ def pad(texts: Sequence[Sequence[int]], pad_id: int) -> Tokens:
 class JointTokens(Tokens):
     """Rows of a context followed by candidates, which are read together.
 
-    Attributes:
-        places: [R, T], 0 for a context, k for its k-th candidate, -1 for padding.
+    `places` [R, T] are 0 for a context, k for its k-th candidate, and -1 for padding.
     """
 
     places: Tensor

@@ -42,15 +42,7 @@ class TwoTowers(Architecture):
 
     @abc.abstractmethod
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score every candidate for every context.
-
-        Args:
-            context: vectors [B, M, D] and their mask [B, M].
-            candidates: [C, D] shared by all contexts, or [B, C, D].
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score every candidate for every context: candidates [C, D], or [B, C, D] -> [B, C] fp32."""
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
         """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
@@ -89,15 +81,7 @@ class TwoTowers(Architecture):
         return in_order(parts, rows)
 
     def forward(self, context: Tokens, candidates: Tokens) -> Tensor:
-        """Score all candidates for all contexts.
-
-        Args:
-            context: texts [B, T].
-            candidates: texts [C, T].
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score all candidates [C, T] for all contexts [B, T]: [B, C] fp32."""
         return self.score(self.encode_context(context), self.encode_candidates(candidates))
 
     def normalise(self, vectors: Tensor) -> Tensor:

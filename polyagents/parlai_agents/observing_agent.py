@@ -34,8 +34,6 @@ class ObservingAgent(TorchRankerAgent):
     """Turns observations into batches for a ranker.
 
     Attributes:
-        ranking: the model, with its tokenizer and its options.
-        dict: its tokenizer, as ParlAI asks for it.
         phase: whether the previous batch was trained on, under "training"; all clones share it.
     """
 
@@ -103,7 +101,7 @@ class ObservingAgent(TorchRankerAgent):
     def is_valid(self, obs: Any) -> bool:
         """Do as TorchRankerAgent, but an example needs a context, and a label; without one a chat is answered.
 
-        ParlAI's teachers count an answer where the label is empty.
+        ParlAI's teachers count an answer if the label is empty.
         """
         is_chat = not self.phase["training"] and not {"labels", "eval_labels"} & obs.keys()
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (is_chat or has_label(obs))
@@ -124,11 +122,7 @@ class ObservingAgent(TorchRankerAgent):
         return batch
 
     def batch_act(self, observations: Any) -> Any:
-        """Do as TorchAgent, which fails on a batch of `--num-workers` that has no example.
-
-        Args:
-            observations: those of a batch, or the batch itself.
-        """
+        """Do as TorchAgent, which fails on a batch of `--num-workers` that has no example."""
         if isinstance(observations, Batch) and not len(observations.valid_indices):
             self._local_metrics.clear()
             (self.train_step if observations.is_training else self.eval_step)(observations)

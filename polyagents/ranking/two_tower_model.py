@@ -36,26 +36,14 @@ class VectorCache:
     LIMIT = 300_000_000
 
     def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor], version: Callable[[], object]):
-        """Start without vectors.
-
-        Args:
-            encode: encodes token ids of candidates to vectors.
-            version: returns another value as soon as `encode` would return other vectors.
-        """
+        """Start empty; `version` returns another value as soon as `encode` would return other vectors."""
         self.encode, self.version = encode, version
         self.known: dict[tuple[int, ...], Tensor] = {}
         self.size = 0
         self.encoded_by: object = None
 
     def vectors(self, candidates: Sequence[tuple[int, ...]]) -> Tensor:
-        """Return the vectors of candidates, and encode those that are new.
-
-        Args:
-            candidates: token ids of U candidates.
-
-        Returns:
-            [U, D].
-        """
+        """Return the vectors [U, D] of token ids of U candidates, and encode those that are new."""
         if (version := self.version()) != self.encoded_by:
             self.clear()
             self.encoded_by = version
@@ -76,11 +64,7 @@ class VectorCache:
 
 
 class TwoTowerModel(RankingModel):
-    """A bi- or poly-encoder, or a further architecture of two towers.
-
-    Attributes:
-        cache: vectors of candidates that were encoded since the weights changed.
-    """
+    """A bi- or poly-encoder, or another architecture of two towers; its cache holds vectors of the present weights."""
 
     module: TwoTowers
 
@@ -130,15 +114,11 @@ class TwoTowerModel(RankingModel):
 
     @undisturbed()
     def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
-        """Encode candidate texts.
+        """Encode C candidate texts: [C, D] fp32 on the CPU.
 
         Args:
-            texts: C of them.
-            low_precision: encode in bf16 where the machine is fast in it, whatever `--precision` says: right for
+            low_precision: encode in bf16 if the machine is fast in it, whatever `--precision` says: right for
                 vectors that are rounded to 8 bits anyway.
-
-        Returns:
-            [C, D] fp32 on the CPU.
         """
         self.module.eval()
         encoder = self.module.candidate_encoder
@@ -172,11 +152,7 @@ class TwoTowerModel(RankingModel):
         self.cache.clear()
 
     def check(self, encoded_by: object) -> None:
-        """Refuse candidates that other weights encoded.
-
-        Raises:
-            InputError: the weights have changed since.
-        """
+        """Refuse candidates that other weights encoded."""
         now = self.version()
         if isinstance(encoded_by, str):
             if self._fingerprint[0] is not now:  # takes a second for a BERT-base
@@ -223,11 +199,8 @@ class TwoTowerModel(RankingModel):
 def two_towers(model: RankingModel, otherwise: str | None = None) -> TwoTowerModel:
     """Return a model whose candidates can be encoded ahead of the context.
 
-    Args:
-        otherwise: the sentence that refuses a joint model.
-
     Raises:
-        InputError: it is a joint model.
+        InputError: it is a joint model; the message is `otherwise`, if given.
     """
     if not isinstance(model, TwoTowerModel):
         raise InputError(

@@ -80,11 +80,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
 
 
 def lowers_case(folder: str) -> bool:
-    """Tell whether sentence-transformers has texts in lower case, whatever the folder's tokenizer does.
-
-    Raises:
-        InputError: its file cannot be read.
-    """
+    """Tell whether sentence-transformers has texts in lower case, whatever the folder's tokenizer does."""
     for file in glob.glob(os.path.join(glob.escape(folder), "sentence_*_config.json")):
         try:
             settings = read_json(file)

@@ -41,7 +41,7 @@ class ParlaiVocabulary:
     """The additional data of a tokenizer that was built from ParlAI's own dictionary.
 
     Attributes:
-        tokens: the size of ParlAI's dictionary; the tokenizer numbers further pieces from there on, which are the
+        tokens: the size of ParlAI's dictionary; the tokenizer numbers other pieces from there on, which are the
             unknown token in ParlAI.
         counts: how often each token was seen, for writing the dictionary back.
     """
@@ -51,14 +51,7 @@ class ParlaiVocabulary:
 
 
 def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
-    """Refuse token ids beyond the vocabulary: an embedding has one row for each of its tokens.
-
-    Args:
-        parlai: set if it was built from ParlAI's own dictionary.
-
-    Raises:
-        InputError: there are such ids.
-    """
+    """Refuse token ids beyond the vocabulary: an embedding has one row for each of its tokens."""
     size = compiled.get_vocab_size()
     largest = max(compiled.get_vocab().values(), default=-1)
     if largest >= size:
@@ -95,8 +88,6 @@ class RankingTokenizer:
     Attributes:
         compiled: the tokenizer of the `tokenizers` library.
         parlai: set if it was built from ParlAI's own dictionary.
-        start_id: the paper's [S] before a text.
-        end_id: the paper's [S] after a text.
         newline_ids: the ids of a line end, between utterances.
         context_prompt: token ids before every context.
         candidate_prompt: token ids before every candidate.
@@ -106,12 +97,7 @@ class RankingTokenizer:
     candidate_prompt: Sequence[int] = ()
 
     def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
-        """Wrap a compiled tokenizer.
-
-        Args:
-            compiled: the tokenizer of the `tokenizers` library.
-            special: the special tokens, which it has.
-            parlai: set if it was built from ParlAI's own dictionary.
+        """Wrap a compiled tokenizer, which has the special tokens.
 
         Raises:
             InputError: a token id lies beyond the vocabulary.
@@ -216,38 +202,24 @@ class RankingTokenizer:
         return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
 
     def set_prompts(self, context: str, candidate: str) -> None:
-        """Set the texts before every context and before every candidate.
-
-        Args:
-            context: such as an instruction; empty for none.
-            candidate: the same, for candidates.
-        """
+        """Set the texts before every context and before every candidate; "" for none."""
         self.context_prompt, self.candidate_prompt = self.encode([context, candidate])
 
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
-        """Surround and truncate a context; its end, which is nearest to the reply, is kept (paper v1 5.1).
+        """Surround and truncate a context: [S] prompt context [S].
+
+        Its end, which is nearest to the reply, is kept (paper v1 5.1).
 
         Args:
-            ids: token ids from `encode`.
             limit: how many tokens in all, [S] and prompt counted; None for no limit.
-
-        Returns:
-            [S] prompt context [S].
         """
         beyond = 0 if limit is None else max(len(self.context_prompt) + len(ids) + 2 - limit, 0)
         return [self.start_id, *self.context_prompt, *ids[beyond:], self.end_id]
 
     def candidate(self, ids: Sequence[int], limit: int | None) -> list[int]:
-        """Surround and truncate a candidate; its beginning is kept.
+        """Surround and truncate a candidate, as `context` does; its beginning is kept.
 
         ParlAI truncates the last [S], too, and its weights expect that.
-
-        Args:
-            ids: token ids from `encode`.
-            limit: how many tokens in all, [S] and prompt counted; None for no limit.
-
-        Returns:
-            [S] prompt candidate [S].
         """
         ids = [*self.candidate_prompt, *ids]
         if limit is None or len(ids) + 2 <= limit:
