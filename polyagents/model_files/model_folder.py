@@ -44,11 +44,9 @@ class FolderConfig:
 
     Attributes:
         format: the number of our format.
-        polyagents_version: the version that wrote it.
-        architecture: the name of the model's class, such as "PolyEncoder".
         options: the model's own options.
         backbone: the configuration of the Hugging Face model within.
-        parlai: set where the tokenizer was built from ParlAI's own dictionary.
+        parlai: set if the tokenizer was built from ParlAI's own dictionary.
         results: split -> metric -> value, of the evaluations that ended its training.
         machine: the machine that it was trained on; None if nothing says so.
     """
@@ -83,11 +81,7 @@ def is_folder(path: str) -> bool:
 
 
 def read_config(folder: str) -> FolderConfig:
-    """Read config.json of a folder.
-
-    Raises:
-        InputError: the file is missing, or not one of ours.
-    """
+    """Read config.json of a folder; refuse a missing one, or another kind of file."""
     path = os.path.join(folder, CONFIG)
     try:
         found = read_json(path)
@@ -110,11 +104,7 @@ def read_config(folder: str) -> FolderConfig:
 
 
 def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
-    """Read the tokenizer of a folder.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
+    """Read the tokenizer of a folder; refuse a missing or damaged file."""
     path = os.path.join(folder, TOKENIZER)
     try:
         content = {"special_tokens": config.special_tokens, "parlai": config.parlai}
@@ -131,12 +121,7 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(file: str | None) -> Outcome:
-    """Return the results of a model's training, and its machine, as far as they are known.
-
-    Args:
-        file: a model file, beside which the training has written `.trainstats`, or a folder; None if there is
-            neither.
-    """
+    """Return the results of a model's training, and its machine, as far as `.trainstats` or a folder says them."""
     if file is not None and is_folder(file):
         config = read_config(file)
         return Outcome(config.results, config.machine)

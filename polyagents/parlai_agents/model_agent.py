@@ -24,12 +24,11 @@ from polyagents.training_loop.starting_model import fitting_weights, starting_mo
 
 
 class ModelAgent(BaseAgent):
-    """An agent around a `RankingModel`.
+    """An agent around a `RankingModel`, which all clones share.
 
     Attributes:
-        ranking: the model that all clones share, with its tokenizer and its options.
         parlai_model: weights of ParlAI's own agents that are to be loaded; None for all others, and after loading.
-        resumed: the random states of a resumed run (checkpoint.py); None for a new one.
+        resumed: the random states of a resumed run (draws.py); None for a new one.
     """
 
     ranking: RankingModel

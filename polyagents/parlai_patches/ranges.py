@@ -32,11 +32,7 @@ from polyagents.training_loop.training_options import LoopOptions
 
 @dataclass(frozen=True)
 class Several:
-    """The type of a flag that takes numbers with commas between them, each of a range.
-
-    Attributes:
-        count: how many there may be; None for any.
-    """
+    """The type of a flag that takes `count` numbers (None: any) with commas between them, each of a range."""
 
     one: Callable[[str], float]
     count: tuple[int, ...] | None = None
@@ -132,14 +128,10 @@ def limit_numbers(action: argparse.Action) -> None:
 
 
 def check(options: Mapping[str, Any], actions: Iterable[argparse.Action], source: str, whole: bool = False) -> None:
-    """Refuse a value in a file of options that its flag would refuse.
+    """Refuse a value in a file of options that its flag would refuse; what is missing or None is not checked.
 
     Args:
-        options: by name; what is missing or None is not checked.
         whole: whether not only numbers are checked.
-
-    Raises:
-        InputError: there is such a value.
     """
     for action in actions:
         value = options.get(action.dest)

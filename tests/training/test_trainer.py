@@ -32,8 +32,8 @@ from polyagents.training_loop import trainer
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.from_python import architecture_named
 from polyagents.training_loop.text_example import read_example
-from polyagents.training_loop.text_examples import TrainingData
 from polyagents.training_loop.trackers import PACKAGES
+from polyagents.training_loop.training_data import TrainingData
 
 ROOT = Path(__file__).parents[2]
 DIALOGUES = colour_dialogues(24)
