@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from parlai.core.opt import Opt
 from parlai.scripts import train_model
 from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
@@ -145,16 +144,30 @@ def seconds_of_an_example(loop: TrainLoop) -> float:
 
 
 def with_grace(validate: Any) -> Any:
-    """Wrap ParlAI's `validate`: patience counts no validation of the warm-up or of the first pass over the examples."""
+    """Wrap ParlAI's `validate`: ties and patience are those of training_loop/trainer.py.
+
+    While the rate falls to zero, the later of equally good models is kept. Patience counts no validation of the warm-up
+    or of the first pass over the examples.
+    """
 
     def patched(self: Any) -> Any:
-        if hasattr(self, "validates"):
-            scheduler = getattr(self.agent, "scheduler", None)
-            if self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up()):
-                self.impatience = -1  # ParlAI adds one
-        stop = validate(self)
-        if hasattr(self.agent, "phase"):  # a training batch without a label is still one
-            self.agent.phase["training"] = True
+        if not hasattr(self, "validates"):
+            return validate(self)
+        before, impatience = self.best_valid, self.impatience
+        lowered = before
+        if before is not None and self.agent.opt["lr_scheduler"] in ENDING:
+            lowered = self.best_valid = math.nextafter(before, -self.valid_optim * math.inf)
+        scheduler = getattr(self.agent, "scheduler", None)
+        in_grace = self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up())
+        if in_grace:
+            self.impatience = -1  # ParlAI adds one
+        stop = bool(validate(self))
+        if self.best_valid == lowered:
+            self.best_valid = before
+        elif self.best_valid == before and not in_grace:  # as good, which ParlAI takes for better
+            self.impatience = impatience + 1
+            stop = stop or 0 < self.opt["validation_patience"] <= self.impatience
+        self.agent.phase["training"] = True  # so is a batch without a label
         return stop
 
     return patched
@@ -198,7 +211,10 @@ def telling_progress(get_time: Any) -> Any:
     return patched
 
 
-def started_from(opt: Opt, reports: list[dict[str, Any]], best: float | None) -> bool:
-    """Return whether no validation was better than the one before the first update."""
-    first = reports[0] if reports else {}
-    return first.get("train_steps") == 0 and best is not None and first.get(opt["validation_metric"]) == best
+def keeps_start(loop: TrainLoop) -> bool:
+    """Return whether the model is still the one before the first update."""
+    name, ties = loop.opt["validation_metric"], loop.opt["lr_scheduler"] in ENDING
+    values = [loop.valid_optim * float(report[name]) for report in loop.valid_reports if name in report]
+    if not values or loop.valid_reports[0].get("train_steps") != 0:
+        return False
+    return all(value < values[0] or (value == values[0] and not ties) for value in values[1:])

@@ -10,7 +10,7 @@ from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
 from polyagents.console import say
-from polyagents.parlai_patches.run_plan import started_from
+from polyagents.parlai_patches.run_plan import keeps_start
 from polyagents.training_loop.summary import Summary, command
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 
@@ -69,7 +69,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
         next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
         candidates=float(report["candidates"]) if "candidates" in report else None,
         no_candidates=int(report.get("no_candidates", 0)),
-        keeps_start=started_from(opt, loop.valid_reports, loop.best_valid),
+        keeps_start=keeps_start(loop),
     )
 
 

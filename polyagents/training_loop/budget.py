@@ -20,7 +20,7 @@ FEWEST_HELD_OUT = 100  # fewer validation examples choose a model by chance
 
 @dataclass(frozen=True)
 class Budget:
-    """Where a run ends: at whichever of these is reached first; None is no limit."""
+    """The end of a run: whichever of these is reached first; None is no limit."""
 
     steps: int | None = None
     epochs: float | None = None

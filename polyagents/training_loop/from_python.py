@@ -84,7 +84,7 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
         metric = trainer.options.validation_metric
         ranked = trainer.evaluation.get("candidates"), int(trainer.evaluation.get("no_candidates", 0))
         for line in Summary(
-            done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, keeps_start=trainer.keeps_start
+            done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, keeps_start=done.is_start
         ).lines():
             say(line)
 

@@ -30,7 +30,7 @@ from polyagents.training_loop.budget import (
     validations,
 )
 from polyagents.training_loop.callbacks import Callback, Report
-from polyagents.training_loop.schedule import Schedule
+from polyagents.training_loop.schedule import ENDING, Schedule
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles
@@ -49,7 +49,7 @@ class Progress:
         examples: how many examples of the current pass were trained on.
         size: how many examples a pass has; None before the end of the first, if it had to be counted.
         best: the best value of the validation metric; None before the first.
-        start: its value before the first update; None without such a validation.
+        is_start: whether that was before the first update.
         impatience: validations since then, none of which was better.
         validated: updates at the last validation.
         validated_epochs: epochs at the last validation.
@@ -67,7 +67,7 @@ class Progress:
     examples: int = 0
     size: int | None = None
     best: float | None = None
-    start: float | None = None
+    is_start: bool = False
     impatience: int = 0
     validated: int = 0
     validated_epochs: float = 0.0
@@ -164,9 +164,14 @@ class Trainer:
         return self.progress.seconds + time.monotonic() - self._counted_at
 
     @property
+    def seconds(self) -> float:
+        """How long the training has taken, earlier runs of a resumed one included."""
+        return self.progress.seconds + time.monotonic() - self._counted_at
+
+    @property
     def keeps_start(self) -> bool:
         """Whether no validation was better than the one before the first update."""
-        return bool(self.valid) and self.progress.best is not None and self.progress.best == self.progress.start
+        return self.progress.is_start
 
     @property
     def last_update(self) -> int | None:
@@ -331,7 +336,6 @@ class Trainer:
             self.valid = self.valid[: done.held_out]
         done.validations = validations(affordable / len(self.valid))
         self._validate()
-        done.start = done.best
         self._save()
 
     def _validate(self, in_turn: bool = True) -> None:
@@ -347,13 +351,15 @@ class Trainer:
         done.evaluations.append([self.updates, report["loss"], report["hits@1"]])
         value = report[options.validation_metric]
         sign = -1 if options.validation_metric in SMALLER_IS_BETTER else 1
-        self.is_best = done.best is None or sign * value > sign * done.best
+        is_better = done.best is None or sign * value > sign * done.best
+        # Of equally good models the later one, if the rate has fallen since: validation examples are often few.
+        self.is_best = is_better or (value == done.best and self.options.lr_scheduler in ENDING)
         if self.is_best:
-            done.best = value
+            done.best, done.is_start = value, not self.updates
             self.files.keep_best(self.model)
         if in_turn:
             self.schedule.after_evaluation(report["loss"])
-            patient = self.is_best or self.schedule.is_warming_up or self.epochs < 1
+            patient = is_better or self.schedule.is_warming_up or self.epochs < 1
             done.impatience = 0 if patient else done.impatience + 1
             done.validated, done.validated_epochs = self.updates, self.epochs
             done.validated_progress = self.run_progress or 0.0

@@ -201,7 +201,7 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
 
     @property
     def budget(self) -> Budget:
-        """Where the training ends."""
+        """The end of the training."""
         return Budget(self.max_train_steps, self.num_epochs, self.max_train_time)
 
 
