@@ -34,7 +34,7 @@ class Budget:
 
     def examples(self, of_an_epoch: float, of_a_step: int) -> float | None:
         """Return how many examples the run trains on, each as often as it does; None if only time ends it."""
-        ends = [of_a_step * self.steps] if self.steps is not None else []
+        ends: list[float] = [of_a_step * self.steps] if self.steps is not None else []
         ends += [of_an_epoch * self.epochs] if self.epochs is not None else []
         return min(ends, default=None)
 

@@ -164,16 +164,6 @@ class Trainer:
         return self.progress.seconds + time.monotonic() - self._counted_at
 
     @property
-    def seconds(self) -> float:
-        """How long the training has taken, earlier runs of a resumed one included."""
-        return self.progress.seconds + time.monotonic() - self._counted_at
-
-    @property
-    def keeps_start(self) -> bool:
-        """Whether no validation was better than the one before the first update."""
-        return self.progress.is_start
-
-    @property
     def last_update(self) -> int | None:
         """The maximal number of updates, as far as that is known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
