@@ -264,12 +264,16 @@ def sees_padding(encoder: Encoder) -> bool:
     """
     if encoder.backbone.config.model_type in READ_ANY_MASK:
         return False
-    device, text, longer = encoder.backbone.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
+    device, text, longer = (
+        encoder.backbone.device,
+        text_ids(encoder, 6),
+        text_ids(encoder, min(30, encoder.max_tokens or 30)),
+    )
 
     def read(*texts: list[int]) -> Tensor:
         """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
         tokens = pad(texts, 0)
-        ids = torch.where(tokens.mask, tokens.ids, torch.tensor(words(encoder, tokens.ids.size(1))))
+        ids = torch.where(tokens.mask, tokens.ids, torch.tensor(text_ids(encoder, tokens.ids.size(1))))
         inputs = encoder.inputs(Tokens(ids, tokens.mask).to(device), None, None, torch.float32)
         states: Tensor = encoder.backbone(**inputs).last_hidden_state
         return states[-1, : len(texts[-1])].float()
@@ -287,13 +291,13 @@ def sees_padding(encoder: Encoder) -> bool:
             f"This backbone ({kind}) has outputs of width {alone.size(-1)} where its configuration says "
             f"{encoder.width}; use one such as BERT, RoBERTa or ModernBERT."
         )
-    noise = difference(alone, again)  # large where a GPU rounds to TF32
+    noise = relative_difference(alone, again)  # large where a GPU rounds to TF32
     if noise > 0.01:
         raise InputError(
             f"The outputs of this backbone ({kind}) for a text depend on chance, or on the other texts of a batch; use "
             f"one such as BERT, RoBERTa or ModernBERT."
         )
-    return difference(alone, beside) > max(ROUNDING, 10 * noise)
+    return relative_difference(alone, beside) > max(ROUNDING, 10 * noise)
 
 
 def pad_id(encoder: Encoder) -> int:
@@ -301,12 +305,12 @@ def pad_id(encoder: Encoder) -> int:
     return getattr(encoder.backbone.config, "pad_token_id", None) or 0
 
 
-def words(encoder: Encoder, count: int) -> list[int]:
+def text_ids(encoder: Encoder, count: int) -> list[int]:
     """Return token ids of a text, without the configuration's padding id, and without 0, which is some backbones'."""
     return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
 
-def difference(first: Tensor, second: Tensor) -> float:
+def relative_difference(first: Tensor, second: Tensor) -> float:
     """Return how far states are apart, divided by the largest; 0 if some are not finite, which tells nothing."""
     off = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
     return off if torch.isfinite(first).all() else 0.0
@@ -325,9 +329,9 @@ def keeps_apart(encoder: Encoder) -> bool:
     A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens
     from their places in the row: T5, MPNet and DeBERTa do. This is computed in fp32, before the outputs are scaled.
     """
-    context, text = words(encoder, 7), words(encoder, 5)[1:]
+    context, text = text_ids(encoder, 7), text_ids(encoder, 5)[1:]
     length = min(64, (encoder.max_tokens or 512) - len(context))
-    beside = [words(encoder, length)] * 8  # as long as a row may be, and longer than a small window
+    beside = [text_ids(encoder, length)] * 8  # as long as a row may be, and longer than a small window
     device = encoder.backbone.device
 
     def read(candidates: list[list[int]]) -> Tensor:
@@ -347,4 +351,4 @@ def keeps_apart(encoder: Encoder) -> bool:
     except Exception:  # the backbone does not support such a mask, or positions; each in its own way
         return False
     # Its own positions are ours, and candidates are apart.
-    return max(difference(plain, own), difference(alone, together)) <= ROUNDING
+    return max(relative_difference(plain, own), relative_difference(alone, together)) <= ROUNDING

@@ -136,7 +136,7 @@ def model_of_options(
     """
     defaults = {field.name: field.default for group in option_groups(architecture) for field in fields_of(group)}
     values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
-    parts = None if file is None else parts_of(file, architecture, values, resumes)
+    parts = None if file is None else starting_parts(file, architecture, values, resumes)
     initial_weights.decide_flags(file, values, architecture)
     values = {name: value for name, value in values.items() if value is not None}
     tokenizer = new_tokenizer(values, data, datapath) if parts is None else parts.tokenizer
@@ -155,7 +155,7 @@ def model_of_options(
     return model
 
 
-def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
+def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
     """Read the files of a model that an architecture starts from.
 
     Raises:

@@ -34,7 +34,7 @@ NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports ->
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """The progress of a training, stored in its checkpoint.
 
     Attributes:
@@ -95,7 +95,7 @@ class Trainer:
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.optimizer = optimizer_of(model, options)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
-        self.progress = Progress(size=data.size)
+        self.progress = TrainingProgress(size=data.size)
         self.schedule = Schedule(
             self.optimizer,
             options.lr_scheduler,
@@ -329,7 +329,7 @@ class Trainer:
         with optimising.refused_where_damaged(str(self.files.resumed)):
             self.optimizer.load_state_dict(states["optimizer"])
             optimising.check_state(self.optimizer)
-            self.progress = fields_of_json(states[STATE], Progress)
+            self.progress = fields_of_json(states[STATE], TrainingProgress)
             self.progress.size = self.data.size or self.progress.size
             if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
                 raise ValueError("its counts are none")
