@@ -133,6 +133,7 @@ class Encoder(nn.Module):
         """
         device = tokens.ids.device
         arithmetic = self.arithmetic(device)
+        # Another runtime has an arithmetic of its own, and takes a mask in fp32.
         inputs = self.inputs(tokens, sees, positions, arithmetic if self.backend is None else torch.float32)
         fast = self.training and not self.compiled and device.type == "cpu"
         with autocast(device, arithmetic), FastDropout() if fast else nullcontext():
@@ -197,14 +198,14 @@ class Encoder(nn.Module):
         """
         suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.backbone.device
         budget = budget or suits.get(device.type, suits["cuda"])
-        lengths = tokens.mask.sum(1)
+        lengths = tokens.mask.sum(1)  # on the CPU: a GPU would have to be waited for
         # Descending: the first text of a chunk is its longest, which decides how wide it is and how many texts fit.
         order = lengths.argsort(descending=True)
         sizes = lengths[order].clamp(min=1).tolist()
         start = 0
         while start < len(sizes):
             stop = start + max(budget // sizes[start], 1)
-            if self.sees_padding:
+            if self.sees_padding:  # its outputs would depend on the longest text beside it
                 stop = min(stop, start + sizes.count(sizes[start]))
             rows = order[start:stop]
             yield to_device(rows, device), tokens.to(device, rows)
@@ -226,6 +227,7 @@ def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
     """
     widest = max(part.size(1) for part in parts)
     alike = [part if part.size(1) == widest else functional.pad(part, (0, widest - part.size(1))) for part in parts]
+    # The rows of all chunks are a permutation of the batch; its argsort is the way back.
     return torch.cat(alike)[torch.cat(list(rows)).argsort()]
 
 
