@@ -4,7 +4,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -136,7 +136,12 @@ class Encoder(nn.Module):
         # Another runtime has an arithmetic of its own, and takes a mask in fp32.
         inputs = self.inputs(tokens, sees, positions, arithmetic if self.backend is None else torch.float32)
         fast = self.training and not self.compiled and device.type == "cpu"
-        with autocast(device, arithmetic), FastDropout() if fast else nullcontext():
+        # In fp32 an autocast around the call stays (TwoTowerModel.encode_texts). A kept cast would live until the
+        # outermost autocast ends, which may be the caller's, beyond an update.
+        low: Any = nullcontext()
+        if arithmetic != torch.float32:
+            low = torch.autocast(device.type, arithmetic, cache_enabled=False)
+        with low, FastDropout() if fast else nullcontext():
             states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
@@ -210,14 +215,6 @@ class Encoder(nn.Module):
             rows = order[start:stop]
             yield to_device(rows, device), tokens.to(device, rows)
             start = stop
-
-
-def autocast(device: torch.device, arithmetic: torch.dtype) -> AbstractContextManager[Any]:
-    """Return a context in which torch computes in an encoder's arithmetic."""
-    if arithmetic == torch.float32:  # an autocast around the call stays (TwoTowerModel.encode_texts)
-        return nullcontext()
-    # A kept cast would live until the outermost autocast ends, which may be the caller's, beyond an update.
-    return torch.autocast(device.type, arithmetic, cache_enabled=False)
 
 
 def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:

@@ -161,9 +161,15 @@ class Trainer:
         try:
             for batch in self._batches():
                 self._train_on(batch)
-                if not self._pending:
-                    self._update()
-                    self._after_update()
+                if self._pending:
+                    continue
+                norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
+                self._watch.saw_update(norm)
+                self.progress.updates += 1
+                skipped = self._look() if self._watch.is_due else 0
+                if not skipped:
+                    self.schedule.after_update(self.updates)
+                self._after_update()
             self._finish()
         finally:
             self._tell("on_train_end")
@@ -223,15 +229,6 @@ class Trainer:
         self._watch.saw_batch(self.updates + 1, loss.losses, examples)
         self._last = loss.values
         self._unreported.append(loss.values)
-
-    def _update(self) -> None:
-        """Update the weights, if their gradients are finite."""
-        norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
-        self._watch.saw_update(norm)
-        self.progress.updates += 1
-        skipped = self._look() if self._watch.is_due else 0
-        if not skipped:
-            self.schedule.after_update(self.updates)
 
     def _look(self) -> int:
         """Say what went wrong since the last look; take skipped updates from the count, and return their number."""
