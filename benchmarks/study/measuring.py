@@ -15,7 +15,7 @@ from parlai.core.worlds import World, create_task
 
 from polyagents.errors import InputError
 from polyagents.parlai_agents.task_reader import TaskReader
-from polyagents.parlai_patches.exchanges import exchanges, note
+from polyagents.parlai_patches.exchanges import add_to_hash, exchanges
 from polyagents.ranker import median_seconds
 
 TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order
@@ -75,7 +75,7 @@ def evaluate(world: World, num_examples: int) -> Ranks:
         rank = (reply.get("metrics") or {}).get("rank")
         if rank is not None:
             ranks.append(int(rank.value()))
-            note(message, digest)
+            add_to_hash(message, digest)
     if not ranks:
         raise InputError("The split has no examples with labels; there is nothing to measure.")
     return Ranks(ranks, digest.hexdigest()[:16])
@@ -96,7 +96,7 @@ def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example],
         labels = tuple(message.get("eval_labels") or ())
         if said and any(labels):
             found.append(Example("\n".join(said), labels, tuple(message.get("label_candidates") or ())))
-            note(message, digest)
+            add_to_hash(message, digest)
         turns[place] = [] if message.get("episode_done") else [*said, *labels[:1]]
     return found, digest.hexdigest()[:16]
 

@@ -43,8 +43,8 @@ def run(opt: Mapping[str, Any]) -> None:
         LARGEST,
         SMALLEST,
         SPECIAL,
-        learn,
-        save,
+        learn_vocabulary,
+        save_vocabulary,
     )
 
     if size < SMALLEST:
@@ -54,11 +54,11 @@ def run(opt: Mapping[str, Any]) -> None:
     if size > LARGEST:
         raise InputError(f"--vocabulary-size {size} is too large: a vocabulary has at most {LARGEST:,} entries.")
     refuse_foreign(folder, "build_vocabulary", "--out")
-    tokenizer = learn(lines_of(files) if files else texts_of(opt), size)
+    tokenizer = learn_vocabulary(lines_of(files) if files else texts_of(opt), size)
     found = tokenizer.get_vocab_size()
     if found < size:
         say(f"The vocabulary has {found:,} entries instead of {size:,}: no other pair is in the text twice.")
-    save(tokenizer, folder)
+    save_vocabulary(tokenizer, folder)
     say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
     print(json.dumps({"entries": found}))
 

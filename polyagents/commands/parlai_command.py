@@ -137,7 +137,7 @@ def run(arguments: Sequence[str]) -> Any:
     with waiting(LOADING):
         from polyagents.parlai_patches import scripts  # imports ParlAI and torch
 
-        scripts.load(script)
+        scripts.load_script(script)
     arguments = with_our_agent([*arguments])
     sys.argv = ["polyagents", *arguments]  # ParlAI reads the user's flags from there
-    return scripts.run(script, arguments)
+    return scripts.run_script(script, arguments)

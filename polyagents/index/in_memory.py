@@ -16,7 +16,7 @@ from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.ranking.candidate_set import CandidateSet, columns_of, shared_set
+from polyagents.ranking.candidate_set import CandidateSet, columns_in, shared_set
 from polyagents.ranking.pieces import Steps
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -93,7 +93,7 @@ class ListedCandidates(Index):
         """Candidates with the same token ids once, and the column of each text among them."""
         candidates = self.model.candidates(self.listed)
         shared = shared_set(candidates, None)
-        return shared, columns_of(candidates, shared)
+        return shared, columns_in(candidates, shared)
 
     def __len__(self) -> int:
         return len(self.listed)

@@ -149,20 +149,15 @@ def own_parts(file: str, architecture: str) -> Parts:
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
     held = DictionaryFile.read(dictionary)
-    if tokens := added_tokens(saved):
+    # The user's own tokens, which ParlAI adds each time that it opens a dictionary.
+    listed = utf8(str(saved.get("special_tok_lst") or "")).decode()
+    if tokens := [*filter(None, listed.split(",")), *(PERSON_TOKENS if saved.get("person_tokens") else ())]:
         held.tokenizer.add_tokens(tokens)
     if held.backbone_config is None:  # a vocabulary that was learnt before there was a backbone
         config = scratch_config(str(saved.get("backbone")), vocabulary_of(held.tokenizer))
     else:
         config = config_of(held.backbone_config)
     return Parts(saved, held.tokenizer, config, read_weights(file)["model"])
-
-
-def added_tokens(saved: Mapping[str, Any]) -> list[str]:
-    """Return the user's own tokens, which ParlAI adds each time that it opens a dictionary."""
-    listed = str(saved.get("special_tok_lst") or "")
-    listed = utf8(listed).decode()
-    return [*(token for token in listed.split(",") if token), *(PERSON_TOKENS if saved.get("person_tokens") else ())]
 
 
 def read_weights(file: str) -> dict[str, Any]:

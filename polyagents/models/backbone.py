@@ -110,14 +110,14 @@ def loaded(
     if config is not None:
         # A file's weights replace all (RankingModel.load_weights); a head is not among them.
         is_replaced = weights is None or kind is transformers.AutoModel
-        model = without_weights(config, attention, kind) if is_replaced else drawn(config, attention, kind)
+        model = without_weights(config, attention, kind) if is_replaced else drawn_at_random(config, attention, kind)
         if weights is not None:
             drop_pooler(model.base_model)  # the pooler is not among them either
             model.base_model.load_state_dict(weights, assign=True)
             model.tie_weights()
         return model
     if options.backbone.startswith(SCRATCH):
-        return drawn(scratch_config(options.backbone, vocabulary), attention, kind)
+        return drawn_at_random(scratch_config(options.backbone, vocabulary), attention, kind)
     if not os.path.exists(options.backbone):
         is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
@@ -127,7 +127,7 @@ def loaded(
     return kind.from_pretrained(options.backbone, config=config, **own, **quantized)
 
 
-def drawn(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
+def drawn_at_random(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
     """Build a model with random weights, in torch's default precision (`undisturbed`: fp32)."""
     # With a dtype, transformers would set torch's default for all threads meanwhile.
     model = kind.from_config(config, attn_implementation=attention, dtype=None)
@@ -143,7 +143,7 @@ def without_weights(config: "transformers.PretrainedConfig", attention: str | No
     transformers' own way (no_init_weights) switches torch's initialisers off for all threads.
     """
     with torch.device("meta"):  # for this thread alone
-        model = drawn(config, attention, kind)
+        model = drawn_at_random(config, attention, kind)
     model.to_empty(device="cpu")
     for parameter in model.parameters():
         parameter._is_hf_initialized = True  # as where transformers has read them from a file

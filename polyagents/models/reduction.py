@@ -39,8 +39,10 @@ def stacked(parts: Sequence[ContextVectors], rows: Sequence[Tensor] | None = Non
     A batch of short texts may have fewer vectors than another; it is padded.
     """
     m = max(part.vectors.size(1) for part in parts)
+    # What is added is masked: it takes no part in a softmax, so a context scores as in a batch of its own.
     vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
     mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
+    # The rows of all chunks are a permutation of the batch; its argsort is the way back.
     order = slice(None) if rows is None else torch.cat(list(rows)).argsort()
     return ContextVectors(torch.cat(vectors)[order], torch.cat(mask)[order])
 

@@ -30,9 +30,11 @@ class TwoTowers(Architecture):
     def __init__(self, encoder: Encoder, options: TowerOptions):
         super().__init__(encoder, options)
         self.context_encoder = encoder
+        # Both start from the same pretrained weights, and are tuned apart (paper 4.2), unless one is shared.
         self.candidate_encoder = encoder if options.share_encoders else encoder.twin()
         self.kind, self.m = options.reduction_type, options.poly_n_codes
         self.cosine = options.similarity == "cosine"
+        # Dot products are sharp enough for a softmax; cosines, between -1 and 1, are not.
         self.logit_scale = COSINE_SCALE if self.cosine else 1.0
         self.left_out = 0, 0
 

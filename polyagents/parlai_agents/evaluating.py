@@ -19,7 +19,7 @@ from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
 from polyagents.evaluation.trec_files import Write, trec_files
 from polyagents.parlai_agents.ranker_agent import RankerAgent
-from polyagents.parlai_patches.exchanges import exchanges, note
+from polyagents.parlai_patches.exchanges import add_to_hash, exchanges
 from polyagents.parlai_patches.quiet import quiet
 
 Example = tuple[int, Mapping[str, Any], Judged]
@@ -90,7 +90,7 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
         ranks.append(judged.right_ranks())
         sizes.append(len(judged))
         dialogues.append(dialogue)
-        note(message, digest)
+        add_to_hash(message, digest)
         own_candidates |= bool(message.get("label_candidates"))
         write(len(ranks), judged)
     if not ranks:
@@ -108,12 +108,12 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
         sizes=np.array(sizes),
         dialogues=np.unique(dialogues, return_inverse=True)[1],
         examples_hash=digest.hexdigest()[:16],
-        no_label=counted(agent, "no_label"),
-        no_candidates=counted(agent, "no_candidates"),
+        no_label=count_of(agent, "no_label"),
+        no_candidates=count_of(agent, "no_candidates"),
     )
 
 
-def counted(agent: RankerAgent, name: str) -> int:
+def count_of(agent: RankerAgent, name: str) -> int:
     """Return a count of an agent's report; 0 if there is none."""
     found = agent.report().get(name)
     return 0 if found is None else int(found.value())

@@ -36,7 +36,7 @@ from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import learning
 from polyagents.training import distributed
 from polyagents.training.candidate_sources import TrainingCandidates, evaluation_candidates
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged
@@ -152,7 +152,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
         A process whose own batch is empty takes part all the same: the others wait for its share of the work.
         """
-        examples: Examples = batch.examples
+        examples: EncodedExamples = batch.examples
         self._count_missing(batch, examples.without_own if self.candidates == "inline" else 0)
         counts = distributed.gathered(len(examples))
         self.empty_batches = 0 if sum(counts) else self.empty_batches + 1
@@ -182,7 +182,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if batch.unlabelled and not self.opt.get("interactive_mode"):
             warn_once(f"{origin(self.opt)} has examples without a label: they are skipped.")
 
-    def _training_losses(self, examples: Examples) -> BatchLoss:
+    def _training_losses(self, examples: EncodedExamples) -> BatchLoss:
         """Compute the losses of this process's examples."""
         if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
             return BatchLoss(torch.zeros(0, device=self.device), [], LateValues({}))
@@ -199,7 +199,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     def eval_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: rank, reply, and measure if there are labels."""
-        examples: Examples = batch.examples
+        examples: EncodedExamples = batch.examples
         without_own = examples.without_own if self.eval_candidates == "inline" else 0
         self._count_missing(batch, without_own)
         if without_own:

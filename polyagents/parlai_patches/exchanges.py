@@ -28,7 +28,7 @@ def exchanges(world: World, num_examples: float) -> Iterator[tuple[int, Any, Any
             yield place, message, reply
 
 
-def note(message: Mapping[str, Any], digest: Any) -> None:
+def add_to_hash(message: Mapping[str, Any], digest: Any) -> None:
     """Add an example to a hash of all."""
     texts = [message["text"], *message["eval_labels"], *(message.get("label_candidates") or ())]
     digest.update(utf8("\n".join(texts) + "\n\n"))

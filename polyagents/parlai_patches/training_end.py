@@ -37,14 +37,14 @@ def with_summary(train: Any) -> Any:
 
 def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
     """Return loss and R@1 of a training, the runs that it resumed and the validation at its end included."""
-    training = points(loop.train_reports, "mean_loss", "train_accuracy")
-    validation = points(loop.valid_reports, "loss", "hits@1")
+    training = points_of(loop.train_reports, "mean_loss", "train_accuracy")
+    validation = points_of(loop.valid_reports, "loss", "hits@1")
     if not validation:
-        validation = points([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
+        validation = points_of([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
     return Curves(training, validation)
 
 
-def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
+def points_of(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
     """Return what ParlAI's reports say of loss and R@1, by these names, if they say both."""
     return [
         Point(*(float(report[name]) for name in (UPDATES, loss, recall)))

@@ -4,12 +4,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from polyagents.models.encoder import Encoder, autocast
+from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import Tokens
 from polyagents.timings import encodes_in_bf16
@@ -59,7 +60,8 @@ class PretrainModel(nn.Module):
 
     def word_scores(self, states: Tensor) -> Tensor:
         """Map states [n, D] to scores [n, V]. Only for hidden words: all words would cost more than a small encoder."""
-        with autocast(states.device, self.encoder.arithmetic(states.device)):
+        low, arithmetic = states.device.type, self.encoder.arithmetic(states.device)
+        with torch.autocast(low, arithmetic, enabled=arithmetic != torch.float32, cache_enabled=False):
             scores: Tensor = self._head[0](inputs_embeds=states.unsqueeze(0)).logits[0]
         return scores
 

@@ -132,15 +132,15 @@ def shared_set_with_own(
     """
     shared = shared_set([*given, *others, *(candidate for listed in own for candidate in listed)], labels)
     meant = torch.zeros_like(shared.real)
-    meant[:, columns_of(given, shared)] = True
+    meant[:, columns_in(given, shared)] = True
     for example, listed in enumerate(own):
-        meant[example, columns_of(listed, shared)] = True
+        meant[example, columns_in(listed, shared)] = True
     assert shared.labels is not None
     meant[torch.arange(len(labels)), shared.labels] = True
     return dataclasses.replace(shared, real=meant)
 
 
-def columns_of(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
+def columns_in(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
     """Return the column of each candidate in a shared set, which contains equal ones once."""
     column = {ids: place for place, ids in enumerate(shared.ids)}
     return [column[candidate.ids] for candidate in given]

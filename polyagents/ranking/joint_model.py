@@ -50,7 +50,7 @@ class JointModel(RankingModel):
             with undisturbed():  # not around the generator, whose caller computes between two pieces
                 some = self.joint_tokens([rows[row] for row in piece])
                 sizes = [len(rows[row][1]) for row in piece]
-                scores |= zip(piece, listed(self.module.joint_scores(some), some).split(sizes), strict=True)
+                scores |= zip(piece, flat_scores(self.module.joint_scores(some), some).split(sizes), strict=True)
             yield
         # Pieces are of similar length, not in order: the scores return to the order of the rows.
         return in_table(torch.cat([scores[row] for row in range(len(rows))]), wanted)
@@ -71,11 +71,11 @@ class JointModel(RankingModel):
             if candidates.rows is not None:
                 columns = candidates.rows[example, columns]
             own = [candidates.ids[column] for column in columns.tolist()]
-            rows += [(context, some) for some in split(own, self.module.candidate_tokens)]
+            rows += [(context, some) for some in lists_that_fit(own, self.module.candidate_tokens)]
         return rows
 
 
-def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
+def lists_that_fit(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
     """Split token ids of candidates, in order, into lists of so many tokens that fit a row; each has one at least."""
     some: list[Sequence[int]] = []
     left = tokens
@@ -89,17 +89,17 @@ def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Seq
         yield some
 
 
-def listed(scores: Tensor, tokens: JointTokens) -> Tensor:
+def flat_scores(scores: Tensor, tokens: JointTokens) -> Tensor:
     """Flatten scores [R, K] of rows to those [N] of candidates that exist, row after row."""
-    return scores.flatten()[to_device(places_of(tokens.there), scores.device)]
+    return scores.flatten()[to_device(true_places(tokens.there), scores.device)]
 
 
 def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
     """Arrange scores [N] in a table [B, C] where `wanted` [B, C] is True, in its order; 0 elsewhere."""
-    places = to_device(places_of(wanted), scores.device)
+    places = to_device(true_places(wanted), scores.device)
     return scores.new_zeros(wanted.numel()).index_copy(0, places, scores).view(wanted.shape)
 
 
-def places_of(mask: Tensor) -> Tensor:
+def true_places(mask: Tensor) -> Tensor:
     """Return where a mask is True, counted row by row."""
     return mask.flatten().nonzero().flatten()

@@ -88,6 +88,7 @@ class TwoTowerModel(RankingModel):
         """Score as `RankingModel.scores` says; cached vectors are not computed again."""
         vectors = self.cache.vectors(candidates.ids)
         context = self.module.encode_context(self.tokens(contexts))
+        # A shared list may be too large for all products at once, which Query splits; lists of their own are short.
         if candidates.rows is None:
             return Query(self.module, context).scores(vectors)
         return self.module.score(context, vectors[to_device(candidates.rows, self.device)])

@@ -58,6 +58,7 @@ class GradientCache:
             self._rows.append(rows)
         joined = join(parts, self._rows)
         self._widths = [vectors_of(part).shape[1:2] for part in parts]
+        # A leaf, so the loss leaves its gradient here and goes no further.
         self._leaf = vectors_of(joined).requires_grad_()
         self.encoded: Part = with_vectors(joined, self._leaf)
 
@@ -71,9 +72,11 @@ class GradientCache:
             gradient[rows][:, : width[0]] if width else gradient[rows]
             for rows, width in zip(self._rows, self._widths, strict=True)
         ]
+        # The plain way: all graphs were kept, and continue in one pass.
         if self._graphs:
             torch.autograd.backward(self._graphs, parts)
             return
+        # Chunk by chunk: each graph is built again, takes its gradient, and is freed before the next.
         device = gradient.device
         now = random_state(device)
         for (chunk, state), part in zip(self._again, parts, strict=True):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 
 FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 EVERY = {"cpu": 1}  # updates between two reads of their norms; a read on a CPU costs nothing
@@ -38,7 +38,7 @@ class Watch:
     def __init__(self, device: torch.device, optimizer: torch.optim.Optimizer | None = None):
         """Begin a run; without an optimiser, which has the weights and their rates, only updates are watched."""
         self._every = EVERY.get(device.type, EVERY_ON_A_GPU)
-        self._batches: list[tuple[int, Tensor, Examples]] = []
+        self._batches: list[tuple[int, Tensor, EncodedExamples]] = []
         self._norms: list[Tensor] = []
         self.failures = 0
         self._groups = [] if optimizer is None else optimizer.param_groups
@@ -50,7 +50,7 @@ class Watch:
         """Whether it is time to look: after every update on a CPU, after ten on a GPU."""
         return len(self._norms) >= self._every
 
-    def saw_batch(self, update: int, losses: Tensor, examples: Examples) -> None:
+    def saw_batch(self, update: int, losses: Tensor, examples: EncodedExamples) -> None:
         """Note the losses [B] of a batch, and the number of the update that it is a part of."""
         self._batches.append((update, losses.detach(), examples))
 
@@ -117,7 +117,7 @@ def sums_of(groups: Sequence[Mapping[str, Any]]) -> list[int]:
     return torch.stack(sums).tolist() if sums else []
 
 
-def about(losses: Tensor, examples: Examples) -> str:
+def about(losses: Tensor, examples: EncodedExamples) -> str:
     """Describe the first example whose loss is not finite; at least one of the losses [B] is not."""
     wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
     label = examples.labels[wrong[0]]

@@ -135,7 +135,7 @@ def model_of_options(
     """
     defaults = {name: option.default for name, option in options_of(architecture).items()}
     values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
-    parts = None if file is None else parts_of(file, architecture, values, resumes)
+    parts = None if file is None else starting_parts(file, architecture, values, resumes)
     initial_weights.decide_flags(file, values, architecture)
     values = {name: value for name, value in values.items() if value is not None}
     tokenizer = new_tokenizer(values, data, datapath) if parts is None else parts.tokenizer
@@ -154,7 +154,7 @@ def model_of_options(
     return model
 
 
-def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
+def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
     """Read the files of a model that an architecture starts from.
 
     Raises:

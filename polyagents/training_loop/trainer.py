@@ -34,7 +34,7 @@ NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports ->
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """The progress of a training, stored in its checkpoint.
 
     Attributes:
@@ -95,7 +95,7 @@ class Trainer:
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.optimizer = optimizer_of(model, options)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
-        self.progress = Progress(size=data.size)
+        self.progress = TrainingProgress(size=data.size)
         self.schedule = Schedule(
             self.optimizer,
             options.lr_scheduler,
@@ -161,9 +161,15 @@ class Trainer:
         try:
             for batch in self._batches():
                 self._train_on(batch)
-                if not self._pending:
-                    self._update()
-                    self._after_update()
+                if self._pending:
+                    continue
+                norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
+                self._watch.saw_update(norm)
+                self.progress.updates += 1
+                skipped = self._look() if self._watch.is_due else 0
+                if not skipped:
+                    self.schedule.after_update(self.updates)
+                self._after_update()
             self._finish()
         finally:
             self._tell("on_train_end")
@@ -223,15 +229,6 @@ class Trainer:
         self._watch.saw_batch(self.updates + 1, loss.losses, examples)
         self._last = loss.values
         self._unreported.append(loss.values)
-
-    def _update(self) -> None:
-        """Update the weights, if their gradients are finite."""
-        norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
-        self._watch.saw_update(norm)
-        self.progress.updates += 1
-        skipped = self._look() if self._watch.is_due else 0
-        if not skipped:
-            self.schedule.after_update(self.updates)
 
     def _look(self) -> int:
         """Say what went wrong since the last look; take skipped updates from the count, and return their number."""
@@ -329,7 +326,7 @@ class Trainer:
         with optimising.refused_where_damaged(str(self.files.resumed)):
             self.optimizer.load_state_dict(states["optimizer"])
             optimising.check_state(self.optimizer)
-            self.progress = fields_of_json(states[STATE], Progress)
+            self.progress = fields_of_json(states[STATE], TrainingProgress)
             self.progress.size = self.data.size or self.progress.size
             if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
                 raise ValueError("its counts are none")

@@ -36,7 +36,7 @@ def draw_beside(model_file: str, curves: Curves) -> str | None:
     if not curves.is_worth_drawing:
         return None
     try:
-        draw(path, curves)
+        draw_curves(path, curves)
     except ModuleNotFoundError:
         say("The plot of the training needs matplotlib, which is not installed: pip install matplotlib")
     except Exception as error:  # whatever a library for pictures raises must not fail a training
@@ -46,7 +46,7 @@ def draw_beside(model_file: str, curves: Curves) -> str | None:
     return None
 
 
-def draw(path: str, curves: Curves) -> None:
+def draw_curves(path: str, curves: Curves) -> None:
     """Draw loss and R@1 over updates into a PNG; training and validation have the same colours in both."""
     from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
 

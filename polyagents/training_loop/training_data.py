@@ -10,7 +10,7 @@ import numpy as np
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 from polyagents.training_loop.text_example import TextExample, read_example
 
 
@@ -27,14 +27,14 @@ class Indexed(Protocol):
         ...
 
 
-def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random.Random) -> Examples:
+def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random.Random) -> EncodedExamples:
     """Encode a batch as the model reads it; `draw` selects which of several labels is ranked."""
     drawn = [draw.choice(one.labels) if len(one.labels) > 1 else one.labels[0] for one in batch]
     labels = zip(model.candidates(drawn), batch, strict=True)
     given: list[list[Candidate]] | None = None
     if any(one.candidates for one in batch):
         given = [model.candidates(one.candidates) if one.candidates else [] for one in batch]
-    return Examples(
+    return EncodedExamples(
         model.context_ids([one.context for one in batch]),
         [one.context for one in batch],
         [Label(candidate, one.labels) for candidate, one in labels],

@@ -25,7 +25,7 @@ from polyagents.models.reduction import reduce
 from polyagents.models.tokens import JointTokens, Tokens, pad, pad_joint
 from polyagents.models.uni import UniEncoder
 from polyagents.ranking.candidate_set import Candidate, Label, inline_set
-from polyagents.ranking.joint_model import JointModel, split
+from polyagents.ranking.joint_model import JointModel, lists_that_fit
 from polyagents.text.pretrained import load_tokenizer
 
 # No id of any family's special tokens: RoBERTa counts positions from the padding id on.
@@ -148,7 +148,7 @@ def test_positions_of_every_candidate_go_on_where_the_context_ends():
 )
 def test_rows_are_filled_in_order(tokens, expected):
     candidates = [[0] * length for length in (3, 2, 4)]
-    assert [[len(one) for one in row] for row in split(candidates, tokens)] == expected
+    assert [[len(one) for one in row] for row in lists_that_fit(candidates, tokens)] == expected
 
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 30}

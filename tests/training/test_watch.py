@@ -9,11 +9,13 @@ from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.training import watch
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 from polyagents.training.watch import FAILURES, Watch
 from polyagents.training_loop.callbacks import Callback
 
-EXAMPLES = Examples([[1], [2]], ["hello", "how are you ?"], [Label(Candidate("fine", (3,)), ("fine",)), None], None)
+EXAMPLES = EncodedExamples(
+    [[1], [2]], ["hello", "how are you ?"], [Label(Candidate("fine", (3,)), ("fine",)), None], None
+)
 GPU = torch.device("cuda")  # only its name is looked at
 NAN = torch.tensor(math.nan)
 
