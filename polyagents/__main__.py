@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def check_characters(arguments: Sequence[str]) -> None:
-    """Refuse names that no file, page or JSON of ours can hold.
+    """Refuse names that our files, pages and JSON cannot hold.
 
     Raises:
         InputError: an argument is not UTF-8.

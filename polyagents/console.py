@@ -17,7 +17,7 @@ from tqdm import tqdm
 from polyagents.errors import InputError
 
 SLOW = 2.0  # seconds that a person waits without a sign that something happens
-LOADING = "Loading PyTorch; after a start of the machine this takes longest."
+LOADING = "Loading PyTorch; the first time after a reboot takes longest."
 CONTROL = r"[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 COLOUR, BAR = r"\x1b\[[0-9;]*m", r"\r|\x1b\[A"  # of ParlAI on a terminal; of progress bars
 PIPE_CLOSED = 141  # the exit code of shells for SIGPIPE
@@ -72,7 +72,7 @@ class Output:
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
-        """End the command with a sentence where standard output fails; quietly if its reader has read enough.
+        """End the command with a sentence if standard output fails; quietly if its reader has read enough.
 
         SystemExit passes the handlers of logging, which would print a traceback and continue.
         """
@@ -127,7 +127,7 @@ def say(sentence: str) -> None:
 
 @contextlib.contextmanager
 def waiting(sentence: str) -> Iterator[None]:
-    """Print a sentence to a terminal if what is inside takes longer than SLOW.
+    """Print a sentence to a terminal if the block takes longer than SLOW.
 
     Args:
         sentence: what the program does meanwhile.

@@ -1,4 +1,4 @@
-"""The exception that means: the user gave something that cannot work."""
+"""The exception for input that cannot work."""
 
 import difflib
 import textwrap

@@ -40,7 +40,7 @@ def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/
         InputError: mteb is not installed, or the name has no "/".
     """
     if name.count("/") != 1 or not all(name.split("/")):
-        raise InputError(f"{name!r} is no name for mteb; give OWNER/MODEL.")
+        raise InputError(f"{name!r} is not a name for mteb; give OWNER/MODEL.")
     given = ranker if isinstance(ranker, Ranker) else Ranker.load(ranker)
     described = description(given.model, name)
     return SearchModel(given, described) if isinstance(given.model, TwoTowerModel) else PairModel(given, described)
@@ -261,7 +261,7 @@ def document_text(document: Columns) -> str:
 
 
 def query_text(query: Columns) -> str:
-    """Return a query as a context: turns are separated by line ends, where mteb would write "role: turn; ..."."""
+    """Return a query as a context: turns are separated by line ends; mteb would write "role: turn; ..."."""
     text, instruction = query["text"], query.get("instruction")
     if isinstance(text, str):
         return f"{text} {instruction}" if instruction else text  # the order is mteb's

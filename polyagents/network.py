@@ -23,7 +23,7 @@ def is_offline() -> bool:
 
 @functools.cache
 def is_reachable(endpoint: str) -> bool:
-    """Return whether a server answers at an address; True without asking where a proxy would be in between.
+    """Return whether a server answers at an address; True without asking if there is a proxy.
 
     Args:
         endpoint: http://HOST:PORT or https://HOST.

@@ -154,7 +154,7 @@ class Ranker:
         possible -= ONLY_IN_TRAINING - ({"backbone"} if has_adapters(file) else set())
         if unknown := overrides.keys() - possible:
             raise InputError(
-                f"{', '.join(sorted(unknown))}: no option of this model; possible are {', '.join(sorted(possible))}."
+                f"{', '.join(sorted(unknown))}: not an option of this model; options are {', '.join(sorted(possible))}."
             )
         model = load_model(file, device(no_cuda or backend != TORCH, gpu), with_plain_paths(overrides))
         use_backend(model, file, backend)
@@ -293,7 +293,7 @@ class Ranker:
         try:
             place = torch.device(target)
         except RuntimeError as error:
-            raise InputError(f"{target!r} is no device; give cpu, cuda, or cuda:1 for the second GPU.") from error
+            raise InputError(f"{target!r} is not a device; give cpu, cuda, or cuda:1 for the second GPU.") from error
         self.model.to(place)
         return self
 
@@ -461,7 +461,7 @@ class Ranker:
     def _score_vectors(
         self, contexts: Iterable[str] | ContextVectors, candidates: Iterable[str] | Tensor
     ) -> np.ndarray:
-        """Return scores [B, C] where contexts or candidates were encoded before."""
+        """Return scores [B, C] if contexts or candidates were encoded before."""
         if not isinstance(contexts, ContextVectors):
             contexts = self.encode_contexts(contexts)
         if not isinstance(candidates, Tensor):
@@ -635,7 +635,7 @@ class Ranker:
 
     @undisturbed()
     def append(self, index: AnIndex, candidates: Iterable[str] | FileTexts) -> AnIndex:
-        """Add candidates to an index, at its end or in its engine; those that it has already are skipped.
+        """Add candidates to an index, at its end or in its engine; existing ones are skipped.
 
         >>> index = ranker.append(ranker.open_index("replies.index"), ["see you", "bye"])
         >>> len(index), index[6]
@@ -684,7 +684,7 @@ class Ranker:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> EngineCandidates:
-        """Encode candidates into a vector database under a name, in addition to those that are there.
+        """Encode candidates into a vector database under a name, in addition to the existing ones.
 
         A build that was stopped is resumed, and another model's candidates of the same name are searched until its end.
 

@@ -35,7 +35,7 @@ RETRIES = 3  # retries of a part whose actor died; Ray's own default is to retry
 CONNECTING, WAITING = 10.0, 60.0  # seconds
 SHOWN = 1_000  # characters of an error
 ENDED = object()  # what comes after the last row
-AGAIN = "run the same command again, which keeps what was finished."
+AGAIN = "run the same command again, which keeps finished work."
 TOKEN = Path.home() / ".ray" / "auth_token"
 
 
@@ -131,12 +131,12 @@ def next_of(rows: Iterator[Any]) -> Any:
     except Exception as error:  # Ray's own, those of gRPC and Arrow, and whatever a row was pickled with
         raise InputError(
             f"The Ray cluster gave up: {last_line(error)[:SHOWN]} A process that dies {RETRIES + 1} times over one "
-            f"part may have too little memory: each holds the model. What was finished is kept."
+            f"part may have too little memory: each holds the model. Finished work is kept."
         ) from error
 
 
 def place_of(row: Any, left: Set[int]) -> int:
-    """Return the place of the part that an actor says it has done.
+    """Return the place of the part that an actor reports as done.
 
     Args:
         row: what the cluster sent for an actor's answer.
@@ -155,7 +155,7 @@ def place_of(row: Any, left: Set[int]) -> int:
 
 @contextlib.contextmanager
 def reporting_waits(kind: str) -> Iterator[None]:
-    """Say that a cluster has nothing free where that takes long; Ray itself waits without a word.
+    """Report a long wait for a cluster's free resources; Ray itself waits silently.
 
     Args:
         kind: what is waited for, CPU or GPU.

@@ -1,4 +1,4 @@
-"""What the caller has set for torch and transformers: our calls compute as if nothing was, and leave it as it was."""
+"""The caller's settings of torch and transformers: our calls compute as if nothing were set, and change nothing."""
 
 import contextlib
 import logging
@@ -43,8 +43,8 @@ class Threads(threading.local):
         if torch.get_num_threads() > 1:
             if self.has_lost:
                 raise InputError(
-                    "This process was forked after its parent had computed with several threads, and torch would wait "
-                    "here without end. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank "
+                    "This process was forked after its parent had computed with several threads, and torch would "
+                    "wait here forever. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank "
                     "in them only, or call torch.set_num_threads(1) in them first."
                 )
             self.has_computed = True
@@ -61,7 +61,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 @contextlib.contextmanager
 def undisturbed(gradients: bool = False) -> Iterator[None]:
-    """Compute in this thread as torch does where nobody has set anything: in fp32, on the CPU, without autocast.
+    """Compute in this thread with torch's own defaults: in fp32, on the CPU, without autocast.
 
     Args:
         gradients: whether they are recorded.
@@ -92,7 +92,9 @@ def learning() -> Iterator[None]:
         InputError: in torch's inference mode, in which the caller's own tensors have none.
     """
     if torch.is_inference_mode_enabled():
-        raise InputError("A training needs gradients, and there are none inside torch.inference_mode(); train outside.")
+        raise InputError(
+            "Training needs gradients, and there are none inside torch.inference_mode(); train outside it."
+        )
     with undisturbed(gradients=True):
         yield
 
@@ -101,7 +103,7 @@ class InFp32(TorchFunctionMode):
     """torch.set_default_dtype(torch.float32) for this thread alone."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch, with dtype=torch.float32 where torch would take the default."""
+        """Call a function of torch, with dtype=torch.float32 if torch would take the default."""
         kwargs = dict(kwargs or {})
         if func in FLOATS and kwargs.get("dtype") is None:
             kwargs["dtype"] = torch.float32
@@ -120,7 +122,7 @@ class OwnDraws(TorchFunctionMode):
         self.generator = torch.Generator().manual_seed(0)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch, with our generator where it would take torch's."""
+        """Call a function of torch, with our generator if it would take torch's."""
         if func in DRAWING:
             kwargs = {**(kwargs or {}), "generator": self.generator}
         return func(*args, **(kwargs or {}))
@@ -128,7 +130,7 @@ class OwnDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def silent_transformers() -> Iterator[None]:
-    """Load without transformers' warnings and progress bars: what a user should know, our errors say.
+    """Load without transformers' warnings and progress bars: our errors say what a user should know.
 
     One thread at a time, so that none restores what another had set. The hub's own bars are left to the user.
     """

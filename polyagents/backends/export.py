@@ -108,8 +108,8 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
         ) from error
     if not off <= (1.0 if int8 else SAME):
         raise InputError(
-            f"This backbone ({kind}), exported to {runtime.label}, does not compute what torch does: the difference "
-            f"is {off:.2g} of the largest output; use --backend torch, or another --to."
+            f"This backbone ({kind}), exported to {runtime.label}, does not compute the same as torch: the "
+            f"difference is {off:.2g} of the largest output; use --backend torch, or another --to."
         )
     return off
 

@@ -1,4 +1,4 @@
-"""The folder of an export, `M.onnx` or `M.openvino` beside the model file `M`: graphs, and a manifest that names them.
+"""The folder of an export, `M.onnx` or `M.openvino` next to the model file `M`: graphs, and a manifest that names them.
 
 A graph's files are named by their content and never changed, and the manifest is replaced atomically, after them. So an
 export that was killed leaves the one before in place, and what the manifest names is complete: each file's size and
@@ -83,7 +83,7 @@ def folder_of(model_file: str, runtime: Runtime) -> str:
 
 
 def backbone_fingerprint(encoder: Encoder) -> str:
-    """Compute the SHA-256 of all that determines a backbone's outputs: its configuration and its weights."""
+    """Compute the SHA-256 of everything that determines a backbone's outputs: its configuration and its weights."""
     config = {name: value for name, value in config_values(encoder.backbone).items() if name not in NOT_COMPUTED}
     weights = encoder.backbone.state_dict()
 
@@ -159,7 +159,7 @@ def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
         if manifest.format != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
     except FileNotFoundError as error:
-        raise InputError(f"{folder} holds no export of {model_file}; make one with {again}.") from error
+        raise InputError(f"{folder} has no export of {model_file}; make one with {again}.") from error
     except (OSError, ValueError) as error:
         raise InputError(
             f"{os.path.join(folder, MANIFEST)} is damaged ({error}); export again with {again}."
@@ -168,7 +168,7 @@ def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
 
 
 def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> list[GraphFiles]:
-    """Return the graphs that a manifest names, after a check that their files are those that were written.
+    """Return the graphs that a manifest names, after a check that their files are unchanged.
 
     Raises:
         InputError: a file is missing, damaged, or not part of an export.
@@ -197,7 +197,7 @@ def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
     for ending, (size, digest) in zip(runtime.endings, graph.files, strict=True):
         path = os.path.join(folder, graph.stem + ending)
         if not os.path.isfile(path) or os.path.getsize(path) != size or file_digest(path) != digest:
-            raise ValueError(f"{graph.stem}{ending} is missing, or not what was exported")
+            raise ValueError(f"{graph.stem}{ending} is missing, or is not the exported file")
 
 
 def export_command(model_file: str, runtime: Runtime) -> str:

@@ -58,10 +58,10 @@ OWN_COMMANDS = {
     "build_index": OwnCommand(
         "Encode candidates into an index, which rank --index-dir searches", computes=True, loads_models=True
     ),
-    "build_pairs": OwnCommand("Make pairs of a context and what came next, to pre-train on", "data"),
+    "build_pairs": OwnCommand("Make pairs of a context and the text that came next, to pre-train on", "data"),
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
-    "check_data": OwnCommand("Say what your own table of examples holds, and what would spoil a training on it"),
+    "check_data": OwnCommand("Show the contents of your own table of examples, and warn of problems"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own", loads_models=True),
     "demo": OwnCommand(
         "Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True, loads_models=True
@@ -75,9 +75,9 @@ OWN_COMMANDS = {
     "export": OwnCommand(
         "Export a model's encoders to ONNX Runtime or OpenVINO, which compute them faster on CPUs", loads_models=True
     ),
-    "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
+    "human_eval": OwnCommand("Evaluate models by people's preferences, step by step", "human-eval"),
     "index": OwnCommand(
-        "Build, change or see an index of candidates, in a folder or a vector database",
+        "Build, change or show an index of candidates, in a folder or a vector database",
         computes=True,
         loads_models=True,
     ),
@@ -170,6 +170,6 @@ def listing(with_hidden: bool) -> str:
 
 
 def no_such_command(name: str) -> str:
-    """Return the sentence for a command that does not exist, with those that may have been meant."""
+    """Return the sentence for a command that does not exist, with the likely ones."""
     hint = did_you_mean(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
     return f"There is no command {name}{hint}; polyagents --help lists all commands."

@@ -90,8 +90,8 @@ def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: An
     """
     if not np.isfinite(scores[real]).all():
         raise InputError(
-            "The model scores candidates as infinite or not a number, so that there is no ranking to evaluate; its "
-            "training has diverged, or --precision fp16 is too narrow for it."
+            "The model gives infinite or NaN scores, so there is no ranking to evaluate; its training has diverged, or "
+            "--precision fp16 is too narrow for it."
         )
     answers = first_and_best(scores, np.flatnonzero(right), texts, label)
     columns = np.flatnonzero(real & ~right).tolist() + list(answers)

@@ -110,7 +110,7 @@ def differences(values: dict[str, Floats], first: dict[str, Floats], model: Eval
 
 
 def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any]:
-    """Build the report as JSON; what is not known is null.
+    """Build the report as JSON; unknown values are null.
 
     Args:
         measured: the models, the first one first.
@@ -164,7 +164,7 @@ def count_dialogues(model: Evaluated) -> int:
 
 
 def unit(model: Evaluated) -> str:
-    """Name the unit that is resampled: an example where every dialogue has one."""
+    """Name the unit that is resampled: an example if every dialogue has one."""
     return "example" if count_dialogues(model) == len(model.dialogues) else "dialogue"
 
 
@@ -193,7 +193,7 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
 
 
 def candidates_text(model: Evaluated) -> str:
-    """Say how many candidates an example ranked, and how many right answers there are where some have several."""
+    """Say how many candidates an example ranked, and how many right answers there are if some have several."""
     least, most = int(model.sizes.min()), int(model.sizes.max())
     count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     right = sum(map(len, model.right_ranks)) / len(model.right_ranks)
@@ -219,7 +219,7 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
 
 
 def shown(first: Measured) -> list[str]:
-    """List the metrics of the table: hits@k is R@k where every example has one right answer."""
+    """List the metrics of the table: hits@k is R@k if every example has one right answer."""
     several = any(len(ranks) > 1 for ranks in first.evaluated.right_ranks)
     return [name for name in first.metrics if several or not name.startswith("hits@")]
 

@@ -101,7 +101,7 @@ def lock_model(file: str) -> ModelLock | None:
     for part, field in OWN_FIELDS.items():
         if os.path.lexists(f"{file}{part}") and not has_field(f"{file}{part}", field):
             raise InputError(
-                f"{file}{part} is not of a model, and training would overwrite it; give another --model-file."
+                f"{file}{part} does not belong to a model, and training would overwrite it; give another --model-file."
             )
     if not os.path.isdir(os.path.dirname(file)):  # the lock would create it
         return None

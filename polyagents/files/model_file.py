@@ -1,4 +1,4 @@
-"""A trained model on disk: one safetensors file with weights and, to resume the training, the optimiser's state.
+"""A trained model on disk: one safetensors file with weights and, to resume a run, the optimiser's state.
 
 Weights have the names that torch gives them. Everything that is no tensor is JSON in the file's metadata; tensors of
 the optimiser are named by their path in there. Writes are atomic, and reading a file runs no code.
@@ -48,7 +48,7 @@ def read(path: str) -> dict[str, Any]:
     with opened(path) as held, safe_open(same_file(held), "pt") as file:
         metadata = file.metadata() or {}
         if metadata.get("format") != FORMAT:
-            raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
+            raise InputError(f"{path} is not a model file of polyagents ({FORMAT}).")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
     try:
         state = {name: restore_tensors(value, tensors) for name, value in parse_json(metadata["state"]).items()}
@@ -59,7 +59,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def same_file(held: BinaryIO) -> str:
-    """Return a name of an open file that remains valid when a training replaces the file.
+    """Return a name of an open file that remains valid when a run replaces the file.
 
     safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong weights.
     """
@@ -68,7 +68,7 @@ def same_file(held: BinaryIO) -> str:
 
 
 def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Split weights into those that are stored, and further names of the same (a shared encoder has two)."""
+    """Split weights into stored ones, and other names of the same (a shared encoder has two)."""
     first: dict[Any, str] = {}
     kept, same = {}, {}
     for name, weight in weights.items():
@@ -102,7 +102,7 @@ def extract_tensors(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> 
 
 
 def restore_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Restore what `extract_tensors` was given; tuples have become lists.
+    """Restore the value given to `extract_tensors`; tuples have become lists.
 
     Args:
         value: from JSON.

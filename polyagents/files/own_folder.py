@@ -32,7 +32,7 @@ def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bo
         raise InputError(
             f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
         ) from error
-    holds = f"holds other files, such as {there[0]}" if there else "is a link to nothing"
+    holds = f"holds other files, such as {there[0]}" if there else "is a broken link"
     raise InputError(f"{folder} {holds}, and was not created by polyagents {kind}; give another {flag}, new or empty.")
 
 

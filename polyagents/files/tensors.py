@@ -1,4 +1,4 @@
-"""Tensors in files: written atomically, and checked where somebody else may have written them.
+"""Tensors in files: written atomically, and checked if somebody else may have written them.
 
 Each must have the name, shape and type that the model expects.
 """
@@ -52,11 +52,11 @@ def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> lis
 
 
 def misfits(triples: Iterable[tuple[str, object, Tensor]]) -> list[str]:
-    """Describe tensors that are unlike those they should replace: names, the file's content, and the model's tensor."""
+    """Describe tensors that cannot replace the model's: names, the file's content, and the model's tensor."""
     wrong = []
     for name, given, like in triples:
         if not isinstance(given, Tensor):
-            wrong.append(f"{name} is no tensor")
+            wrong.append(f"{name} is not a tensor")
         elif given.shape != like.shape:
             wrong.append(f"{name} has shape {tuple(given.shape)} instead of {tuple(like.shape)}")
         elif given.dtype != like.dtype:

@@ -100,7 +100,7 @@ class Index(ABC):
 
     @abstractmethod
     def add(self: Self, texts: Texts, encode: Encode) -> Self:
-        """Add candidates; those that are there already are skipped.
+        """Add candidates; existing ones are skipped.
 
         Args:
             texts: distinct.
@@ -115,7 +115,7 @@ class Index(ABC):
 
     @abstractmethod
     def remove(self: Self, texts: Sequence[str]) -> Self:
-        """Remove candidates; texts that are not there are skipped, and the others keep their index.
+        """Remove candidates; missing texts are skipped, and the others keep their index.
 
         Returns:
             The index as it is now.
@@ -125,7 +125,7 @@ class Index(ABC):
         """
 
     def close(self) -> None:
-        """Release files, memory and connection; whatever is asked afterwards is refused."""
+        """Release files, memory and connection; later calls are refused."""
         vars(self).clear()
 
     if not TYPE_CHECKING:  # a type checker would believe in every attribute

@@ -66,7 +66,7 @@ class Cluster(Protocol):
     def map(
         self, work: Callable[[TwoTowerModel, Texts, Part], None], texts: Texts, parts: Sequence[Part]
     ) -> Iterator[Part]:
-        """Do work with each of the parts, on any machine; a part may be done twice, which must do no harm.
+        """Do work with each of the parts, on any machine; doing a part twice must do no harm.
 
         Returns:
             The parts, each as soon as it is done.
@@ -177,7 +177,7 @@ class ShardWork:
     stored_as: str
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
-        """Write the shard, unless it is there.
+        """Write the shard, unless it exists.
 
         Raises:
             InputError: the machine has another model, the disk is full, or the folder may not be written.
@@ -198,7 +198,7 @@ def require_files(folder: str, names: Sequence[str]) -> None:
     while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up anew
         if time.monotonic() > deadline:
             raise InputError(
-                f"{os.path.join(folder, min(missing))} is not here, and another machine has written it; give an "
+                f"{os.path.join(folder, min(missing))} was written by another machine and is not visible here; give an "
                 f"--index-dir that all machines of the cluster share."
             )
         time.sleep(1)
@@ -226,7 +226,7 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
 
 
 def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]:
-    """Yield the vectors of blocks; for a GPU two at a time, so that one is tokenised while it computes the other."""
+    """Yield the vectors of blocks; two at a time on a GPU, so that one is tokenised while the other is computed."""
     if not torch.cuda.is_available():  # tokenising and computing would take the same cores
         yield from map(encode, blocks)
         return
@@ -290,6 +290,6 @@ def announce(
             f"folder, or --stored-as int8."
         )
     repeated = f" ({texts.repeated:,} repetitions left out)" if texts.repeated else ""
-    before = f", {done:,} are there already" if done else ""
+    before = f", {done:,} exist already" if done else ""
     here = "" if alone else " on this machine alone"
     say(f"{left:,} candidates to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}{here}.")

@@ -53,7 +53,7 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
     @classmethod
     @undisturbed()
     def encode(cls, texts: Sequence[str], model: TwoTowerModel) -> "InMemoryCandidates":
-        """Encode one text or more, with a progress bar where there are many."""
+        """Encode one text or more, with a progress bar if there are many."""
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
         return cls(texts, vectors, model.version())
 
@@ -150,7 +150,7 @@ class ListedCandidates(Index):
 
 
 def as_index(candidates: Iterable[str] | Index, model: RankingModel) -> Index:
-    """Return an index as it is, and texts as a list that the model reads."""
+    """Return an index unchanged, and texts as a list that the model reads."""
     if isinstance(candidates, Index):
         return candidates
     return ListedCandidates(texts_of(candidates, "candidates"), model)

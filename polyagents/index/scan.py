@@ -36,7 +36,7 @@ class Lowered(NamedTuple):
 
 
 class Scan:
-    """Upper bounds of dot products, by a matrix product in the precision in which the machine is fastest."""
+    """Upper bounds of dot products, by a matrix product in the machine's fastest precision."""
 
     def __init__(self, context: ContextVectors):
         vectors = context.vectors.float()

@@ -158,7 +158,7 @@ def drawn(config: "transformers.PretrainedConfig", attention: str | None, kind: 
 
 
 def without_weights(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
-    """Build a model whose weights will be replaced, without drawing them: its buffers have their values.
+    """Build a model whose weights will be replaced, without drawing them; its buffers have their values.
 
     transformers' own way (no_init_weights) switches torch's initialisers off for all threads.
     """
@@ -243,7 +243,7 @@ def has_embeddings(backbone: Any) -> bool:
 
 
 def drop_pooler(backbone: Any) -> None:
-    """Drop the head on [CLS], which the paper does not use; what takes its place has no weights."""
+    """Drop the head on [CLS], which the paper does not use; its replacement has no weights."""
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = nn.Identity()  # SqueezeBERT's class calls whatever is there
 

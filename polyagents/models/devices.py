@@ -1,11 +1,11 @@
-"""Move tensors to the device that computes. Reading one number back would wait for all that a GPU has to do."""
+"""Move tensors to the device that computes. Reading one number back would wait for all of a GPU's work."""
 
 import torch
 from torch import Tensor
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Move a tensor; from the host to a GPU without waiting, which takes memory that the system cannot move away.
+    """Move a tensor; from the host to a GPU asynchronously, from pinned memory.
 
     Args:
         tensor: of any shape.

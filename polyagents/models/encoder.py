@@ -177,7 +177,7 @@ class Encoder(nn.Module):
         return inputs
 
     def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
-        """Build the mask that transformers takes; one for each kind of layer where some attend to a window only."""
+        """Build the mask that transformers takes; one for each kind of layer if some attend only to a window."""
         config = self.backbone.config
         window = getattr(config, "sliding_window", None)
         if window is None or getattr(config, "use_sliding_window", True) is False:
@@ -331,7 +331,7 @@ def has_segments(backbone: "transformers.PreTrainedModel") -> bool:
 
 @torch.no_grad()
 def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
-    """Tell whether the first output ignores what follows; this is measured, since no field of a config says so."""
+    """Tell whether the first output ignores what follows; this is measured, because no field of a config says so."""
     ids = torch.tensor([[1, 2], [1, 3]], device=next(backbone.parameters()).device)
     with in_evaluation(backbone), torch.autocast(ids.device.type, enabled=False):
         first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
@@ -340,7 +340,7 @@ def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
 
 @torch.no_grad()
 def sees_padding(encoder: Encoder) -> bool:
-    """Measure whether padding changes a text's outputs: it does where neighbours or the whole row are mixed unmasked.
+    """Measure whether padding changes a text's outputs: it does if neighbours or the whole row are mixed unmasked.
 
     Raises:
         InputError: the backbone cannot read a text, or its outputs differ from call to call.
@@ -367,7 +367,7 @@ def sees_padding(encoder: Encoder) -> bool:
         raise unusable(kind, error) from error
     if alone.size(-1) != encoder.width:
         raise InputError(
-            f"This backbone ({kind}) has outputs of width {alone.size(-1)} where its configuration says "
+            f"This backbone ({kind}) has outputs of width {alone.size(-1)} but its configuration says "
             f"{encoder.width}; use one such as BERT, RoBERTa or ModernBERT."
         )
     noise = difference(alone, again)  # large where a GPU rounds to TF32

@@ -35,7 +35,7 @@ class EncoderOptions(Options):
     precision: str = option(
         "auto",
         "arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32. auto: bf16 on a GPU "
-        "that has it, and in training on a CPU that was measured to be faster in it; otherwise fp32",
+        "that supports it, and in training on a CPU that was measured to be faster in it; otherwise fp32",
         choices=PRECISIONS,
     )
     dropout: float | None = option(
@@ -46,7 +46,7 @@ class EncoderOptions(Options):
 
     @property
     def trained_layers(self) -> str:
-        """The layers that learn; where the flag is not given, the backbone decides."""
+        """The layers that learn; without the flag, the backbone decides."""
         scratch = "all" if self.backbone.startswith(SCRATCH) else "all_but_embeddings"
         return self.train_layers or scratch
 
@@ -60,7 +60,7 @@ class RankingOptions(Options):
     reduction_type: str = option(
         "first",
         "how the outputs become one vector: the special token's, the mean of all, or of the first m "
-        "(--poly-n-codes); paper 4.2. A scratch backbone takes the mean where nothing is given",
+        "(--poly-n-codes); paper 4.2. A scratch backbone takes the mean by default",
         choices=REDUCTIONS,
     )
     poly_n_codes: int = option(
@@ -70,7 +70,7 @@ class RankingOptions(Options):
     )
     output_scaling: float | str = option(
         1.0,
-        "multiplies the encoder's outputs; auto: gives those of a backbone the deviation of BERT's (paper 5.3)",
+        "multiplies the encoder's outputs; auto: a backbone's outputs get the deviation of BERT's (paper 5.3)",
         positive_or_auto,
     )
     context_prompt: str = option(
@@ -99,7 +99,7 @@ class RankingOptions(Options):
 
 @dataclass(frozen=True)
 class JointOptions(RankingOptions):
-    """The options of uni- and cross-encoder, which score what was read together."""
+    """The options of uni- and cross-encoder, which score texts that were read together."""
 
     title: ClassVar[str] = "Uni- and cross-encoder (polyagents)"
 
@@ -141,7 +141,7 @@ class TowerOptions(RankingOptions):
     )
     include_prompt: bool = option(
         True,
-        "false: the outputs of a prompt and of the [S] before it are in no vector of its text, as in some models of "
+        "false: a text's vector omits the outputs of its prompt and of the [S] before it, as in some models of "
         "sentence-transformers",
         boolean,
     )
@@ -160,12 +160,12 @@ class PolyOptions(TowerOptions):
     )
     poly_attention_type: str = option(
         "basic",
-        "attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
+        "attention over the context vectors: softmax of the dot products, or of the products divided by sqrt(D)",
         choices=("basic", "sqrt"),
     )
     codes_init: str = option(
         "normal",
-        "initial values of learnt codes: normal, N(0, 0.02), where attention is even and the poly-encoder begins as "
+        "initial values of learnt codes: normal, N(0, 0.02), so that attention is even and the poly-encoder begins as "
         "the mean of all outputs; uniform, U(0, 1), as in the paper's code; unit, N(1/sqrt(D), 1), as in "
         "chijames/Poly-Encoder",
         choices=CODES_INITS,
@@ -173,7 +173,7 @@ class PolyOptions(TowerOptions):
 
 
 def of_finished_model(options: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Return the options of a finished model without those that are no longer there.
+    """Return the options of a finished model without removed ones.
 
     `codes_init` and `codes_penalty` concern training only. The others decide what the model computes.
 

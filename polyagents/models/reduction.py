@@ -19,7 +19,7 @@ CONTEXT_VECTORS = ("codes", "n_first", "n_last", "n_last_and_first")
 
 
 class ContextVectors(NamedTuple):
-    """The M vectors of each context: `vectors` [B, M, D], and `mask` [B, M], False where the text was shorter."""
+    """The M vectors of each context: `vectors` [B, M, D], and `mask` [B, M], False if the text was shorter."""
 
     vectors: Tensor
     mask: Tensor
@@ -34,7 +34,7 @@ class ContextVectors(NamedTuple):
 
 
 def stacked(parts: Sequence[ContextVectors]) -> ContextVectors:
-    """Join several batches of contexts to one; where one has fewer vectors than another, it is padded."""
+    """Join several batches of contexts to one; a batch with fewer vectors than another is padded."""
     m = max(part.vectors.size(1) for part in parts)
     vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
     mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
@@ -69,7 +69,7 @@ def take(states: Tensor, positions: Tensor) -> Tensor:
 
 
 def last_positions(mask: Tensor, m: int) -> Tensor:
-    """Return the positions of the last m real tokens in text order; negative ones where the text has fewer.
+    """Return the positions of the last m real tokens in text order; negative ones if the text has fewer.
 
     Args:
         mask: [B, T].
@@ -104,7 +104,7 @@ def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False
 
 
 def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, m: int, causal: bool = False) -> Tensor:
-    """Compute red() of a context and of each candidate that follows it in a row, as `reduce` does of separate texts.
+    """Compute red() of a context and of each candidate that follows it in a row, as `reduce` does for separate texts.
 
     Args:
         states: [R, T, D].
@@ -128,7 +128,7 @@ def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, 
 
 
 def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tensor | None = None) -> ContextVectors:
-    """Compute the m context vectors of appendix C; a shorter text has fewer, which the mask says.
+    """Compute the m context vectors of appendix C; a shorter text has fewer, as the mask shows.
 
     Args:
         states: [B, T, D].

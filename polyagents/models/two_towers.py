@@ -96,7 +96,7 @@ class TwoTowers(Architecture):
         return self.score(self.encode_context(context), self.encode_candidates(candidates))
 
     def reduced(self, encoder: Encoder, chunk: Tokens, left_out: int = 0) -> Tensor:
-        """Encode and reduce a chunk; the vectors have length 1 where the similarity is a cosine.
+        """Encode and reduce a chunk; the vectors have length 1 if the similarity is a cosine.
 
         Args:
             encoder: one of the two.
@@ -110,7 +110,7 @@ class TwoTowers(Architecture):
         return self.normalise(reduce(states, mask, self.kind, self.m, encoder.causal))
 
     def normalise(self, vectors: Tensor) -> Tensor:
-        """Scale vectors to length 1 where the similarity is a cosine."""
+        """Scale vectors to length 1 if the similarity is a cosine."""
         return functional.normalize(vectors, dim=-1) if self.cosine else vectors
 
 

@@ -55,7 +55,7 @@ def added_targets(episode: Sequence[Message]) -> list[Message]:
 
 
 def utterances(episode: Sequence[Message]) -> Iterator[Utterance]:
-    """Yield the lines of the texts that somebody said, and the labels (the first if there are several), in order."""
+    """Yield the spoken lines of the texts, and the labels (the first if there are several), in order."""
     for message in episode:
         lines = (message.get("text") or "").split("\n")
         yield from (Utterance(line, False) for line in lines if not NOT_SAID.fullmatch(line))
@@ -95,7 +95,7 @@ def count(teacher: Any) -> int:
 
 
 def episodes_of(teacher: Any) -> Iterator[list[Message]]:
-    """Yield all episodes of a teacher, without a mutator, whatever it has yielded so far."""
+    """Yield all episodes of a teacher, without a mutator, from the beginning."""
     if isinstance(teacher, DialogTeacher) and teacher.stream:
         data = teacher.data
         for entries in data._read_episode(data.data_loader(data.datafile)):

@@ -1,4 +1,4 @@
-"""The flags of the agents: those that option classes declare, and those of training."""
+"""The flags of the agents: the option classes' flags, and the training flags."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
 
 
 def add_options(parser: ParlaiParser, options: type[Options]) -> None:
-    """Make flags of the fields of a class, under the title of the class that declares each."""
+    """Add a flag for each field of a class, under the title of the class that declares it."""
     declared = [kind for kind in reversed(options.__mro__) if issubclass(kind, Options) and kind is not Options]
     fields = {field.name: field for field in fields_of(options)}
     for kind in declared:
@@ -84,7 +84,7 @@ def add_encoder_flags(parser: ParlaiParser) -> None:
 
 
 def add_metric_flags(parser: ParlaiParser) -> None:
-    """Add the flags for metrics besides ParlAI's own."""
+    """Add the flags for metrics in addition to ParlAI's own."""
     group = parser.add_argument_group("Metrics (polyagents)")
     group.add_argument(
         "--recall-at",
@@ -95,14 +95,14 @@ def add_metric_flags(parser: ParlaiParser) -> None:
 
 
 def add_target_flags(parser: ParlaiParser) -> None:
-    """Add the flags that choose the targets of a training."""
+    """Add the flags that choose the training targets."""
     group = parser.add_argument_group("Targets (polyagents)")
     group.add_argument(
         "--every-utterance",
         type="bool",
         default=False,
-        help="in training, make a target of each utterance of a dialogue, also of the partner's and of those within a "
-        "context, with what was said before it; validation and test stay as they are",
+        help="in training, make every utterance of a dialogue a target, the partner's and those within a context "
+        "included, after everything said before it; validation and test do not change",
     )
 
 
@@ -128,10 +128,10 @@ def add_pretraining_flags(parser: ParlaiParser) -> None:
         "--pretrain-task",
         choices=PRETRAIN_TASKS,
         default="next_utterance",
-        help="what is learnt beside masked words: next_utterance, whether a label answers its context; next_sentence, "
-        "the same of running text, a sentence a line, cut in two at random as for BERT; utterance_relevance, whether "
-        "an utterance follows on a few others, is from elsewhere in their dialogue, or from another one, in the same "
-        "input as masked words (BERT-FP)",
+        help="what is learnt in addition to masked words: next_utterance, whether a label answers its context; "
+        "next_sentence, the same for running text, one sentence per line, cut in two at random as for BERT; "
+        "utterance_relevance, whether an utterance follows a few others, is from elsewhere in their dialogue, or from "
+        "another one, in the same input as masked words (BERT-FP)",
     )
     group.add_argument(
         "--relevance-context",
@@ -143,7 +143,7 @@ def add_pretraining_flags(parser: ParlaiParser) -> None:
         "--batch-tokens",
         type=positive_int,
         default=32_000,
-        help="tokens of an update, padding counted, of each process; --batchsize is not read",
+        help="tokens of an update for each process, padding included; --batchsize is not read",
     )
     group.add_argument("--whole-word-masking", type="bool", default=False, help="hide words with all of their pieces")
     group.add_argument(
@@ -162,7 +162,7 @@ def read_recall_at(opt: Opt) -> tuple[int, ...]:
 
 
 def check_metric(opt: Opt) -> None:
-    """Refuse a --validation-metric that no report has, which ParlAI looks for after the first validation only.
+    """Refuse a --validation-metric that no report has, which ParlAI looks for only after the first validation.
 
     Raises:
         InputError: there is no such metric; a task with an evaluation of its own may have any.
@@ -191,7 +191,7 @@ def check_not_reserved(opt: Opt) -> None:
         )
     if "vocab" in (opt["candidates"], opt["eval_candidates"], opt["interactive_candidates"]):
         raise InputError(
-            "candidates 'vocab' (every word of the vocabulary) is nothing these agents can rank; use inline, batch, "
+            "candidates 'vocab' (every word of the vocabulary) cannot be ranked by these agents; use inline, batch, "
             "batch-all-cands or fixed."
         )
     if opt.get("truncate", -1) > 0:

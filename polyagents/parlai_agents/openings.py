@@ -1,4 +1,4 @@
-"""How dialogues of a task begin: what is said first, and the personas of both speakers.
+"""How dialogues of a task begin: the first message, and the personas of both speakers.
 
 ParlAI has personas for five tasks only, and draws them without a seed.
 """
@@ -69,7 +69,7 @@ def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> li
 
 
 def opening_of(text: str, other: str) -> Opening:
-    """Divide a first message into what each speaker reads, and what is said.
+    """Divide a first message into each speaker's persona and the message itself.
 
     Args:
         text: a first message of the task, persona lines first.
@@ -86,7 +86,7 @@ def persona_in(text: str, mark: str) -> str:
 
 
 def without_personas(text: str) -> str:
-    """Return what is said in a message."""
+    """Return a message without its personas."""
     return "\n".join(line for line in text.split("\n") if not line.startswith((OWN, PARTNER))).strip()
 
 

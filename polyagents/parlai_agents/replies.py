@@ -23,7 +23,7 @@ Metrics = dict[str, "list[AverageMetric | None]"]
 def evaluation_metrics(
     scores: Tensor, candidates: CandidateSet, logit_scale: float, recall_at: Sequence[int]
 ) -> Metrics:
-    """Compute loss, rank, mrr, the number of candidates, and the hits@k that ParlAI's teachers do not report already.
+    """Compute loss, rank, mrr, the number of candidates, and the hits@k that ParlAI's teachers do not report.
 
     Args:
         scores: [B, C] on the CPU.

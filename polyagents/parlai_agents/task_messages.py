@@ -46,7 +46,7 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
 
 
 def write_task_candidates(options: Mapping[str, Any]) -> str:
-    """Return the file of all labels of a model's task, beside the model file; write it if it is missing.
+    """Return the file of all labels of a model's task, next to the model file; write it if it is missing.
 
     Args:
         options: of the model; its `task` with the task's own flags, and `model_file`.

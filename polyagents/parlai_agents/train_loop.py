@@ -114,7 +114,7 @@ def over_test_worlds(run_eval: Any) -> Any:
 
 
 def after_resuming(train_steps: Any) -> Any:
-    """Keep the best model of a resumed run, and validate when an undisturbed one would.
+    """Keep the best model of a resumed run, and validate at the same times as an undisturbed one.
 
     ParlAI overwrites M at the end of a resumed run that has not beaten it, and then evaluates M.checkpoint for M.
     """
@@ -166,7 +166,7 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
 
 
 def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """Return what ParlAI's `_save_train_stats` writes, as a text, with the machine; empty if it writes nothing."""
+    """Return the output of ParlAI's `_save_train_stats`, as a text, with the machine; empty if it writes nothing."""
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)

@@ -1,4 +1,4 @@
-"""The end of a training by train_model: a summary of it, and its curves beside the model."""
+"""The end of a run of train_model: its summary, and its curves next to the model."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -36,7 +36,7 @@ def with_summary(train: Any) -> Any:
 
 
 def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
-    """Return loss and R@1 of a training from its reports, those of the runs that it resumed included.
+    """Return loss and R@1 of a run from its reports, including the runs that it resumed.
 
     Args:
         final: the report of the validation at the end.
@@ -49,7 +49,7 @@ def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
 
 
 def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
-    """Return what ParlAI's reports say of loss and R@1, where they say both.
+    """Return loss and R@1 from ParlAI's reports that have both.
 
     Args:
         loss: the name of the loss in them.
@@ -63,7 +63,7 @@ def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list
 
 
 def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> Summary:
-    """Return the summary of a training.
+    """Return the summary of a run.
 
     Args:
         final: the report of the validation at the end.
@@ -86,7 +86,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
 
 
 def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return what to run with a trained ranker; the options file of the model has the flags of the model."""
+    """Return the next commands for a trained ranker; the options file of the model has the flags of the model."""
     model, task = ("-mf", opt["model_file"]), flags_of_task(opt)
     return (
         (command("evaluate", *model, "-t", opt["task"], *task), "R@1, R@5, R@10 and MRR, with intervals"),

@@ -28,7 +28,7 @@ VERSION = "#version: 0.2"
 
 
 def is_dictionary(path: str) -> bool:
-    """Tell whether ParlAI wrote this dictionary for `--dict-tokenizer bpe`: its merges are in a file beside it."""
+    """Tell whether ParlAI wrote this dictionary for `--dict-tokenizer bpe`: its merges are in a file next to it."""
     return os.path.exists(path) and os.path.exists(f"{path}.codecs")
 
 

@@ -1,4 +1,4 @@
-"""Chunks of an update, joined to larger ones where a device computes several at once faster than one after the other.
+"""Chunks of an update, joined to larger ones if a device computes several at once faster than one after the other.
 
 What an update consists of, and which words are hidden, is decided in small chunks that are the same on every machine,
 so that a training on a GPU is that on a CPU.

@@ -21,7 +21,7 @@ Row = tuple[Sequence[int], list[Sequence[int]]]
 
 
 class JointModel(RankingModel):
-    """A cross- or uni-encoder, or a further joint architecture."""
+    """A cross- or uni-encoder, or another joint architecture."""
 
     module: Joint
 
@@ -100,7 +100,7 @@ def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Seq
 
 
 def listed(scores: Tensor, tokens: JointTokens) -> Tensor:
-    """Flatten scores of rows to those of candidates that exist.
+    """Flatten scores of rows to the existing candidates' scores.
 
     Args:
         scores: [R, K].

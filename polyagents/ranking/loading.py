@@ -130,8 +130,8 @@ def architecture_of(file: str) -> str:
         return model_folder.read_config(file).architecture
     if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
         raise InputError(
-            f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the path that was "
-            f"--model-file of train_model, or a folder that Ranker.save_pretrained wrote."
+            f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the --model-file of "
+            f"train_model, or a folder that Ranker.save_pretrained wrote."
         )
     name = str(parlai_options.read_whole(file).get("model"))
     found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
@@ -176,7 +176,7 @@ def own_parts(file: str, architecture: str) -> Parts:
     saved = of_finished_model(parlai_options.read_whole(file), file)
     own = {field.name for group in option_groups(architecture) for field in fields_of(group)}
     if odd := sorted(own & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
-        raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
+        raise InputError(f"{file}.opt is damaged: {odd[0]} has an impossible value.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
@@ -209,7 +209,7 @@ def read_weights(file: str) -> dict[str, Any]:
         raise
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(
-            f"{file} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
+            f"{file} cannot be loaded: it is damaged, or is not a model file of polyagents; give another --model-file."
         ) from error
 
 

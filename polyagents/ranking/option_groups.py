@@ -1,4 +1,4 @@
-"""The groups of a model's options: those of its encoder, of its texts, and of its architecture."""
+"""The groups of a model's options: encoder, texts and architecture."""
 
 from polyagents.models.architecture import find
 from polyagents.models.model_options import EncoderOptions

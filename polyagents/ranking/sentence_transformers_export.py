@@ -244,7 +244,7 @@ def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
 
 
 def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
-    """Rename the token of a line end in a vocabulary that contains it (those of scratch backbones) to the line end.
+    """Rename the token of a line end in a vocabulary that contains it (as scratch backbones' do) to the line end.
 
     Args:
         model: the tokenizer's model as JSON, changed in place.

@@ -1,4 +1,4 @@
-"""The checks before the application: who may ask, how often, from which page, and how much.
+"""The checks before the application: who may send a request, how often, from which page, and how much.
 
 A request is refused before its body is read, and a body before it is longer than it may be.
 """

@@ -81,7 +81,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
 
 
 def lowers_case(folder: str) -> bool:
-    """Tell whether sentence-transformers has texts in lower case, whatever the folder's tokenizer does.
+    """Tell whether sentence-transformers lower-cases texts, whatever the folder's tokenizer does.
 
     Raises:
         InputError: its file cannot be read.

@@ -9,7 +9,7 @@ from polyagents.options import Options, option
 
 @dataclass(frozen=True)
 class TextOptions(Options):
-    """The maximal lengths (the paper's, v1 5.1) in tokens, special tokens counted; -1 is no limit."""
+    """The maximal lengths (the paper's, v1 5.1) in tokens, special tokens included; -1 for no limit."""
 
     title: ClassVar[str] = "Text (polyagents)"
 
@@ -17,6 +17,6 @@ class TextOptions(Options):
     label_truncate: int = option(72, "candidate length in tokens; its beginning is kept", token_limit)
     vocabulary: str | None = option(
         None,
-        "of a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents build_vocabulary "
+        "for a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents build_vocabulary "
         "writes; by default the vocabulary is learnt from the task",
     )

@@ -65,7 +65,7 @@ def no_panics() -> Iterator[None]:
 
 
 def try_out(compiled: Tokenizer) -> None:
-    """Encode a few texts, which a tokenizer that somebody has damaged may fail at; it raises what it raises then."""
+    """Encode a few texts, on which a damaged tokenizer may fail; its exceptions pass through."""
     compiled.encode_batch_fast(PROBES)
 
 
@@ -133,7 +133,7 @@ class RankingTokenizer:
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
-        """Build the tokenizer from what `content` returned, also after a way through JSON, and try it.
+        """Build the tokenizer from the value of `content`, which may have passed through JSON, and try it.
 
         Raises:
             Exception: of many kinds: the content is damaged, or the tokenizer cannot encode.
@@ -218,11 +218,11 @@ class RankingTokenizer:
         self.context_prompt, self.candidate_prompt = self.encode([context, candidate])
 
     def full_context(self, ids: Sequence[int]) -> int:
-        """Count the tokens of a context before it is truncated, with all that surrounds it."""
+        """Count the tokens of a context before it is truncated, with everything around it."""
         return len(self.context_prompt) + len(ids) + 2
 
     def full_candidate(self, ids: Sequence[int]) -> int:
-        """Count the tokens of a candidate before it is truncated, with all that surrounds it."""
+        """Count the tokens of a candidate before it is truncated, with everything around it."""
         return len(self.candidate_prompt) + len(ids) + 2
 
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
@@ -267,7 +267,7 @@ class RankingTokenizer:
         """
         if self.parlai is not None:
             raise InputError(
-                f"The model's dictionary is ParlAI's and takes no further tokens such as {tokens[0]}; remove "
+                f"The model's dictionary is ParlAI's and takes no more tokens, such as {tokens[0]}; remove "
                 f"--special-tok-lst and --person-tokens."
             )
         self._forget()

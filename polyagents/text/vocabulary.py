@@ -20,7 +20,7 @@ LARGEST = 10_000_000  # many times any known model's; the library allocates 45 b
 
 
 def learn(texts: Iterable[str], size: int) -> Tokenizer:
-    """Learn a vocabulary; a small text gives fewer entries, as no pair of tokens is merged that occurs only once.
+    """Learn a vocabulary; a small text gives fewer entries, because a pair that occurs only once is not merged.
 
     Memory grows with the number of distinct words, not with the text.
 

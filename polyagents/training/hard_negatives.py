@@ -102,7 +102,7 @@ def searchable(model: RankingModel) -> TwoTowerModel:
     return two_towers(
         model,
         f"A {model.label} cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
-        f"{model.label} on what it finds.",
+        f"{model.label} on the result.",
     )
 
 
@@ -198,7 +198,7 @@ class Miner:
         return Split(indices[below], scores[below], indices[above], scores[above])
 
     def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
-        """Select the hardest negatives, and random ones where they are too few."""
+        """Select the hardest negatives, and random ones if there are too few."""
         indices, scores = split.below[: self.wanted], split.scores[: self.wanted]
         missing = min(self.wanted - len(indices), len(split.above))
         drawn = self.draw.sample(range(len(split.above)), missing)

@@ -57,7 +57,7 @@ class BatchLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """The ranking loss, and a teacher's.
+    """The ranking loss and the teacher's loss.
 
     Attributes:
         distillation: a teacher; None without.

@@ -1,4 +1,4 @@
-"""Tries a run before its first step: what it will do is done once with two texts, and then forgotten.
+"""Tries a run before its first step, with two texts whose effect is then undone.
 
 A backbone may lack what an architecture needs. This way it is known after a second, and not after the run.
 """
@@ -80,7 +80,7 @@ def rank(model: RankingModel) -> None:
 
 
 def rebuild(model: RankingModel) -> None:
-    """Build the backbone, without memory for its weights, from what a model's file says of it.
+    """Build the backbone, without memory for its weights, from its description in a model's file.
 
     Raises:
         InputError: there would be other weights, or none.
@@ -97,7 +97,7 @@ def rebuild(model: RankingModel) -> None:
         ) from error
     again = build_encoder(model.settings, model.tokenizer, False, config).backbone  # its weights are not drawn
     if shapes(own) != shapes(again):
-        raise refused(model, "its configuration, as a file has it, describes other weights")
+        raise refused(model, "its saved configuration describes other weights")
 
 
 def shapes(backbone: torch.nn.Module) -> dict[str, torch.Size]:
@@ -111,7 +111,7 @@ def texts(tokens: int) -> list[str]:
 
 
 def refused(model: RankingModel, why: str) -> InputError:
-    """Build the error for a run that cannot go well."""
+    """Build the error for a run that cannot succeed."""
     options, kind = model.settings.encoder, model.context_encoder.backbone.config.model_type
     instead = "" if model.precision == "fp32" else f"--precision fp32 in place of {model.precision}, or "
     return InputError(

@@ -43,7 +43,7 @@ class Schedule:
             InputError: the rate should end with the last update, and its number is not known.
         """
         if kind in ENDING and last_update is None:
-            raise InputError(f"--lr-scheduler {kind} ends with the last update; say which that is: max_train_steps.")
+            raise InputError(f"--lr-scheduler {kind} ends with the last update; give max_train_steps.")
         self.optimizer, self.kind, self.warmup_rate = optimizer, kind, warmup_rate
         self.warmup = warmup_updates if kind != "none" else 0
         self.span = max((last_update or 0) - self.warmup, 1)
@@ -63,7 +63,7 @@ class Schedule:
         self._set_rates()
 
     def after_evaluation(self, loss: float) -> None:
-        """Lower the rate where the loss of an evaluation has ceased to fall; not during the warm-up."""
+        """Lower the rate if the loss of an evaluation has stopped falling; not during the warm-up."""
         if self.kind == "reduceonplateau" and self.updates >= self.warmup:
             self.plateau.step(loss)
 

@@ -63,7 +63,7 @@ class TrainingData:
             raise InputError("There are no examples to train on.")
 
     def has_candidates(self) -> bool:
-        """Return whether any example has candidates; True where they can be read once only."""
+        """Return whether any example has candidates; True if they can be read only once."""
         return self.is_read_once or any(read_example(one, "An example").candidates for one in self.examples)
 
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:
@@ -85,7 +85,7 @@ class TrainingData:
             yield read_example(self.examples[place], f"Example {place}")
 
     def first(self, count: int | None, what_for: str) -> list[TextExample]:
-        """Return the first examples, or all of them, by which a new model is measured or learns its vocabulary.
+        """Return the first examples, or all of them, from which a new model is measured or learns its vocabulary.
 
         Args:
             count: how many, at most; None for all.

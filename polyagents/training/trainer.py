@@ -34,7 +34,7 @@ NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports ->
 
 @dataclass
 class Progress:
-    """The progress of a training, stored in its checkpoint.
+    """The progress of a run, stored in its checkpoint.
 
     Attributes:
         updates: how many were made.
@@ -66,7 +66,7 @@ class Progress:
 
 
 class Trainer:
-    """One training.
+    """One training run.
 
     Attributes:
         optimizer: has the weights and their rates.
@@ -86,7 +86,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         distillation: Distillation | None = None,
     ):
-        """Prepare a training.
+        """Prepare a run.
 
         Args:
             valid: the validation examples; none for a training without evaluations.
@@ -124,7 +124,7 @@ class Trainer:
 
     @property
     def last(self) -> Report:
-        """Loss and hits@1 of the last batch. A GPU has to finish it first: ask for them now and then, not always."""
+        """Loss and hits@1 of the last batch. Reading them waits for the GPU, so read them rarely."""
         return {} if self._last is None else {n: sum(v) / len(v) for n, v in numbers_of([self._last]).items()}
 
     @property
@@ -135,7 +135,7 @@ class Trainer:
 
     @property
     def last_update(self) -> int | None:
-        """The maximal number of updates, as far as that is known."""
+        """The maximal number of updates, if known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
         if self.options.num_epochs and self.progress.size:
             rest, whole = math.modf(self.options.num_epochs)
@@ -147,7 +147,7 @@ class Trainer:
     # ---- the loop --------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Train until the last update or epoch, until patience ends, or until a callback says so.
+        """Train until the last update or epoch, until patience ends, or until a callback stops it.
 
         The model has its best weights afterwards, by the validation metric; without validation examples its last ones.
 
@@ -183,14 +183,14 @@ class Trainer:
                 return
 
     def _is_over(self) -> bool:
-        """Return whether nothing is left to be done, which a stopped training is resumed for."""
+        """Return whether nothing is left for a resumed run."""
         options = self.options
         impatient = 0 < options.validation_patience <= self.progress.impatience
         enough = options.max_train_steps is not None and self.updates >= options.max_train_steps
         return impatient or enough or (options.num_epochs is not None and self.epochs >= options.num_epochs)
 
     def _finish(self) -> None:
-        """End the training; one that was stopped is left as it is, for a call that resumes it."""
+        """End the run; a stopped one does not change, so that a later call can resume it."""
         done = self.progress
         self._look()
         self._watch.check_learned()
@@ -232,7 +232,7 @@ class Trainer:
             self.schedule.after_update(self.updates)
 
     def _look(self) -> int:
-        """Say what went wrong since the last look, and no longer count updates that were skipped: return their number.
+        """Report faults since the last look, and no longer count skipped updates: return their number.
 
         Raises:
             InputError: there are too many in a row.
@@ -244,7 +244,7 @@ class Trainer:
         return found.skipped
 
     def _after_update(self) -> None:
-        """Do what is due: a report, an evaluation, a checkpoint."""
+        """Do the reports, evaluations and checkpoints that are due."""
         options, done = self.options, self.progress
         self._tell("on_step_end")
         if self.updates % options.log_every_n_steps == 0:
@@ -268,7 +268,7 @@ class Trainer:
             self._tell("on_log", report | {"lr": self.optimizer.param_groups[0]["lr"], "epoch": self.epochs})
 
     def _sum_up(self) -> None:
-        """Add what was not reported to the sums of the progress, which a checkpoint stores."""
+        """Add unreported values to the sums of the progress, which a checkpoint stores."""
         sums = self.progress.unreported
         for name, numbers in numbers_of(self._unreported).items():
             total, count = sums.get(name, (0.0, 0))
@@ -351,7 +351,7 @@ def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
 
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:
-    """Create the optimiser of a training, with ParlAI's settings and our groups of weights."""
+    """Create the optimiser of a run, with ParlAI's settings and our groups of weights."""
     groups = optimising.weight_groups(
         model.module, options.learningrate, options.codes_learningrate, options.weight_decay
     )
@@ -367,7 +367,7 @@ def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.O
 
 
 def schedule_of(optimizer: torch.optim.Optimizer, options: TrainingOptions, last_update: int | None) -> Schedule:
-    """Create the learning-rate schedule of a training.
+    """Create the learning-rate schedule of a run.
 
     Args:
         last_update: how many updates there will be; None if that is not known.

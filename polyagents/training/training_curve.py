@@ -1,4 +1,4 @@
-"""The curves of a training, loss and R@1 over its updates, drawn into `M.png` beside the model."""
+"""The curves of a run, loss and R@1 over its updates, drawn into `M.png` next to the model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Point(NamedTuple):
 
 @dataclass
 class Curves:
-    """The figures of a training over time.
+    """The figures of a run over time.
 
     Attributes:
         training: means over batches since the point before.
@@ -39,7 +39,7 @@ class Curves:
 
 
 def draw_beside(model_file: str, curves: Curves) -> str | None:
-    """Draw the curves into `M.png`; where that fails, say so, since the training itself is finished.
+    """Draw the curves into `M.png`; report a failure in one sentence, because the run itself is finished.
 
     Args:
         model_file: M.
@@ -87,7 +87,7 @@ def draw(path: str, curves: Curves) -> None:
 
 
 def mark_best(axes: "Axes", points: Iterable[Point]) -> None:
-    """Write the best R@1 of the validation beside its point.
+    """Write the best R@1 of the validation next to its point.
 
     Args:
         axes: where R@1 is drawn.

@@ -1,4 +1,4 @@
-"""The files of a training from Python: M, the best model so far, and M.checkpoint, from which it is resumed.
+"""The files of a run from Python: M, the best model so far, and M.checkpoint, from which it is resumed.
 
 Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the optimiser's state as well.
 """
@@ -21,7 +21,7 @@ STATE = "trainer"  # the name in a checkpoint of the state that only our trainer
 
 
 class TrainingFiles:
-    """The files of a training; without a model file the best weights are kept in memory.
+    """The files of a run; without a model file the best weights are kept in memory.
 
     Attributes:
         file: M; None without.
@@ -29,7 +29,7 @@ class TrainingFiles:
     """
 
     def __init__(self, file: str | None, resume: bool):
-        """Lock a model file for this training.
+        """Lock a model file for this run.
 
         Args:
             file: M.

@@ -33,7 +33,7 @@ EPOCHS = 3.0  # where neither epochs nor updates are given: as in transformers' 
 
 @dataclass(frozen=True)
 class MemoryOptions(Options):
-    """Options of memory and arithmetic in a training."""
+    """Options of memory and arithmetic in training."""
 
     title: ClassVar[str] = "Training (polyagents)"
 
@@ -80,7 +80,7 @@ class CodesOptions(Options):
 
     codes_learningrate: float | None = option(
         None,
-        "learning rate of the codes; by default that of the other weights",
+        "learning rate of the codes; by default the rate of the other weights",
         positive,
     )
 
@@ -94,7 +94,7 @@ class NegativesOptions(Options):
     cross_negatives: int | None = option(
         None,
         "negatives of an example in training, drawn anew each time from the task's candidates (such as those of "
-        "mine_negatives), and where they are too few from earlier training labels. Default: all of the task's; 15 "
+        "mine_negatives), and from earlier training labels if there are too few. Default: all of the task's; 15 "
         "random ones if it has none (paper 5.1)",
         positive_int,
     )
@@ -111,9 +111,9 @@ class LoopOptions(Options):
 
     batchsize: int | None = option(None, "examples of a batch. Default: 64; 16 for uni and cross", batch_size)
     num_epochs: float | None = option(
-        None, f"passes over the examples. Default: {EPOCHS:.0f} where max_train_steps is not given", positive
+        None, f"passes over the examples. Default: {EPOCHS:.0f} unless max_train_steps is given", positive
     )
-    max_train_steps: int | None = option(None, "the maximal number of updates of the weights", positive_int)
+    max_train_steps: int | None = option(None, "the largest number of updates of the weights", positive_int)
     update_freq: int = option(1, "batches whose gradients are averaged for an update", positive_int)
     optimizer: str = option("adamw", "how weights are updated", choices=OPTIMIZERS)
     learningrate: float = option(5e-5, "of the optimiser", not_negative)
@@ -121,7 +121,7 @@ class LoopOptions(Options):
     gradient_clip: float = option(0.1, "largest norm of the gradients; 0 for none", not_negative)
     lr_scheduler: str = option(
         "reduceonplateau",
-        "how the learning rate changes after the warm-up: reduceonplateau, times lr_scheduler_decay where the loss of "
+        "how the learning rate changes after the warm-up: reduceonplateau, times lr_scheduler_decay if the loss of "
         "valid does not fall; linear or cosine, to 0 at the end; invsqrt; none, without a warm-up either",
         choices=SCHEDULES,
     )
@@ -147,16 +147,18 @@ class LoopOptions(Options):
         10, "end the training after this many validations without a better one; 0: never", count
     )
     validation_max_exs: int | None = option(None, "examples of valid that are used. Default: all", positive_int)
-    save_every_n_secs: float = option(600.0, "seconds between checkpoints, besides those at validations", positive)
+    save_every_n_secs: float = option(
+        600.0, "seconds between checkpoints, in addition to those at validations", positive
+    )
     log_every_n_steps: int = option(50, "updates between reports to callbacks", positive_int)
     load_from_checkpoint: bool = option(True, "resume from the checkpoint of an earlier run", boolean)
-    report_to: str | None = option(None, "tensorboard, wandb, trackio, or several with commas between them")
+    report_to: str | None = option(None, "tensorboard, wandb, trackio, or several separated by commas")
     project: str = option("polyagents", "the project of wandb and trackio")
 
 
 @dataclass(frozen=True)
 class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOptions, NegativesOptions):
-    """All options of a training from Python."""
+    """All options of training from Python."""
 
     title: ClassVar[str] = "Training"
 
@@ -182,7 +184,7 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
 
 
 def check_names(architecture: str, values: Mapping[str, Any]) -> None:
-    """Refuse options that a training of an architecture does not have.
+    """Refuse options that the training of an architecture does not have.
 
     Args:
         values: options by name.
@@ -197,6 +199,6 @@ def check_names(architecture: str, values: Mapping[str, Any]) -> None:
     possible = {"init_model", *(field.name for group in groups for field in fields_of(group))}
     if unknown := values.keys() - possible:
         raise InputError(
-            f"{', '.join(sorted(unknown))}: no option of training a {kind.short_name}; there are "
+            f"{', '.join(sorted(unknown))}: not an option of training a {kind.short_name}; possible are "
             f"{', '.join(sorted(possible))}."
         )

@@ -19,7 +19,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by th
 
 @dataclass
 class Findings:
-    """What a look found.
+    """The findings of a look.
 
     Attributes:
         norms: of the gradients of the updates that were made.
@@ -59,7 +59,7 @@ class Watch:
         return len(self._norms) >= self._every
 
     def saw_batch(self, update: int, losses: Tensor, examples: Examples) -> None:
-        """Note a batch.
+        """Record a batch.
 
         Args:
             update: the number of the update that it is a part of.
@@ -69,7 +69,7 @@ class Watch:
         self._batches.append((update, losses.detach(), examples))
 
     def saw_update(self, norm: Tensor) -> None:
-        """Note an update."""
+        """Record an update."""
         self._norms.append(norm)
         self._highest_rate = max([self._highest_rate, *(group["lr"] for group in self._groups)])
 
@@ -85,12 +85,12 @@ class Watch:
         if not self._largest_norm:
             why = "their gradients were not finite" if self.failures else "their gradients were 0"
         raise InputError(
-            f"Nothing was learned in this run, in spite of updates at a rate of {self._highest_rate:g}: {why}. An "
+            f"Nothing was learned in this run, despite updates at a rate of {self._highest_rate:g}: {why}. An "
             f"example that ranks its label alone gives no gradient, and too high a rate no finite one."
         )
 
     def look(self, updates: int) -> Findings:
-        """Read what was noted since the last look; the host waits for the device once.
+        """Read the records since the last look; the host waits for the device once.
 
         Args:
             updates: how many updates were made, those that may have been skipped among them.

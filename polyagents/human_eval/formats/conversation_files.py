@@ -91,7 +91,7 @@ def renamed(conversation: Conversation, model: str | None) -> Conversation:
 
 
 def reason(error: Exception) -> str:
-    """Say what is wrong with a part."""
+    """Describe the fault of a part."""
     if isinstance(error, Malformed):
         return str(error)
     if isinstance(error, UnicodeDecodeError):

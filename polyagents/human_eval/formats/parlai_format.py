@@ -23,7 +23,7 @@ LABELS_ARE_OF = "model"  # the text format does not say who answered
 
 
 class Malformed(ValueError):
-    """The error for a part of a file that is not a conversation; the message says what is wrong with it."""
+    """The error for a part of a file that is not a conversation; the message describes the fault."""
 
 
 Places = tuple[str | None, str | None]
@@ -84,7 +84,7 @@ def is_context(act: Any) -> bool:
 
 
 def text_of(act: Any) -> str:
-    """Return what a message says.
+    """Return the text of a message.
 
     Raises:
         Malformed: it has no text.
@@ -102,7 +102,7 @@ def model_name(speaker: str, known: str | None) -> str:
 
 
 def object_in(value: Any, name: str) -> dict[Any, Any]:
-    """Return a field that is an object; an empty one where the field is missing.
+    """Return a field that is an object; an empty one if the field is missing.
 
     Raises:
         Malformed: it is something else.
@@ -124,7 +124,7 @@ def without_persona(turns: list[tuple[str, str]]) -> tuple[list[str], list[tuple
 
 
 def places_of(file: str) -> Places:
-    """Read the models from the metadata beside a log, by place in an exchange."""
+    """Read the models from the metadata next to a log, by place in an exchange."""
     try:
         found = read_json(metadata_file(file))
         opt, self_chat = dict(found["opt"]), bool(found.get("self_chat"))
@@ -221,7 +221,7 @@ def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
 
 
 def speaker_names(conversation: Conversation) -> dict[str, str]:
-    """Return the names that ParlAI's tools look for, by speaker: the model's, with a number where it is not unique."""
+    """Return the names that ParlAI's tools look for, by speaker: the model's, with a number if it is not unique."""
     speakers = dict.fromkeys(turn.speaker for turn in conversation.turns)
     names = {speaker: conversation.models.get(speaker, speaker) for speaker in speakers}
     if len(set(names.values())) == len(names) and CONTEXT not in names.values():

@@ -22,7 +22,7 @@ from polyagents.human_eval.statistics.win_rates import Matchup
 
 
 def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, chats: Sequence[RatedChat] = ()) -> str:
-    """Write everything that can be said about some judgements and chats into a folder, created if it is missing.
+    """Write the whole report of some judgements and chats into a folder, created if it is missing.
 
     report.html is the whole report in one file; report.png is its picture, and the tables are judgements.csv,
     win_rates.csv, ranking.csv, agreement.csv and annotators.csv, where there are judgements; ratings.csv, chats.csv and

@@ -55,7 +55,7 @@ class EngineCandidates(Index):
                 f"{engine.where} has several current collections {engine.name}; build the candidates again."
             )
         if current is None:
-            begun = ", only a build that has not ended" if versions else ""
+            begun = ", only an unfinished build" if versions else ""
             raise EngineError(
                 f"{engine.where} has no candidates named {engine.name}{begun}; build them with polyagents build_index "
                 f"--index-url."
@@ -115,7 +115,7 @@ class EngineCandidates(Index):
         return self.collection.count()
 
     def add(self, texts: Texts, encode: Encode, worker: Worker = ALONE) -> "EngineCandidates":
-        """Add candidates that are not there yet; the next search finds them.
+        """Add missing candidates; the next search finds them.
 
         Args:
             worker: decides this process's part of the work.
@@ -149,12 +149,12 @@ class EngineCandidates(Index):
         """
         if k > self.collection.longest:
             raise InputError(
-                f"{self.engine.where} finds {self.collection.longest:,} candidates at most, and top_k is {k:,}."
+                f"{self.engine.where} finds at most {self.collection.longest:,} candidates, and top_k is {k:,}."
             )
         return [self._search_one(query.one(example), k) for example in range(len(query))]
 
     def _search_one(self, query: Query, k: int) -> Hits:
-        """Search with short lists, and with long ones where the stop rule does not hold."""
+        """Search with short lists, and with long ones if the stop rule does not hold."""
         lists = Lists(self.collection, SHORT_LIST, of_one=2 * k)
         best, complete = search_one(query, lists, k)
         if not complete:
@@ -168,7 +168,7 @@ class EngineCandidates(Index):
         return Hits(best.indices[there], best.scores[there], lambda _: kept, complete)
 
     def scores(self, query: Query) -> Tensor:
-        """Refuse: an engine finds the best candidates only."""
+        """Refuse: an engine finds only the best candidates."""
         raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
@@ -213,7 +213,7 @@ class EngineWork:
     width: int
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
-        """Add the candidates that are not there yet; refuse a machine that has another model."""
+        """Add the missing candidates; refuse a machine that has another model."""
         if model.fingerprint() != self.model:
             raise other_model()
         # Not `create`, which would build an index where the first machine is just exchanging one.
@@ -223,7 +223,7 @@ class EngineWork:
 
 
 class Lists:
-    """A collection as a `NeighbourSource`, with lists of a fixed length, or longer ones where k needs them.
+    """A collection as a `NeighbourSource`, with lists of a fixed length, or longer ones if k needs them.
 
     Each search has its own, which keeps the texts that came with the lists.
     """

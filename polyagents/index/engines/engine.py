@@ -1,4 +1,4 @@
-"""The interface to a vector database, and nothing more than is needed, so that a further one is one file.
+"""The smallest interface to a vector database, so that a new one is one file.
 
 A user names a set of candidates, say `replies`. An engine keeps a collection for each model that encoded them, and the
 name refers to one of these, the current one. A new model's collection is filled beside it, and becomes the current one
@@ -75,7 +75,7 @@ class Version:
     is_current: bool
 
     def __post_init__(self) -> None:
-        """Check what the engine has said.
+        """Check the engine's answer.
 
         Raises:
             EngineError: a value is of another type.
@@ -108,7 +108,7 @@ class Collection(Protocol):
         ...
 
     def delete(self, ids: np.ndarray) -> None:
-        """Remove candidates; ids that do not exist are no error."""
+        """Remove candidates; missing ids are not an error."""
         ...
 
     def count(self) -> int:
@@ -134,12 +134,12 @@ class Collection(Protocol):
         ...
 
     def build_index(self, index_type: str) -> None:
-        """Build the index over all candidates, unless it is there."""
+        """Build the index over all candidates, unless it exists."""
         ...
 
 
 class VectorEngine(Protocol):
-    """A connection, for one name. It is pickled as its address and credentials, and connects anew.
+    """A connection, for one name. It is pickled as its address and credentials, and connects again.
 
     Attributes:
         name: that of the set of candidates.
@@ -163,7 +163,7 @@ class VectorEngine(Protocol):
         ...
 
     def create(self, model: str, width: int) -> Collection:
-        """Create an empty collection for a model's vectors, or return the one that is there.
+        """Create an empty collection for a model's vectors, or return the existing one.
 
         Args:
             width: D.

@@ -95,7 +95,7 @@ class Milvus:
         return MilvusCollection(self, self._table(version.model), version.width)
 
     def create(self, model: str, width: int) -> "MilvusCollection":
-        """Create an empty collection for a model's vectors of width D, or return the one that is there."""
+        """Create an empty collection for a model's vectors of width D, or return the existing one."""
         from pymilvus import DataType
 
         table = self._table(model)
@@ -137,7 +137,7 @@ class Milvus:
         return f"{self.name}_{model[:16]}"
 
     def _width(self, table: str, fields: Sequence[Mapping[str, Any]]) -> int:
-        """Return the numbers in a vector of a collection, which has to be as `create` makes it."""
+        """Return the width of a collection's vectors, after a check that it is as `create` makes it."""
         from pymilvus import DataType
 
         there = {field["name"]: field for field in fields}
@@ -282,7 +282,7 @@ class MilvusCollection:
         return [found.get(int(one)) for one in ids]
 
     def build_index(self, index_type: str) -> None:
-        """Build the index over all candidates, unless it is there."""
+        """Build the index over all candidates, unless it exists."""
         from pymilvus import MilvusException
 
         with self.engine.sentences("did not build an index"):
@@ -303,7 +303,7 @@ class MilvusCollection:
             self.client.alter_collection_properties(self.table, properties, timeout=SECONDS)
 
     def _index_type(self) -> str | None:
-        """Return the kind of index that there is: FLAT, HNSW, or None."""
+        """Return the kind of the existing index: FLAT, HNSW, or None."""
         described = self.client.describe_index(self.table, "vector", timeout=SECONDS)
         return described and str(described["index_type"])
 

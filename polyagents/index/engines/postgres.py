@@ -88,7 +88,7 @@ class Postgres:
 
     @property
     def connection(self) -> Any:
-        """The connection, opened again where the server was restarted.
+        """The connection, opened again if the server was restarted.
 
         Raises:
             EngineError: no server answers.
@@ -136,7 +136,7 @@ class Postgres:
         return PostgresCollection(self, version.model, version.width)
 
     def create(self, model: str, width: int) -> "PostgresCollection":
-        """Create an empty collection for a model's vectors of width D, or return the one that is there."""
+        """Create an empty collection for a model's vectors of width D, or return the existing one."""
         if width > WIDEST:
             raise EngineError(f"pgvector indexes vectors of up to {WIDEST:,} numbers, and these have {width:,}.")
         made = PostgresCollection(self, model, width)
@@ -303,7 +303,7 @@ class PostgresCollection:
         return [found.get(one) for one in wanted]
 
     def build_index(self, index_type: str) -> None:
-        """Build the index over all candidates, unless it is there."""
+        """Build the index over all candidates, unless it exists."""
         connection = self.engine.connection
         make = (
             "CREATE INDEX IF NOT EXISTS {index} ON {table} USING hnsw (vector vector_ip_ops) "

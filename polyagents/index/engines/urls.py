@@ -65,7 +65,7 @@ def parsed(url: str) -> SplitResult:
         _ = parts.port  # raises ValueError where it is no number, or none of a port
         unquote(parts.netloc, errors="strict")
     except ValueError as error:  # a UnicodeDecodeError is one
-        raise InputError(f"--index-url is no URL; give something like {EXAMPLES}.") from error
+        raise InputError(f"--index-url is not a URL; give something like {EXAMPLES}.") from error
     return parts
 
 
