@@ -38,7 +38,7 @@ class CommandParser(argparse.ArgumentParser):
         """Parse, with hyphens for the underscores in names of flags; values stay as they are.
 
         Args:
-            args: the command line; None for that of the process.
+            args: the command line; None for the process's own.
             namespace: where the values go; None for a new one.
         """
         given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]

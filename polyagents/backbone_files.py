@@ -98,7 +98,7 @@ def config_of(
         refusal: the beginning of the sentence about values that cannot be used.
 
     Raises:
-        InputError: the values are no configuration, or so large that building the model would not end.
+        InputError: the values are not a configuration, or so large that building the model would not end.
     """
     try:
         kind = str(values.get("model_type"))
@@ -152,7 +152,7 @@ def family_of(declared: Any, values: Mapping[str, Any]) -> Any:
 
     Args:
         declared: the class that the outer one names, or AutoConfig.
-        values: those of the inner one, whose model_type then decides.
+        values: the inner one's, whose model_type then decides.
     """
     if declared is not transformers.AutoConfig:
         return declared

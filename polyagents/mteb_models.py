@@ -34,7 +34,7 @@ def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/
     Args:
         ranker: a ranker, or the model file that it is loaded from.
         name: the name under which mteb keeps the results, "OWNER/MODEL". Their revision is a hash of the weights and of
-            all options that decide a score, so that results of another training are not taken for this one's.
+            all options that decide a score, so that results of another run are not taken for this one's.
 
     Raises:
         InputError: mteb is not installed, or the name has no "/".
@@ -87,7 +87,7 @@ class SearchModel:
     """A two-tower model that implements mteb's SearchProtocol.
 
     Attributes:
-        mteb_model_meta: what mteb writes beside the results.
+        mteb_model_meta: what mteb writes with the results.
         ids: the names of the documents of the last `index`.
         encoded: the same, encoded; None before the first `index`.
     """
@@ -188,7 +188,7 @@ class PairModel:
     """A joint model that implements mteb's CrossEncoderProtocol.
 
     Attributes:
-        mteb_model_meta: what mteb writes beside the results.
+        mteb_model_meta: what mteb writes with the results.
     """
 
     def __init__(self, ranker: Ranker, described: Any):

@@ -90,7 +90,7 @@ class Ranker:
     because it is the whole public interface: a few lines of code for each call, and what a user must know of it.
 
     **Threads.** Several may score, rank, search and encode with one ranker at once; what they get is what one thread
-    gets, to the rounding of fp32. That is no faster than one after the other where the model has all cores anyway.
+    gets, to the rounding of fp32. That is not faster than one after the other if the model has all cores anyway.
     What changes the ranker or an index (`to`, `half`, `bfloat16`, `approximate`, new weights) is for a moment
     when nobody ranks.
 
@@ -135,14 +135,14 @@ class Ranker:
         Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
 
         Args:
-            model_file: its path, with `model_file.opt` and `model_file.dict` beside it. Or a folder that
+            model_file: its path, with `model_file.opt` and `model_file.dict` next to it. Or a folder that
                 `save_pretrained` wrote. Or its name in the zoo, such as "zoo:pretrained_transformers/model_poly/model",
                 which is downloaded at first use.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
             backend: the runtime that computes the encoders: "torch"; or "onnx" or "openvino", on the CPU, from the
-                files that `polyagents export` has written beside the model file.
+                files that `polyagents export` has written next to the model file.
             overrides: options of the model with other values, such as precision="bf16" or text_truncate=128.
 
         Raises:
@@ -180,10 +180,10 @@ class Ranker:
         Args:
             name_or_folder: a folder that `save_pretrained` wrote, or a name such as "somebody/convai2-poly".
             revision: a branch, a tag or a commit of the hub's repository; by default its main branch.
-            token: that of a user who may read it; by default the one that `hf auth login` has stored.
+            token: of a user who may read it; by default the one that `hf auth login` has stored.
 
         Raises:
-            InputError: the hub has no such model or does not answer, or the files are no model of ours.
+            InputError: the hub has no such model or does not answer, or the files are not a model of ours.
         """
         name = os.fspath(name_or_folder)
         if os.path.exists(name):
@@ -231,7 +231,7 @@ class Ranker:
             private: whether a new repository is private; by default what the owner's settings say.
             revision: the branch to commit to, by default the main one.
             commit_message: its first line is the title.
-            token: that of a user who may write there; by default the one that `hf auth login` has stored.
+            token: of a user who may write there; by default the one that `hf auth login` has stored.
             license: as for `save_pretrained`.
 
         Returns:
@@ -394,14 +394,14 @@ class Ranker:
                 an example has its own, candidates. Lists and objects of `datasets.Dataset` are read in another order in
                 each epoch, other iterables in their own.
             model_file: the file of the best model, as `save` writes it; None keeps it in memory.
-            model: bi, poly, uni or cross, or the name of another architecture; by default that of init_model, or poly.
+            model: bi, poly, uni or cross, or the name of another architecture; by default init_model's, or poly.
             valid: examples that are ranked regularly: they decide which model is the best, and when to stop.
             callbacks: called at each event of the run (training/callbacks.py).
             progress: whether to show a progress bar, and a line for each evaluation, on standard error.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
-            options: those of the model and of its training, by the names of train_model's flags, such as backbone,
+            options: of the model and of its training, by the names of train_model's flags, such as backbone,
                 poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md lists all.
 
         Raises:

@@ -52,7 +52,7 @@ class RayCluster:
         Args:
             address: "auto" for the cluster that this machine is part of, "HOST:PORT" of its head, or "local" for a
                 cluster of this machine's own cores that ends with this process.
-            overrides: options that differ from those of the training, as `Ranker.load` takes them.
+            overrides: options that differ from the training run's, as `Ranker.load` takes them.
 
         Raises:
             InputError: there is no cluster, or it refuses the connection.

@@ -38,7 +38,7 @@ class Threads(threading.local):
         """Note that this thread computes.
 
         Raises:
-            InputError: it would wait for ever.
+            InputError: it would wait forever.
         """
         if torch.get_num_threads() > 1:
             if self.has_lost:

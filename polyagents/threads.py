@@ -18,7 +18,7 @@ POLICY = {"OMP_WAIT_POLICY": "PASSIVE"}  # chosen by benchmarks/threads.py
 
 
 def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
-    """Set the number of threads and how they wait, except where the user has done so.
+    """Set the number of threads and how they wait, unless the user has done so.
 
     Args:
         environment: the variables of this process; changed in place.
@@ -39,7 +39,7 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
 
 
 def available_cores(root: str = "/") -> int:
-    """Count the cores that this process may use: those of its affinity, or fewer where its quota is smaller.
+    """Count the cores that this process may use: its affinity's, or fewer if its quota is smaller.
 
     Args:
         root: the folder that holds `proc` and `sys`.
@@ -86,7 +86,7 @@ def groups(path: str) -> Iterator[tuple[str, str]]:
 
 
 def first_words(path: str) -> list[str]:
-    """Return the words of a small file; none where it cannot be read."""
+    """Return the words of a small file; none if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().split()

@@ -41,7 +41,7 @@ class Exported:
 
 
 def export_model(model: RankingModel, model_file: str, to: str, int8: bool = False) -> Exported:
-    """Write the encoders of a model for another runtime, beside its file, in place of an earlier export.
+    """Write the encoders of a model for another runtime next to its file, in place of an earlier export.
 
     Args:
         model: on a CPU.
@@ -84,7 +84,7 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
 
     Args:
         calls: the first is traced; all are compared.
-        path: that of the graph's first file.
+        path: of the graph's first file.
         runtime: the runtime that will read it.
         int8: whether weights get 8 bits.
 

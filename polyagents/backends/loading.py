@@ -32,7 +32,7 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
 
     Args:
         model: with the weights of the file.
-        model_file: the file that it was loaded from, beside which its export is.
+        model_file: the file that it was loaded from, next to its export.
 
     Raises:
         InputError: the backend does not exist or is not installed; there is no export, or it is damaged or of other

@@ -77,7 +77,7 @@ def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:
     """Trace a backbone, and write it as one file.
 
     Args:
-        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+        inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
 
     Raises:
         InputError: the backbone is too large for the format.

@@ -18,7 +18,7 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
     to 8 bits when it is known, with a scale for each product. No texts are needed to choose scales.
 
     Args:
-        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+        inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
         int8: whether weights get 8 bits.
 
     Raises:
@@ -56,7 +56,7 @@ class OnnxGraph:
         """Compute states [B, T, D].
 
         Args:
-            inputs: those of the backbone, by name.
+            inputs: of the backbone, by name.
             arithmetic: ignored; products on a CPU are in fp32 or int8.
 
         Returns:

@@ -19,8 +19,8 @@ def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bo
     """Trace a backbone, and write it as two files.
 
     Args:
-        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
-        path: the .xml file; the .bin file is written beside it.
+        inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
+        path: the .xml file; the .bin file is written next to it.
         int8: whether weights get 8 bits.
     """
     import openvino
@@ -69,7 +69,7 @@ class OpenvinoGraph:
         """Compute states [B, T, D].
 
         Args:
-            inputs: those of the backbone, by name.
+            inputs: of the backbone, by name.
             arithmetic: fp32 or bf16.
 
         Returns:

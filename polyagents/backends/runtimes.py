@@ -20,7 +20,7 @@ class Graph(Protocol):
         """Compute states [B, T, D] fp32.
 
         Args:
-            inputs: those of the backbone, by name.
+            inputs: of the backbone, by name.
             arithmetic: the precision of matrix products, if the runtime has it.
 
         Returns:
@@ -36,7 +36,7 @@ class RuntimeModule(Protocol):
         """Trace a backbone, and write it.
 
         Args:
-            inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+            inputs: of one call, by name. An axis longer than 1 may have any length afterwards.
             path: the first file.
             int8: whether weights get 8 bits.
         """
@@ -54,7 +54,7 @@ class Runtime:
     Attributes:
         name: the value of `--backend` and `--to`; the name of its extra in setup.py; the ending of its folder.
         module: our module that knows it.
-        endings: those of the files of a graph.
+        endings: of the files of a graph.
         computes_with: the packages that compute, by the names that Python imports.
         has_bf16: whether it computes in bf16 where the machine does.
     """

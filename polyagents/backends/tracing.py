@@ -18,7 +18,7 @@ from polyagents.ranking.candidate_set import shared_set
 from polyagents.ranking.ranking_model import RankingModel
 
 Signature = tuple[tuple[str, int], ...]
-"""What an encoder is called with: the names of its inputs, sorted, and how many axes each has."""
+"""The kind of a call: the sorted names of the inputs, and how many axes each has."""
 
 Call = dict[str, Tensor]
 """One call's inputs, by name."""

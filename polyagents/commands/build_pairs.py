@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then say what was built, and how to use it."""
+    """Build; then print the result, and how to use it."""
     from polyagents.tasks.pairs.build_pairs import (  # imports numpy: errors in flags are reported before
         PairsPlan,
         build,

@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then say what was built, and how to use it."""
+    """Build; then print the result, and how to use it."""
     from polyagents.tasks.wiki_search.build_data import (  # imports libraries that only this command needs
         WikiPlan,
         build,

@@ -14,7 +14,7 @@ from polyagents.zoo.datapath import add_datapath_flag, datapath
 if TYPE_CHECKING:
     from polyagents.ranking.ranking_model import RankingModel
 
-PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ours or of ParlAI's
+PARTS = (".opt", ".dict", ".dict.codecs")  # next to a model file of ours or of ParlAI's
 
 
 def parser() -> argparse.ArgumentParser:

@@ -115,7 +115,7 @@ PARLAI_COMMANDS = {
     "multiprocessing_train": ParlaiCommand("Train a model in several processes", ("mp_train",), True),
     "party": ParlaiCommand("Throw a party", ("parrot",), True, False),
     "profile_interactive": ParlaiCommand("Profile a chat with a model", (), True),
-    "profile_train": ParlaiCommand("Profile a training", (), True),
+    "profile_train": ParlaiCommand("Profile a training run", (), True),
     "safe_interactive": ParlaiCommand("Like interactive, with a filter for safety"),
     "self_chat": ParlaiCommand("Let a model chat with itself"),
     "tod_world_script": ParlaiCommand("Chat about a task, in ParlAI's structure for such dialogues", (), False, False),

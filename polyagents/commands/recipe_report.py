@@ -40,7 +40,7 @@ class Trained:
         changed: flags that were given in addition to the recipe, as text.
         epochs: how long it was trained.
         candidates: of each example in these evaluations.
-        reports: split -> metric -> value, of the evaluations at the end of its training.
+        reports: split -> metric -> value, of the evaluations at the end of its run.
         milliseconds: of a reply among 1,000 candidates.
     """
 

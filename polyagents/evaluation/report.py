@@ -29,7 +29,7 @@ class Evaluated:
         sizes: [E], how many candidates each example ranked.
         dialogues: [E], the dialogue of each example, numbered from 0.
         examples_hash: a hash of the examples' texts; equal for models that were given the same.
-        no_label: how many further examples had no label, and were skipped.
+        no_label: how many other examples had no label, and were skipped.
         no_candidates: how many examples had no candidates of their own, and ranked the labels of their batch.
     """
 
@@ -65,7 +65,7 @@ class Measured:
 def measure(models: Sequence[Evaluated]) -> list[Measured]:
     """Measure one or more models on the same examples, and compare each later one with the first.
 
-    The k of all metrics are those of the first model.
+    The k of all metrics are the first model's.
     """
     values = [metrics(model.right_ranks, models[0].cutoffs) for model in models]
     return [
@@ -91,7 +91,7 @@ def with_intervals(values: dict[str, Floats], model: Evaluated) -> dict[str, Est
 
 
 def differences(values: dict[str, Floats], first: dict[str, Floats], model: Evaluated) -> dict[str, Difference]:
-    """Compare the metrics of a model with those of the first one, paired by example.
+    """Compare the metrics of a model with the first one's, paired by example.
 
     Args:
         values: [E] of the model, by the name of the metric.
@@ -228,7 +228,7 @@ def with_ends(estimate: Estimate, sign: str = "") -> str:
     """Format a number with the ends of its interval: 0.652 (0.610, 0.693).
 
     Args:
-        estimate: the ends are not shown where they are not a number.
+        estimate: the ends are not shown if they are not a number.
         sign: "+" shows the sign of positive numbers, too.
 
     Returns:

@@ -27,7 +27,7 @@ def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
         seed: the same one draws the same dialogues.
 
     Returns:
-        M estimates; the ends of their intervals are not-a-number where there is only one dialogue.
+        M estimates; the ends of their intervals are NaN if there is only one dialogue.
     """
     sums, sizes = by_dialogue(values, dialogues)
     means = values.mean(0)

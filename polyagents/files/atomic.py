@@ -62,7 +62,7 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
     """Give a temporary name to write to, which replaces `path` once all of it is on the disk.
 
     Raises:
-        InputError: the disk is full, the folder may not be written, or `path` is no file.
+        InputError: the disk is full, the folder may not be written, or `path` is not a file.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # renaming over /dev/null would remove it for every process
         raise InputError(f"{path} is not a file that can be replaced (a folder, device or pipe); give another name.")
@@ -136,7 +136,7 @@ def write_text(path: str, text: str) -> None:
         text: its content, written as UTF-8.
 
     Raises:
-        InputError: the disk is full, the folder may not be written, or `path` is no file.
+        InputError: the disk is full, the folder may not be written, or `path` is not a file.
     """
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)

@@ -8,7 +8,7 @@ from polyagents.files.given_texts import texts_of
 from polyagents.files.json_files import parse_json
 from polyagents.files.lines import lines_of
 
-ANSWERED = ("candidates", "complete", "error")  # keys of an answer, beside the context and the line's own
+ANSWERED = ("candidates", "complete", "error")  # keys of an answer, apart from the context and the line's own
 
 
 class ContextLine(NamedTuple):

@@ -38,7 +38,7 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
 
     Args:
         file: opened for reading bytes.
-        name: that of the file in sentences.
+        name: for error sentences.
         longest: bytes of a line.
 
     Raises:

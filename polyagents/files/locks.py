@@ -76,7 +76,7 @@ def has_field(path: str, name: str) -> bool:
 class ModelLock:
     """A lock on a model file for the one process that trains it, until the object is deleted or the process ends.
 
-    The lock is a file beside the model, `.M.lock`, which is removed together with the object.
+    The lock is a file next to the model, `.M.lock`, which is removed together with the object.
     """
 
     def __init__(self, file: str):
@@ -95,7 +95,7 @@ def lock_model(file: str) -> ModelLock | None:
     """Lock a model file for training; return None if its folder is missing or may not be written.
 
     Raises:
-        InputError: another process trains it, or a file beside it that training would overwrite is another's.
+        InputError: another process trains it, or training would overwrite another's file next to it.
     """
     file = os.path.abspath(file)
     for part, field in OWN_FIELDS.items():

@@ -1,6 +1,6 @@
 """A trained model on disk: one safetensors file with weights and, to resume a run, the optimiser's state.
 
-Weights have the names that torch gives them. Everything that is no tensor is JSON in the file's metadata; tensors of
+Weights have the names that torch gives them. Everything that is not a tensor is JSON in the file's metadata; tensors of
 the optimiser are named by their path in there. Writes are atomic, and reading a file runs no code.
 """
 
@@ -106,7 +106,7 @@ def restore_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
     Args:
         value: from JSON.
-        tensors: those of the file; those that the value names are removed.
+        tensors: the file's; the ones that the value names are removed.
 
     Returns:
         The value with its tensors.

@@ -44,7 +44,7 @@ def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> lis
         own: the model's, by name.
 
     Returns:
-        What is wrong, a phrase each; empty where the model can load them.
+        The faults, a phrase each; empty if the model can load them.
     """
     wrong = [f"{name} is missing" for name in own.keys() - given.keys()]
     wrong += [f"{name} is unknown" for name in given.keys() - own.keys()]

@@ -83,7 +83,7 @@ def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: in
     """Yield at most `count` different pairs of two models' sides, each side as often as the others of its model.
 
     Both go round their circles; where both are back at the beginning, the second goes a step on, so that no two meet
-    twice. Two speakers of one conversation are no pair.
+    twice. Two speakers of one conversation are not a pair.
     """
     rng = Random(seed)
     first, second = shuffled(rng, first), shuffled(rng, second)

@@ -122,7 +122,7 @@ def write_shards(
         cluster: machines that do the work, in place of this one; they share the folder.
 
     Returns:
-        Name and number of candidates of every shard, including those of other workers.
+        Name and number of candidates of every shard, including other workers'.
     """
     kept = 0 if last is None else len(last)
     total = kept + len(texts)
@@ -167,7 +167,7 @@ class ShardWork:
     """The work of a `Cluster` that writes a part of a build as a shard.
 
     Attributes:
-        folder: that of the store, at the same path on every machine.
+        folder: of the store, at the same path on every machine.
         model: the fingerprint of the model that has to encode.
         stored_as: bf16, fp32 or int8.
     """
@@ -195,7 +195,7 @@ class ShardWork:
 def require_files(folder: str, names: Sequence[str]) -> None:
     """Wait until this machine sees files that other machines have written; refuse if some do not appear."""
     deadline = time.monotonic() + SEEN_AFTER
-    while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up anew
+    while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up again
         if time.monotonic() > deadline:
             raise InputError(
                 f"{os.path.join(folder, min(missing))} was written by another machine and is not visible here; give an "

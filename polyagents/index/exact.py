@@ -81,7 +81,7 @@ def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
             bounds = query.scorer.upper_bound(scan.largest_products(part))
             if bounds is None:
                 return TopCandidates.of(score_all(query, vectors).cpu().numpy(), k)
-            hopeful = ~(bounds < bars)  # a bound that is no number says nothing
+            hopeful = ~(bounds < bars)  # a bound that is NaN says nothing
             if part.alive is not None:
                 hopeful &= part.alive.unsqueeze(1)
             for example in hopeful.any(0).nonzero().flatten().tolist():
@@ -123,7 +123,7 @@ class Best:
         self.indices, self.scores = np.empty(0, np.int64), np.empty(0, np.float32)
 
     def take(self, block: Block, rows: Tensor, bounds: Tensor, query: Query) -> float:
-        """Score candidates in fp32, those of the highest bounds first, until no other can be among the best.
+        """Score candidates in fp32, highest bounds first, until no other can be among the best.
 
         Args:
             rows: [r], their places in it.

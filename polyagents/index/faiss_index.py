@@ -63,10 +63,10 @@ class Description:
     """The content of `shortlist.json`, which describes the FAISS index next to it.
 
     Attributes:
-        identity: that of the store that it was built from.
+        identity: of the store that it was built from.
         recall_at_1, recall_at_10: the share of the best 1 and 10 of the exact search that it found when it was built.
         contexts: on how many contexts that was measured.
-        sha256: that of the index file; None in descriptions of the first release, which had none.
+        sha256: of the index file; None in descriptions of the first release, which had none.
     """
 
     index_type: str

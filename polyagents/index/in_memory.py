@@ -1,4 +1,4 @@
-"""Candidates in memory: with vectors, searched like those of a store, or texts that a model reads with each context."""
+"""Candidates in memory: with vectors, searched like a store's, or texts that a model reads with each context."""
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence

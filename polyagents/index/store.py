@@ -370,7 +370,7 @@ class CandidateStore(ScannedIndex):
 def candidates_of_file(candidates_file: str, model: RankingModel, model_file: str | None) -> Index:
     """Return the candidates of a file for a model, searched exactly.
 
-    Their vectors are stored beside the model file, as M.NAME.index; in fp32, unless build_index has put another format
+    Their vectors are stored next to the model file, as M.NAME.index; in fp32, unless build_index has put another format
     there. A model without vectors has the texts.
 
     Args:

@@ -80,7 +80,7 @@ class Block(NamedTuple):
 
 
 class StoredVectors(NamedTuple):
-    """Vectors in the format in which they are stored; the fields are those of `Block`."""
+    """Vectors in the format in which they are stored; with the fields of `Block`."""
 
     vectors: Tensor
     scales: Tensor | None = None

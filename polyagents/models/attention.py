@@ -19,7 +19,7 @@ def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
     Returns:
         The weights, in the shape of `logits`.
     """
-    # The lowest finite number, not -inf: a row without a real entry would be a softmax of nothing, which is no number.
+    # The lowest finite number, not -inf: a row without a real entry would be a softmax of nothing, which is NaN.
     # Its weights are equal here, and the second mask sets them to 0.
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return logits.softmax(dim).masked_fill(~mask, 0.0)

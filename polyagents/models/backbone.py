@@ -29,7 +29,7 @@ class Vocabulary:
     Attributes:
         size: the number of token ids.
         pad_id: the id that pads short texts.
-        end_id: the id that ends a text; its embedding initialises those of added tokens.
+        end_id: the id that ends a text; its embedding initialises the added tokens'.
     """
 
     size: int
@@ -91,7 +91,7 @@ def load_backbone(
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
     drop_pooler(backbone)
-    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it for ever
+    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it forever
         backbone.set_attention_type("original_full")
     grow_embeddings(model, vocabulary)
     if options.dropout is not None:

@@ -12,7 +12,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
         device: where it is needed.
 
     Returns:
-        The same tensor where it is there already.
+        The same tensor if it is there already.
     """
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)

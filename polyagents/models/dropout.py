@@ -32,7 +32,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
     Args:
         x: any shape, on the CPU.
         p: the probability of a zero, 0 to 1.
-        training: returns `x` unchanged where it is False.
+        training: returns `x` unchanged if it is False.
         inplace: ignored; the result is always a new tensor.
     """
     threshold = round(p * STEPS)

@@ -42,7 +42,7 @@ class Backend(Protocol):
     """A runtime that computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
 
     Attributes:
-        quantized: the format of its weights, such as "onnx int8", where they are quantised, so that outputs differ from
+        quantized: the format of its weights, such as "onnx int8", if they are quantised, so that outputs differ from
             torch's by more than rounding; None if they are not.
     """
 
@@ -113,7 +113,7 @@ class Encoder(nn.Module):
         self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
 
     def _dropout(self) -> AbstractContextManager[Any]:
-        """Return the fast dropout where it is faster: in training, on a CPU, not compiled."""
+        """Return the fast dropout if it is faster: in training, on a CPU, not compiled."""
         fast = self.training and not self.compiled and self.backbone.device.type == "cpu"
         return FastDropout() if fast else nullcontext()
 
@@ -132,7 +132,7 @@ class Encoder(nn.Module):
 
         Args:
             tokens: [B, T].
-            sees: [B, T, T], True where the token of the row may attend to that of the column; None lets all attend to
+            sees: [B, T, T], True where the row's token may attend to the column's; None lets all attend to
                 all real tokens.
             positions: [B, T], from 0, of the tokens; given together with `sees`.
 
@@ -154,7 +154,7 @@ class Encoder(nn.Module):
             tokens: [B, T].
             sees: as in `forward`.
             positions: as in `forward`.
-            dtype: that of a mask that is added to logits.
+            dtype: of a mask that is added to logits.
 
         Returns:
             The arguments by name.

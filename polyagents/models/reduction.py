@@ -145,7 +145,7 @@ def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tens
         return ContextVectors(states[:, :m], mask[:, :m])
     positions = last_positions(mask, min(m, states.size(1)))
     if kind == "n_last_and_first":
-        # h_1 is added only where it is not among the last m.
+        # h_1 is added only if it is not among the last m.
         first = torch.where(positions[:, :1] > 0, 0, -1)
         positions = torch.cat([first, positions], dim=1)
     return ContextVectors(take(states, positions.clamp(min=0)), positions >= 0)

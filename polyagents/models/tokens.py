@@ -135,7 +135,7 @@ class JointTokens(Tokens):
     def together(self, causal: bool = False) -> Tensor:
         """Return the mask [R, T, T] of a uni-encoder: all tokens attend to the context and to their own text.
 
-        Padding attends to itself, since a softmax over nothing is no number; nothing attends to padding.
+        Padding attends to itself, since a softmax over nothing is NaN; nothing attends to padding.
 
         Args:
             causal: whether a token may attend to earlier ones only.

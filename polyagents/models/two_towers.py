@@ -72,7 +72,7 @@ class TwoTowers(Architecture):
         return self.reduced(self.candidate_encoder, chunk, self.left_out[1])
 
     def candidate_weights(self) -> dict[str, Tensor]:
-        """Return all weights that decide a candidate's vector, by name, without those of the context encoder."""
+        """Return all weights that decide a candidate's vector, by name, without the context encoder's."""
         return {name: weight for name, weight in self.state_dict().items() if not name.startswith("context_encoder.")}
 
     def encode_context(self, tokens: Tokens) -> ContextVectors:

@@ -1,6 +1,6 @@
 """The patches that ParlAI 1.7.2 needs on today's libraries, and nothing else.
 
-Each says why it is needed, and does nothing where it is not needed.
+Each says why it is needed, and does nothing if it is not needed.
 """
 
 import functools
@@ -179,9 +179,9 @@ def say_what_cannot_be_downloaded() -> None:
 
 
 def list_all_options_on_request() -> None:
-    """Log the options that were given; ParlAI logs all 170 of them before every training and chat.
+    """Log the options that were given; ParlAI logs all 170 of them before every run and chat.
 
-    `--verbose true` still lists all, and so does the options file beside the model.
+    `--verbose true` still lists all, and so does the options file next to the model.
     """
     log_all = Opt.log
 

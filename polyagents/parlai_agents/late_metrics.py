@@ -69,7 +69,7 @@ def each_of(values: LateValues, count: int) -> dict[str, list[AverageMetric | No
     """Return a metric for each of a batch's examples, by name.
 
     Args:
-        values: those of a batch of `count` examples.
+        values: of a batch of `count` examples.
         count: how many there are.
 
     Returns:

@@ -127,7 +127,7 @@ class ObservingAgent(TorchRankerAgent):
         """Do as TorchAgent, which fails on a batch of `--num-workers` that has no example.
 
         Args:
-            observations: those of a batch, or the batch itself.
+            observations: of a batch, or the batch itself.
         """
         if isinstance(observations, Batch) and not len(observations.valid_indices):
             self._local_metrics.clear()

@@ -55,7 +55,7 @@ class OptimisingAgent(TorchAgent):
         """Make the scheduler like TorchAgent, without two errors in resuming.
 
         Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
-        if there is no scheduler the count of updates begins anew.
+        if there is no scheduler the count of updates starts again.
 
         Args:
             states: the state of a resumed run.
@@ -87,7 +87,7 @@ class OptimisingAgent(TorchAgent):
         """Report the updates since the last look, and no longer count those that were skipped: return their number.
 
         Raises:
-            InputError: too many in a row were skipped for the training to recover.
+            InputError: too many in a row were skipped for the run to recover.
         """
         if "watch" not in vars(self):
             return 0

@@ -52,7 +52,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
     Attributes:
         ranking: the model that all clones share, with its tokenizer and its options.
         empty_batches: training batches since the last one with an example.
-        last_values: those of the last training batch, for a progress bar.
+        last_values: of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
         judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
     """

@@ -201,7 +201,7 @@ def load(optfile: str) -> Opt:
 
 
 def flags_of(agent: str, options: dict[str, Any]) -> list[argparse.Action]:
-    """Return the flags of ParlAI, of an agent, and of the task of its training."""
+    """Return the flags of ParlAI, of an agent, and of its training task."""
     parser = ParlaiParser(True, False)
     parlai.core.loader.load_agent_module(agent).add_cmdline_args(parser, Opt(options))
     if options.get("task"):

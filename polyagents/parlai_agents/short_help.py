@@ -44,7 +44,7 @@ def short_help(parser: argparse.ArgumentParser) -> str:
     """Write the help of a command of ParlAI's.
 
     Args:
-        parser: that of the command, with the flags of its agent and task.
+        parser: of the command, with the flags of its agent and task.
     """
     formatter = parser._get_formatter()
     known = {action.dest: action for action in parser._actions if action.help != argparse.SUPPRESS}

@@ -1,7 +1,7 @@
 """ParlAI's training loop, patched so that a killed run is resumed and no file is ever incomplete.
 
 A model in training is two files: M, the weights that did best so far, and M.checkpoint, the last state with the
-optimiser's, from which the same command resumes. Each has a .opt, a .dict and a .trainstats beside it; the content of
+optimiser's, from which the same command resumes. Each has a .opt, a .dict and a .trainstats next to it; the content of
 M.checkpoint.trainstats is in M.checkpoint, too, as a run may be killed between writing the two.
 """
 
@@ -137,7 +137,7 @@ def after_resuming(train_steps: Any) -> Any:
 
 
 def counted_by_world(loop: TrainLoop) -> None:
-    """Set the progress of a resumed run to that of the checkpoint; .trainstats may be older."""
+    """Set the progress of a resumed run to the checkpoint's; .trainstats may be older."""
     loop.parleys = loop._train_steps = loop.world.updates_done()
     loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
     loop._total_exs = 0

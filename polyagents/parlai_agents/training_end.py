@@ -53,7 +53,7 @@ def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list
 
     Args:
         loss: the name of the loss in them.
-        recall: that of R@1.
+        recall: of R@1.
     """
     return [
         Point(*(float(report[name]) for name in (UPDATES, loss, recall)))

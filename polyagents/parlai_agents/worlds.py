@@ -31,7 +31,7 @@ class TaskInteractiveWorld(InteractiveWorld):
         self.chats = itertools.count()
 
     def get_contexts(self) -> tuple[str, str]:
-        """InteractiveWorld: return the persona of the person, and that of the model; each is empty without any."""
+        """InteractiveWorld: return the personas of the person and of the model; each is empty without any."""
         return self.openings[next(self.chats) % len(self.openings)].personas
 
     def share(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ COPIES = {
     "cand_embeddings": "cand_encoder.embeddings",  # without --share-word-embeddings
     "memory_transformer": "context_encoder",
 }
-# numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is no tensor or plain value is
+# numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is not a tensor or plain value is
 # refused, since it could run code.
 SCALAR = np.float64(0).__reduce__()[0]
 NUMBERS: list[Any] = [(SCALAR, "numpy.core.multiarray.scalar"), (SCALAR, "numpy._core.multiarray.scalar"), np.dtype]

@@ -21,7 +21,7 @@ def download(repo_id: str, revision: str | None, token: str | None) -> str:
 
     Args:
         revision: a branch, a tag or a commit; None is the main branch.
-        token: that of a user who may read it; None for the user who is logged in, if any.
+        token: of a user who may read it; None for the user who is logged in, if any.
 
     Raises:
         InputError: there is no such model, it lacks a file, or the hub does not answer.
@@ -48,7 +48,7 @@ def upload(
         private: as for `Ranker.push_to_hub`.
         revision: a branch, created if it is missing; None is the main branch.
         commit_message: its first line is the title.
-        token: that of a user who may write there; None for the user who is logged in.
+        token: of a user who may write there; None for the user who is logged in.
 
     Raises:
         InputError: the hub refuses, or does not answer.

@@ -34,7 +34,7 @@ DECIDED = (
 # Those of them that decide which weights a model has, and of which size.
 DECIDES_SHAPES = ("backbone", "share_encoders", "polyencoder_type", "poly_n_codes", "joint_head", "lora_rank")
 
-CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a training of M
+CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a run that trains M
 
 ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the names of encoders in all architectures
 
@@ -81,7 +81,7 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
 
 
 def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str) -> None:
-    """Refuse to continue the training of a model with flags for a model of other weights.
+    """Refuse to continue training a model with flags for a model of other weights.
 
     Args:
         file: the model file, or its checkpoint.
@@ -124,8 +124,8 @@ def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor
     encoders take its weights.
 
     Args:
-        weights: those of the other model, by its names.
-        own: those of this model, by its names; heads and codes that the other one lacks keep their values.
+        weights: the other model's, by its names.
+        own: this model's, by its names; heads and codes that the other one lacks keep their values.
 
     Returns:
         The weights to start from, by this model's names.
@@ -156,7 +156,7 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
         architecture: the one that the user asked for.
 
     Returns:
-        The model, where it is ParlAI's.
+        The model, if it is ParlAI's.
     """
     given = opt.get("override", {})
     refuse_adapters(file, opt)

@@ -84,7 +84,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
 
 
 def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: str) -> Mapping[str, Tensor]:
-    """Return the weights of a file, completed, if they are those of the model.
+    """Return the weights of a file, completed, if they fit the model.
 
     Args:
         weights: the file's, by name.

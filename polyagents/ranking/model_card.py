@@ -34,7 +34,7 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
     sections = [
         ("", description(model, options)),
         ("Usage", use(model)),
-        ("What it reached", reached(config["results"])),
+        ("Results", reached(config["results"])),
         ("Training", flags(config["training"])),
         ("Machine", machines(config["machine"])),
         ("Licence", licence(license)),
@@ -109,7 +109,7 @@ def shown(value: float, examples: float) -> str:
     """Format a number, with the interval of a share.
 
     Args:
-        examples: out of how many the share is; 0 where it is no share.
+        examples: out of how many the share is; 0 if it is not a share.
     """
     if examples < 1 or not 0 <= value <= 1:
         return f"{value:.4g}"

@@ -51,7 +51,7 @@ class FolderConfig:
         options: the model's own options.
         backbone: the configuration of the Hugging Face model within.
         parlai: set where the tokenizer was built from ParlAI's own dictionary.
-        results: split -> metric -> value, of the evaluations that ended its training.
+        results: split -> metric -> value, of the evaluations at the end of its run.
         machine: the machine that it was trained on; None if nothing says so.
     """
 
@@ -136,7 +136,7 @@ def outcome_of(file: str | None) -> Outcome:
     """Return the training results of a model, and the machine, if known.
 
     Args:
-        file: a model file, beside which the training has written `.trainstats`, or a folder; None if there is
+        file: a model file, next to which the run has written `.trainstats`, or a folder; None if there is
             neither.
     """
     if file is not None and is_folder(file):

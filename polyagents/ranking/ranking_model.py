@@ -197,7 +197,7 @@ class RankingModel(abc.ABC):
         load_weights(self.module, weights, assign=self.device.type == "cpu")
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
-        """Compute the SHA-256 of weights, the tokenizer, and further settings.
+        """Compute the SHA-256 of weights, the tokenizer, and other settings.
 
         Args:
             weights: by name.

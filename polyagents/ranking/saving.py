@@ -19,7 +19,7 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     Args:
         model: in memory; the files that it was read from are no longer needed.
         file: the path of its weights; the other files are in the same folder.
-        state: further tensors and plain values for the weights' file, of a training that may be resumed.
+        state: other tensors and plain values for the weights' file, of a run that may be resumed.
 
     Raises:
         InputError: the disk is full, or the files may not be written.

@@ -159,7 +159,7 @@ def write_transformer(
         encoder: one of the model's.
         limit: the maximal tokens; None for no limit.
         side: the side where longer texts are truncated, left or right.
-        lengths: those of the library's tasks "query" and "document", where they differ.
+        lengths: the library's tasks "query" and "document", if they differ.
     """
     encoder.backbone.save_pretrained(folder)
     compiled = exported_tokenizer(model.tokenizer)

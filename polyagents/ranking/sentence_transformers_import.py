@@ -68,7 +68,7 @@ def modules_of(folder: str) -> dict[str, str]:
 
 
 def pooling_settings(folder: str) -> Mapping[str, Any]:
-    """Return the settings of a folder's module Pooling: the older ones, or those of version 6; none without a module.
+    """Return the settings of a folder's module Pooling: the older ones, or version 6's; none without a module.
 
     Raises:
         InputError: the folder is damaged.

@@ -52,7 +52,7 @@ class Encoding:
 
 
 class Model(Protocol):
-    """What a batcher requires of a model, whose calls come in pieces; `Served` implements it."""
+    """The interface of a batcher's model, whose calls come in pieces; `Served` implements it."""
 
     def rank(
         self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
@@ -159,8 +159,8 @@ class Ticket:
     """A job in the queue.
 
     Attributes:
-        kind: what it has in common with jobs that are done together with it.
-        ahead: how many jobs come before it if no further ones are asked for.
+        kind: equal for jobs that are done together.
+        ahead: how many jobs come before it if no more are asked for.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
         result: the job's result, or the model's error.
     """
@@ -197,8 +197,8 @@ class Batcher:
     """The queue in front of the model.
 
     Attributes:
-        turns: client -> what it has in the queue, in the order of their turns.
-        begun: client -> what the model has begun for it, and continues at its next turn.
+        turns: client -> its tickets in the queue, in the order of their turns.
+        begun: client -> the work that the model has begun for it, and continues at its next turn.
     """
 
     def __init__(

@@ -151,7 +151,7 @@ class Served:
             )
         if are_contexts and not isinstance(model.module, BiEncoder):
             raise Unanswerable(
-                f"A {model.label} has no single vector of a context; ask for those of candidates (input_type "
+                f"A {model.label} has no single vector of a context; ask for candidates' vectors (input_type "
                 f"document), serve a bi-encoder, or rank with POST {RERANK_V2}."
             )
         ids: list[Sequence[int]]

@@ -25,7 +25,7 @@ class ParlaiVocabulary:
     """The additional data of a tokenizer that was built from ParlAI's own dictionary.
 
     Attributes:
-        tokens: the size of ParlAI's dictionary; the tokenizer numbers further pieces from there on, which are the
+        tokens: the size of ParlAI's dictionary; the tokenizer numbers other pieces from there on, which are the
             unknown token in ParlAI.
         counts: how often each token was seen, for writing the dictionary back.
     """

@@ -141,7 +141,7 @@ class TrainingCandidates:
         )
 
     def _negatives(self, label: Label, own: Sequence[Candidate], wanted: int | None) -> list[Candidate]:
-        """Draw the negatives of an example from its own, anew each time, and further ones from earlier labels."""
+        """Draw the negatives of an example from its own, newly each time, and more from earlier labels."""
         if own and wanted is None:
             return list(own)
         wanted = wanted or RANDOM_NEGATIVES

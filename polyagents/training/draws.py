@@ -12,7 +12,7 @@ from polyagents.training.candidates import TrainingCandidates
 
 
 def draws(candidates: TrainingCandidates) -> dict[str, Any]:
-    """Return the state of everything that a training draws from, as tensors and plain values.
+    """Return the state of all random generators of a run, as tensors and plain values.
 
     Of several processes only the first one's is stored.
     """
@@ -30,7 +30,7 @@ def restore(state: Mapping[str, Any], candidates: TrainingCandidates, rank: int)
     """Continue the random draws from a checkpoint.
 
     Args:
-        rank: that of this process; others than the first continue with a state that is derived from the first's.
+        rank: of this process; all except the first continue with a state that is derived from the first's.
     """
     if rank:
         torch.manual_seed(int(state["torch"].sum()) + rank)

@@ -1,4 +1,4 @@
-"""Runs a training from Python, from its options to its model, for Ranker.train."""
+"""Trains from Python, from options to model, for Ranker.train."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ def train(
     datapath: str | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
-    """Train a model; the arguments are those of `Ranker.train`, with all options that were given in `given`.
+    """Train a model; the arguments are `Ranker.train`'s, with all options in `given`.
 
     Returns:
         The model, with its best weights.
@@ -75,7 +75,7 @@ def train(
 
 
 def say_summary(trainer: Trainer, progress: bool) -> None:
-    """Draw the curves of a training that has ended, beside its model file, and print its summary.
+    """Draw the curves of a finished run next to its model file, and print its summary.
 
     Args:
         progress: whether anything is printed.

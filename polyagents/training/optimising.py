@@ -74,7 +74,7 @@ def step(
         limit: of the norm of the gradients, which are scaled down to it; 0 or below is none.
 
     Returns:
-        The norm of the gradients of all processes, before it was limited; not finite where nothing was changed.
+        The norm of the gradients of all processes, before it was limited; not finite if nothing was changed.
     """
     distributed.average_gradients(parameters)
     scaler.unscale_(optimizer)

@@ -21,7 +21,7 @@ class TrainingBar:
     """Updates, their rate, the time left, and figures of the last update; only at a terminal or in a notebook."""
 
     def __init__(self, updates: int):
-        # None hides it where standard error is no terminal; tqdm's bar for notebooks is always shown.
+        # None hides it if standard error is not a terminal; tqdm's bar for notebooks is always shown.
         self.bar = tqdm(initial=updates, unit=" updates", desc="Training", disable=None, dynamic_ncols=True)
         self._next = 0.0  # when figures are read again
 

@@ -23,13 +23,13 @@ TOLERANCE = 1e-3  # of the score: far above what rounding does in fp32
 def rehearse(model: RankingModel) -> None:
     """Train on two texts, rank them, and rebuild the backbone as a load will.
 
-    Weights, gradients and random states are afterwards what they were.
+    Weights, gradients and random states are unchanged afterwards.
 
     Args:
         model: on its device, before it is compiled.
 
     Raises:
-        InputError: one of these fails, or a score depends on the texts beside it.
+        InputError: one of these fails, or a score depends on the other texts of its batch.
     """
     module, state, training = model.module, random_state(model.device), model.module.training
     try:
@@ -62,7 +62,7 @@ def step(model: RankingModel) -> None:
 
 
 def rank(model: RankingModel) -> None:
-    """Score a short text alone and beside the longest.
+    """Score a short text alone and with the longest.
 
     Raises:
         InputError: the scores differ, or are not finite.

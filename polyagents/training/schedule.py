@@ -37,7 +37,7 @@ class Schedule:
             warmup_rate: the fraction of the full rate with which the warm-up begins.
             last_update: how many updates there will be; None if that is not known.
             decay: the factor of the rate at a plateau.
-            patience: evaluations without a smaller loss that are no plateau yet.
+            patience: evaluations without a smaller loss that are not a plateau yet.
 
         Raises:
             InputError: the rate should end with the last update, and its number is not known.
@@ -68,7 +68,7 @@ class Schedule:
             self.plateau.step(loss)
 
     def _set_rates(self) -> None:
-        """Set the rates of a warm-up, or by a formula; those of a plateau do not change here."""
+        """Set the rates of a warm-up, or by a formula; a plateau's do not change here."""
         if self.updates < self.warmup:
             part = self.warmup_rate + (1.0 - self.warmup_rate) * (self.updates / self.warmup)
         elif self.kind in ("linear", "cosine", "invsqrt"):

@@ -94,11 +94,11 @@ def begin(model: RankingModel, options: Mapping[str, Any], datapath: str | None)
     """Prepare the first step, once a model is on its device; the processes have the same weights then.
 
     Args:
-        options: of the training, by name.
+        options: of the run, by name.
         datapath: the folder of downloads; None for ParlAI's.
 
     Returns:
-        The teacher, if the training has one.
+        The teacher, if the run has one.
 
     Raises:
         InputError: a run with this backbone would fail, or there is no such teacher.
@@ -131,11 +131,11 @@ def model_of_options(
     Args:
         given: options of the model and of its training, as far as they were given; they take precedence over the
             file's.
-        options: those of its training; all are written beside the model.
+        options: of its run; all are written next to the model.
         data: a new model learns its vocabulary from it, or is measured by it, where options say so.
         file: the model that it starts from; None for a new one.
         datapath: the folder of downloads; None for ParlAI's.
-        resumes: whether the file is the checkpoint of this training, not another model.
+        resumes: whether the file is the checkpoint of this run, not another model.
 
     Raises:
         InputError: an option is not possible, or the file does not fit.
@@ -167,7 +167,7 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: b
     Args:
         architecture: the name of the class that starts from it.
         values: all options.
-        resumes: whether the file is the checkpoint of this training, not another model.
+        resumes: whether the file is the checkpoint of this run, not another model.
 
     Raises:
         InputError: a file is missing or damaged, or the architecture cannot start from the model.

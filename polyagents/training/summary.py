@@ -24,7 +24,7 @@ class Summary:
         metric: the validation metric, by ParlAI's name.
         best: its best value; None without a validation.
         model_file: M; None if the model is in memory only.
-        plot: the picture of the training; None if there is none.
+        plot: the picture of the run; None if there is none.
         next: commands and what each of them does.
         candidates: how many candidates a validation example ranked, on average; None if that is not known.
         no_candidates: how many validation examples had none of their own.

@@ -23,7 +23,7 @@ class TextExample(NamedTuple):
     Attributes:
         context: its turns are separated by line ends.
         labels: at least one; all of them are right.
-        candidates: further candidates; None if none were given.
+        candidates: more candidates; None if none were given.
     """
 
     context: str
@@ -35,8 +35,8 @@ def read_example(given: Any, name: str) -> TextExample:
     """Check an example.
 
     Args:
-        given: a dict with FIELDS, the last of which may be missing; further keys are ignored.
-        name: that of the example in messages.
+        given: a dict with FIELDS, the last of which may be missing; other keys are ignored.
+        name: for messages.
 
     Raises:
         InputError: this is not an example.

@@ -70,7 +70,7 @@ class TrainingData:
         """Read the examples of an epoch.
 
         Args:
-            number: that of the epoch, from 0.
+            number: of the epoch, from 0.
             skipped: how many examples at its start are skipped.
 
         Raises:

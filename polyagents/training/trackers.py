@@ -21,7 +21,7 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
 
     Args:
         report_to: names of PACKAGES, separated by commas.
-        model_file: tensorboard's files are in `M.tensorboard` beside it, as ParlAI's are; runs of the others have its
+        model_file: tensorboard's files are in `M.tensorboard` next to it, as ParlAI's are; runs of the others have its
             name.
 
     Raises:

@@ -70,10 +70,10 @@ class Trainer:
 
     Attributes:
         optimizer: has the weights and their rates.
-        progress: how far the training is.
+        progress: progress so far.
         is_best: whether the last evaluation was the best so far.
         evaluation: the report of the last evaluation.
-        stop: set it to end the training after the update.
+        stop: set it to end the run after the update.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Trainer:
         """Prepare a run.
 
         Args:
-            valid: the validation examples; none for a training without evaluations.
+            valid: the validation examples; none for a run without evaluations.
             callbacks: called in their order.
             distillation: a teacher.
 
@@ -167,7 +167,7 @@ class Trainer:
             self._tell("on_train_end")
 
     def _batches(self) -> Iterator[list[TextExample]]:
-        """Yield batches from the current progress on, until the training ends."""
+        """Yield batches from the current progress on, until the run ends."""
         done, size = self.progress, self.options.batchsize or 1
         while not (self.stop or self._is_over()):
             for batch in batches(self.data.epoch(done.epoch, done.examples), size):
@@ -207,7 +207,7 @@ class Trainer:
     # ---- a step ----------------------------------------------------------------------------------------------------
 
     def _train_on(self, batch: Sequence[TextExample]) -> None:
-        """Add a batch's gradients to those of the next update."""
+        """Add a batch's gradients to the next update's."""
         self.model.module.train()
         if not self._pending:
             self.optimizer.zero_grad()
@@ -325,7 +325,7 @@ class Trainer:
         """Resume from the checkpoint of the files; the model has its weights already.
 
         Raises:
-            InputError: the checkpoint is damaged, or of another training.
+            InputError: the checkpoint is damaged, or belongs to another run.
         """
         states = self.files.state()
         with optimising.refused_where_damaged(str(self.files.resumed)):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """Figures of a training after a number of updates."""
+    """Figures of a run after a number of updates."""
 
     updates: float
     loss: float
@@ -53,9 +53,9 @@ def draw_beside(model_file: str, curves: Curves) -> str | None:
     try:
         draw(path, curves)
     except ModuleNotFoundError:
-        say("The plot of the training needs matplotlib, which is not installed: pip install matplotlib")
+        say("The training plot needs matplotlib, which is not installed: pip install matplotlib")
     except Exception as error:  # whatever a library for pictures raises must not fail a training
-        say(f"The plot of the training, {path}, could not be drawn ({first_line(error)}).")
+        say(f"The training plot, {path}, could not be drawn ({first_line(error)}).")
     else:
         return path
     return None
@@ -91,7 +91,7 @@ def mark_best(axes: "Axes", points: Iterable[Point]) -> None:
 
     Args:
         axes: where R@1 is drawn.
-        points: those of the validation; there may be none.
+        points: of the validation; there may be none.
     """
     best = max(points, key=lambda point: point.recall, default=None)
     if best is not None:

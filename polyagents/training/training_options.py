@@ -93,8 +93,8 @@ class NegativesOptions(Options):
 
     cross_negatives: int | None = option(
         None,
-        "negatives of an example in training, drawn anew each time from the task's candidates (such as those of "
-        "mine_negatives), and from earlier training labels if there are too few. Default: all of the task's; 15 "
+        "negatives of an example in training, drawn again each time from the task's candidates (such as "
+        "mine_negatives'), and from earlier training labels if there are too few. Default: all of the task's; 15 "
         "random ones if it has none (paper 5.1)",
         positive_int,
     )
@@ -105,7 +105,7 @@ class NegativesOptions(Options):
 
 @dataclass(frozen=True)
 class LoopOptions(Options):
-    """Options of the training loop: length, steps, reports and checkpoints. The defaults are those of our agents."""
+    """Options of the training loop: length, steps, reports and checkpoints. The defaults are our agents'."""
 
     title: ClassVar[str] = "Training"
 
@@ -144,7 +144,7 @@ class LoopOptions(Options):
     )
     validation_metric: str = option("hits@1", "the metric that decides which model is the best", choices=METRICS)
     validation_patience: int = option(
-        10, "end the training after this many validations without a better one; 0: never", count
+        10, "end the run after this many validations without a better one; 0: never", count
     )
     validation_max_exs: int | None = option(None, "examples of valid that are used. Default: all", positive_int)
     save_every_n_secs: float = option(

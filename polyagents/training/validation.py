@@ -26,7 +26,7 @@ def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: in
         batchsize: examples of a batch, and candidates if there are no others.
 
     Returns:
-        The means by name, among them that of how many candidates were ranked; and under no_candidates how many examples
+        The means by name, among them the number of ranked candidates; and under no_candidates how many examples
         had none of their own.
     """
     model.module.eval()

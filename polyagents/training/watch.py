@@ -96,7 +96,7 @@ class Watch:
             updates: how many updates were made, those that may have been skipped among them.
 
         Raises:
-            InputError: too many updates in a row were skipped for the training to recover.
+            InputError: too many updates in a row were skipped for the run to recover.
         """
         batches, norms = self._batches, self._norms
         self._batches, self._norms = [], []

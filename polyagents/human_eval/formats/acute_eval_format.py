@@ -23,7 +23,7 @@ def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversati
     """Read a line: its two conversations, and the pair of them.
 
     Raises:
-        Malformed: it is no pairing.
+        Malformed: it is not a pairing.
     """
     judged: Any = entry.get("speakers_to_eval")
     dialogues = entry["dialogue_dicts"]

@@ -34,7 +34,7 @@ def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversa
     """Read a line of the conversations format.
 
     Raises:
-        Malformed: it is no such line.
+        Malformed: it is not such a line.
     """
     dialog, context = entry["dialog"], entry.get("context") or []
     if not isinstance(dialog, list) or not isinstance(context, list):
@@ -71,7 +71,7 @@ def read_exchanges(
                 speaker = str(act.get("id") or f"speaker {place + 1}")
                 turns.append((speaker, text))
                 found.setdefault(speaker, model_name(speaker, places[place] if place < 2 else None))
-    # Where the log tells the models, `write` wrote it, and persona lines are where they belong.
+    # If the log names the models, `write` wrote it, and persona lines are where they belong.
     persona, turns = without_persona(turns) if models is None else ([], turns)
     if not turns:
         raise Malformed("nobody speaks")

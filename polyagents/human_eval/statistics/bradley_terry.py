@@ -36,7 +36,7 @@ class Ranking:
     """Models by strength.
 
     Attributes:
-        models: the strongest first; none where they cannot be ranked.
+        models: the strongest first; none if they cannot be ranked.
         note: one sentence on what the intervals speak of, or on why there is no ranking.
     """
 

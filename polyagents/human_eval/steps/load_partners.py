@@ -63,7 +63,7 @@ def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
 def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> "RankerPartner":
     """Load a model of ours and encode its candidates.
 
-    The vectors are kept beside the model file where that can be done, as our agents do in ParlAI's commands.
+    The vectors are kept next to the model file if possible, as our agents do in ParlAI's commands.
     """
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
     from polyagents.index.store import candidates_of_file
@@ -115,7 +115,7 @@ def local_path(file: str) -> str:
 
 
 def architecture(saved: Mapping[str, Any]) -> str | None:
-    """Return the name of our architecture that reads a model, its own or that of ParlAI's agent; None for others."""
+    """Return the name of our architecture that reads a model, its own or ParlAI's agent's; None for others."""
     from polyagents.parlai_files.parlai_options import architecture_of
 
     agent = str(saved.get("model"))

@@ -37,7 +37,7 @@ class Database:
             url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
 
         Raises:
-            InputError: it cannot be opened, is no database, damaged, or another program's.
+            InputError: it cannot be opened, is not a database, is damaged, or another program's.
         """
         place = parsed(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)

@@ -19,7 +19,7 @@ def objection(path: str, tables: Mapping[str, Set[Column]]) -> str | None:
         return None
     if os.path.exists(f"{path}-wal"):
         return looked_at(path, tables, "mode=ro")
-    # Where nobody has it open, SQLite would leave files of its own beside it. Somebody may open it just now.
+    # If nobody has it open, SQLite would leave its own files next to it. Somebody may open it just now.
     wrong = looked_at(path, tables, "immutable=1")
     return looked_at(path, tables, "mode=ro") if wrong and os.path.exists(f"{path}-wal") else wrong
 

@@ -1,7 +1,7 @@
 """The smallest interface to a vector database, so that a new one is one file.
 
 A user names a set of candidates, say `replies`. An engine keeps a collection for each model that encoded them, and the
-name refers to one of these, the current one. A new model's collection is filled beside it, and becomes the current one
+name refers to one of these, the current one. A new model's collection is filled meanwhile, and becomes the current one
 in one step. A candidate's id is computed from its text, so that adding it twice changes nothing, and a build that was
 killed asks which ids are there already.
 """
@@ -48,8 +48,8 @@ class Found(NamedTuple):
         products: [q, n] dot products, as the engine computes them, descending.
         lists: [q, n] ids; -1 where a list is shorter.
         members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
-        vectors: [r, D] fp32, those of the members.
-        texts: those of the members, by id, where the engine sent them; otherwise `Collection.texts` is asked for a few
+        vectors: [r, D] fp32, of the members.
+        texts: of the members, by id, if the engine sent them; otherwise `Collection.texts` is asked for a few
             of them.
     """
 
@@ -95,7 +95,7 @@ class Collection(Protocol):
     longest: int
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id; the next search finds them.
+        """Add candidates, or replace candidates of the same id; the next search finds them.
 
         Args:
             ids: [C].
@@ -142,7 +142,7 @@ class VectorEngine(Protocol):
     """A connection, for one name. It is pickled as its address and credentials, and connects again.
 
     Attributes:
-        name: that of the set of candidates.
+        name: one set of candidates, in a collection per model.
         where: the address, for messages; it contains no password.
     """
 

@@ -1,6 +1,6 @@
 """Milvus: a server or a cluster by its URL, or a folder of this machine (Milvus Lite), with the same code.
 
-Measured of Milvus Lite 3.2 (docs/scale.md): an index is used only where it was built after the candidates were added, a
+Measured of Milvus Lite 3.2 (docs/scale.md): an index is used only if it was built after the candidates were added, a
 list has at most 16,384 entries, and a search sends all fields back unless one asks for ids. So candidates are added
 under a flat index, which any server needs before it reads at all, and the graph replaces it at the end; a search asks
 for ids first, and for the vectors of each candidate once.
@@ -44,7 +44,7 @@ class Milvus:
     """A connection to Milvus, for one name.
 
     Attributes:
-        name: that of the set of candidates.
+        name: one set of candidates, in a collection per model.
         where: the address, without a token.
     """
 
@@ -54,7 +54,7 @@ class Milvus:
         Args:
             uri: of a server, or a folder of Milvus Lite.
             token: a password, or a user and a password; empty for none.
-            name: that of the set of candidates.
+            name: one set of candidates, in a collection per model.
 
         Raises:
             EngineError: no server answers, or it refuses the connection.
@@ -217,7 +217,7 @@ class MilvusCollection:
             return question(self.table, timeout=SECONDS, **arguments)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id."""
+        """Add candidates, or replace candidates of the same id."""
         rows = [
             {"id": int(number), "vector": vector, "text": utf8(text).decode()}
             for number, text, vector in zip(ids, texts, vectors.numpy(), strict=True)

@@ -55,7 +55,7 @@ class Postgres:
     """A connection to PostgreSQL, for one name.
 
     Attributes:
-        name: that of the set of candidates.
+        name: one set of candidates, in a table per model.
         where: the address, without a password.
     """
 
@@ -64,7 +64,7 @@ class Postgres:
 
         Args:
             where: the address, without a password.
-            name: that of the set of candidates.
+            name: one set of candidates, in a table per model.
 
         Raises:
             EngineError: no server answers, it refuses the connection, or the database lacks pgvector.
@@ -214,7 +214,7 @@ class PostgresCollection:
         """Tell whether there is such a table.
 
         Raises:
-            EngineError: its columns are others than `create` makes; further ones are allowed.
+            EngineError: its columns differ from `create`'s; additional ones are allowed.
         """
         found = set(self.engine.connection.execute(COLUMNS, (f'"{self.table}"',)).fetchall())
         made = {("id", "bigint", True, True), ("vector", f"vector({self.width})", True, False)}
@@ -226,7 +226,7 @@ class PostgresCollection:
         return bool(found)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id; a message is stored completely or not at all."""
+        """Add candidates, or replace candidates of the same id; a message is stored completely or not at all."""
         raw, connection = [utf8(text).decode() for text in texts], self.engine.connection
         if zero := next((text for text in raw if "\0" in text), None):
             raise EngineError(f"PostgreSQL keeps no text with a zero byte; remove it from {zero[:40]!r}.")
