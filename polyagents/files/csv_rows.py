@@ -30,7 +30,6 @@ def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[st
 
     Args:
         file: opened for reading bytes.
-        name: for error sentences.
 
     Raises:
         InputError: as `texts_of`; or a row is not CSV, or longer than a line may be.

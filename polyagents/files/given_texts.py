@@ -11,7 +11,6 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
 
     Args:
         given: an iterable of strings: a list, a generator, a numpy array, a column of pandas, pyarrow or datasets.
-        name: for error sentences.
         one: whether a string is one text; otherwise it is refused, since it would be read letter by letter.
 
     Raises:

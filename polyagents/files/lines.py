@@ -38,7 +38,6 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
 
     Args:
         file: opened for reading bytes.
-        name: for error sentences.
         longest: bytes of a line.
 
     Raises:

@@ -36,7 +36,6 @@ def read_example(given: Any, name: str) -> TextExample:
 
     Args:
         given: a dict with FIELDS, the last of which may be missing; other keys are ignored.
-        name: for messages.
 
     Raises:
         InputError: this is not an example.
