@@ -70,8 +70,8 @@ class Match:
     1
 
     Attributes:
-        index: its place in the list or index that was ranked; its id, where an engine was.
-        score: fp32; an unbounded dot product, or a cosine where the model was trained with `--similarity cosine`.
+        index: its place in the ranked list or index; in an engine, its id.
+        score: fp32; an unbounded dot product, or a cosine if the model was trained with `--similarity cosine`.
     """
 
     index: int
@@ -86,13 +86,13 @@ class Ranker:
     >>> ranker.rank("do you have a dog ?", ["hello", "yes , i have two dogs"], top_k=1)
     [Match(index=1, text='yes , i have two dogs', score=...)]
 
-    A context is one string; its turns (persona lines first) are divided by line ends, as in ParlAI. The class is long
-    because it is the whole public interface: a few lines of code for each call, and what a user must know of it.
+    A context is one string; its turns (persona lines first) are separated by line ends, as in ParlAI. The class is long
+    because it is the whole public interface: a few lines of code for each call, and its documentation.
 
-    **Threads.** Several may score, rank, search and encode with one ranker at once; what they get is what one thread
-    gets, to the rounding of fp32. That is not faster than one after the other if the model has all cores anyway.
-    What changes the ranker or an index (`to`, `half`, `bfloat16`, `approximate`, new weights) is for a moment
-    when nobody ranks.
+    **Threads.** Several may score, rank, search and encode with one ranker at once; each gets the same result as
+    alone, to the rounding of fp32. That is not faster than one after the other if the model has all cores anyway.
+    Change the ranker or an index (`to`, `half`, `bfloat16`, `approximate`, new weights) only while no other thread
+    is ranking.
 
     **asyncio.** A call computes for milliseconds to seconds; `asyncio.to_thread` keeps the event loop free:
 
@@ -170,8 +170,8 @@ class Ranker:
     ) -> "Ranker":
         """Load a model folder: from the disk, or by its name from the Hugging Face hub.
 
-        A folder needs no network. Any other name is looked up on the hub, and what was downloaded is kept in the hub's
-        cache, which answers without a network as well. Only JSON and safetensors are read; no code is loaded.
+        A folder needs no network. Any other name is looked up on the hub, and the download is kept in the hub's
+        cache, which also works without a network. Only JSON and safetensors are read; no code is loaded.
 
         >>> ranker.save_pretrained("runs/folder")
         >>> Ranker.from_pretrained("runs/folder")
@@ -228,7 +228,7 @@ class Ranker:
 
         Args:
             repo_id: such as "somebody/convai2-poly"; the repository is created if it is missing.
-            private: whether a new repository is private; by default what the owner's settings say.
+            private: whether a new repository is private; by default as in the owner's settings.
             revision: the branch to commit to, by default the main one.
             commit_message: its first line is the title.
             token: of a user who may write there; by default the one that `hf auth login` has stored.
@@ -259,8 +259,8 @@ class Ranker:
     def to(self, target: str | torch.device | torch.dtype) -> "Ranker":
         """Move the model to a device, or compute in another precision from now on.
 
-        Indexes and prepared candidates need not be moved: a search brings them to the model. They stay valid in every
-        precision, too. The precision is that of the encoder's arithmetic, as in `Ranker.load(..., precision="bf16")`:
+        Indexes and prepared candidates need not be moved: a search brings them to the model. They stay valid in
+        every precision, too. The precision is the encoder's arithmetic, as in `Ranker.load(..., precision="bf16")`:
         the weights, and with them the size in memory, do not change, and scores are summed in fp32, since scores in 16
         bits collapse into ties.
 
@@ -276,7 +276,7 @@ class Ranker:
 
         Raises:
             InputError: there is no such device, not enough memory on it, or no such precision, or another runtime
-                computes (`backend`); nothing is changed then.
+                computes (`backend`); nothing changes then.
         """
         if self.model.context_encoder.backend is not None:
             raise InputError(
@@ -390,9 +390,9 @@ class Ranker:
         [Match(index=0, text='hello', score=...)]
 
         Args:
-            examples: dicts with context (a text, or a list of turns), label (a text, or several right ones) and, where
-                an example has its own, candidates. Lists and objects of `datasets.Dataset` are read in another order in
-                each epoch, other iterables in their own.
+            examples: dicts with context (a text, or a list of turns), label (a text, or several right ones) and,
+                optionally, candidates. Lists and objects of `datasets.Dataset` are shuffled in each epoch, other
+                iterables are read in their own order.
             model_file: the file of the best model, as `save` writes it; None keeps it in memory.
             model: bi, poly, uni or cross, or the name of another architecture; by default init_model's, or poly.
             valid: examples that are ranked regularly: they decide which model is the best, and when to stop.
@@ -438,8 +438,8 @@ class Ranker:
         (3,)
 
         Args:
-            contexts: B contexts, or one; or what `encode_contexts` returned.
-            candidates: C texts, or what `encode_candidates` returned.
+            contexts: B contexts, or one; or the result of `encode_contexts`.
+            candidates: C texts, or the result of `encode_candidates`.
 
         Returns:
             fp32 [B, C], or [C] for one context.
@@ -497,7 +497,7 @@ class Ranker:
 
         Args:
             contexts: one context, or a list of B.
-            candidates: texts, or what `index`, `open_index`, `open_engine` or `prepare` returned.
+            candidates: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`.
             top_k: how many, at most.
 
         Returns:
@@ -522,16 +522,16 @@ class Ranker:
 
         Args:
             contexts: B contexts; one string is one context.
-            index: texts, or what `index`, `open_index`, `open_engine` or `prepare` returned.
+            index: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`.
             top_k: how many, at most.
 
         Returns:
-            The matches of each context, and whether they are complete: always so for exact search; for an approximate
-            one, whether its stop rule held (index/approximate.py).
+            The matches of each context, and whether they are complete: always for exact search; for an approximate
+            one, if its stop rule held (index/approximate.py).
 
         Raises:
             EngineError: an engine does not answer.
-            InputError: the weights are not those that encoded the candidates.
+            InputError: other weights encoded the candidates.
         """
         asked, ranked = texts_of(contexts, "contexts", one=True), as_index(index, self.model)
         ids = (self.model.context_ids(block) for block in in_blocks(asked))
@@ -565,7 +565,7 @@ class Ranker:
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
     def prepare(self, candidates: Iterable[str]) -> InMemoryCandidates | list[str]:
-        """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder returns them as they are.
+        """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder returns them unchanged.
 
         >>> prepared = ranker.prepare(["hello", "yes , i have two dogs"])
         >>> ranker.rank("do you have a dog ?", prepared, top_k=1)
@@ -587,7 +587,7 @@ class Ranker:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> CandidateStore:
-        """Encode the candidates of a text file, one a line, into an index on disk.
+        """Encode the candidates of a text file, one per line, into an index on disk.
 
         The index in `index_dir` is used again if this model wrote it from the same file, otherwise built and written
         there; a build that was stopped is resumed.
@@ -599,10 +599,10 @@ class Ranker:
         [Match(index=..., text=..., score=...)]
 
         Args:
-            candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
+            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are skipped.
             index_dir: a folder, created if it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
-            worker: this process's part, where several build together.
+            worker: this process's part, if several build together.
             cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.
 
         Raises:
@@ -642,10 +642,10 @@ class Ranker:
         (7, 'see you')
 
         Args:
-            index: what `index`, `open_index`, `open_engine` or `prepare` returned.
+            index: the result of `index`, `open_index`, `open_engine` or `prepare`.
 
         Returns:
-            The index as it is now.
+            The changed index.
 
         Raises:
             InputError: the disk is full, the folder may not be written, an engine does not answer, or other weights
@@ -693,8 +693,8 @@ class Ranker:
 
         Args:
             url: as for `open_engine`.
-            index_type: hnsw, or exact where the engine should compare with every vector.
-            worker: this process's part, where several build together.
+            index_type: hnsw, or exact if the engine should compare with every vector.
+            worker: this process's part, if several build together.
             cluster: machines that encode in place of this one (ray_cluster.py).
 
         Raises:
@@ -720,7 +720,7 @@ class Ranker:
 
         Args:
             index: all of its candidates are indexed; exact search stays possible.
-            contexts: those that recall is measured with; by default candidates are used in their place.
+            contexts: for measuring recall; by default candidates are used in their place.
 
         Returns:
             The type of the index, and its measured recall.

@@ -83,7 +83,7 @@ def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
 def fits(value: Any, hint: Any) -> bool:
     """Tell whether a value from JSON is of a type: plain types, None, unions, lists, tuples and dicts.
 
-    None is of others.
+    Any other hint matches nothing.
 
     Args:
         hint: the type, as `get_type_hints` returns it.
