@@ -35,7 +35,7 @@ def one_line(text: str, kept: str = "(?!)") -> str:
 class Output:
     """A standard stream on which control characters are shown, but line ends and tabs.
 
-    A command ends where its standard output cannot be written to; for standard error, what cannot be written is lost.
+    A command ends if its standard output cannot be written to; for standard error, what cannot be written is lost.
     """
 
     def __init__(self, stream: TextIO, is_error: bool):

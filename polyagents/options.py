@@ -22,7 +22,7 @@ def option(default: Any, help: str, parse: Callable[[str], Any] = str, choices: 
     Args:
         default: the value if none is given; None is a possible value.
         parse: converts the flag's text to a value; it raises argparse.ArgumentTypeError for impossible text.
-        choices: all possible values, where these are words.
+        choices: all possible values, if these are words.
     """
     return dataclasses.field(default=default, metadata={"help": help, "parse": parse, "choices": choices})
 

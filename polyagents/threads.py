@@ -52,7 +52,7 @@ def available_cores(root: str = "/") -> int:
 
 
 def quotas(root: str) -> Iterator[float]:
-    """Read how many cores each control group above this process grants it; yield nothing where none is limited.
+    """Read how many cores each control group above this process grants it; yield nothing if none is limited.
 
     A group limits all groups within it. In a container the path of the own group may be one of the host's, of which
     only the upper part, or nothing but the container's own group at the top, can be seen.

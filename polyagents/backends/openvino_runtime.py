@@ -94,7 +94,7 @@ class OpenvinoGraph:
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-            "INFERENCE_PRECISION_HINT": precision,  # by default bf16, where the machine has it
+            "INFERENCE_PRECISION_HINT": precision,  # by default bf16, if the machine has it
         }
         return self.core.compile_model(self.model, "CPU", settings)
 

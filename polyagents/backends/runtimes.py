@@ -56,7 +56,7 @@ class Runtime:
         module: our module that knows it.
         endings: of the files of a graph.
         computes_with: the packages that compute, by the names that Python imports.
-        has_bf16: whether it computes in bf16 where the machine does.
+        has_bf16: whether it computes in bf16 if the machine does.
     """
 
     name: str

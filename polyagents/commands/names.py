@@ -40,7 +40,7 @@ class ParlaiCommand:
         aliases: its other names.
         hidden: ParlAI shows it only in `helpall`.
         takes_a_model: whether it has the flag `--model`.
-        script: the module in parlai.scripts, where it is not called as the command is.
+        script: the module in parlai.scripts, if it is not called as the command is.
     """
 
     summary: str

@@ -23,7 +23,7 @@ class Estimate(NamedTuple):
 def share(count: int, of: int) -> Estimate:
     """Estimate a share, 0 to 1, with Wilson's score interval.
 
-    The interval stays within 0 and 1, has a width also where all or none are counted, and covers the true share about
+    The interval stays within 0 and 1, has a width also if all or none are counted, and covers the true share about
     as often as it says for small counts, which the textbook's p ± 1.96 standard errors does not (Brown et al. 2001,
     Interval Estimation for a Binomial Proportion). It assumes that what is counted is independent.
 

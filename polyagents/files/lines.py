@@ -34,7 +34,7 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
     r"""Yield the lines from the file's position on, each with its "\n"; no other character ends a line.
 
     The position stays after the line that was yielded last. A byte order mark at the beginning of a file is not part of
-    its first line, where the file can tell its position, or else where reading begins.
+    its first line, if the file can tell its position, or else where reading begins.
 
     Args:
         file: opened for reading bytes.

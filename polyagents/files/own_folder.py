@@ -15,7 +15,7 @@ def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bo
         folder: may be missing.
         kind: the command, such as "demo"; an own folder may have a marker of that name.
         flag: the flag that gave the folder, for the message of an error.
-        is_own: recognises an own folder without a marker, by its files; asked where the folder is not empty.
+        is_own: recognises an own folder without a marker, by its files; asked if the folder is not empty.
 
     Raises:
         InputError: the path is not a folder, or the folder cannot be read or is another's.

@@ -236,7 +236,7 @@ class CandidateStore(ScannedIndex):
             candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
             folder: created if it is missing.
             encoder: the model that encodes the candidates, and how its vectors are stored.
-            worker: decides this process's part of the work, where several build together.
+            worker: decides this process's part of the work, if several build together.
             cluster: machines that encode, in place of this one.
 
         Raises:

@@ -50,7 +50,7 @@ def load_backbone(
 
     Args:
         training: whether gradients will be needed.
-        config: the shape, where the weights come from elsewhere; the name is not looked up then.
+        config: the shape, if the weights come from elsewhere; the name is not looked up then.
         weights: the backbone's, by the names of `config`; with a config but without weights, those of a model file
             follow.
         kind: one of transformers' automatic models, AutoModel by default; one with a head for pre-training returns the

@@ -370,7 +370,7 @@ def sees_padding(encoder: Encoder) -> bool:
             f"This backbone ({kind}) has outputs of width {alone.size(-1)} but its configuration says "
             f"{encoder.width}; use one such as BERT, RoBERTa or ModernBERT."
         )
-    noise = difference(alone, again)  # large where a GPU rounds to TF32
+    noise = difference(alone, again)  # large if a GPU rounds to TF32
     if noise > 0.01:
         raise InputError(
             f"The outputs of this backbone ({kind}) for a text depend on chance, or on the other texts of a batch; use "
@@ -401,7 +401,7 @@ def difference(first: Tensor, second: Tensor) -> float:
         second: the same shape.
 
     Returns:
-        The difference; 0 where some of the first are not finite, which tells nothing.
+        The difference; 0 if some of the first are not finite, which tells nothing.
     """
     off = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
     return off if torch.isfinite(first).all() else 0.0

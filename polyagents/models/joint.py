@@ -19,7 +19,7 @@ class Joint(Architecture):
 
     Attributes:
         candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.
-        linear: maps a vector to a score; it starts at 0 where the head has a similarity, too.
+        linear: maps a vector to a score; it starts at 0 if the head has a similarity, too.
     """
 
     options_type: ClassVar[type[RankingOptions]] = JointOptions

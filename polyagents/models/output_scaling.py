@@ -24,7 +24,7 @@ def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> 
         texts: token ids.
 
     Returns:
-        The deviation; 0 or not a number where the outputs are of no use.
+        The deviation; 0 or not a number if the outputs are of no use.
     """
     return float(token_states(encoder, texts, pad_id).std()) / encoder.output_scaling
 

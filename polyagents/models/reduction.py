@@ -87,7 +87,7 @@ def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False
         states: [B, T, D].
         mask: [B, T].
         kind: "first" (the special token [S]), "mean" of all outputs, or "first_m", the mean of the first m.
-        m: how many outputs "first_m" takes; fewer where the text is shorter.
+        m: how many outputs "first_m" takes; fewer if the text is shorter.
         causal: whether the backbone is a decoder, whose first output depends on the first token only: "first" is then
             the last real token, the [S] that ends the text.
 

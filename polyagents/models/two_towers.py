@@ -57,7 +57,7 @@ class TwoTowers(Architecture):
         """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
 
         A search scans for that product only, and scores every candidate that its bound does not rule out. The bound
-        must not fall where the product rises.
+        must not fall when the product rises.
 
         Args:
             largest: [n, B], of n candidates.

@@ -103,7 +103,7 @@ class ObservingAgent(TorchRankerAgent):
     def is_valid(self, obs: Any) -> bool:
         """Do as TorchRankerAgent, but an example needs a context, and a label; without one a chat is answered.
 
-        ParlAI's teachers count an answer where the label is empty.
+        ParlAI's teachers count an answer if the label is empty.
         """
         is_chat = not self.phase["training"] and not {"labels", "eval_labels"} & obs.keys()
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (is_chat or has_label(obs))

@@ -51,7 +51,7 @@ class CandidateSet:
         ids: token ids of the U candidates to encode, each once.
         rows: [B, C], the indices of the candidates that each example ranks; None when every example ranks all of them
             (C = U).
-        real: [B, C], or [1, C] where all examples have the same: False for padding, and for members of a shared list
+        real: [B, C], or [1, C] if all examples have the same: False for padding, and for members of a shared list
             that an example does not rank.
         right: [B, C], True for every candidate that reads as one of the example's labels.
         texts: the C texts when shared, otherwise each example's, without padding.
@@ -89,7 +89,7 @@ def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None
     as equal to the label: they ignore case, punctuation and articles.
 
     Args:
-        labels: one for each example, None for an example without one; None in place of the list where there are no
+        labels: one for each example, None for an example without one; None in place of the list if there are no
             labels.
     """
     column: dict[tuple[int, ...], int] = {}

@@ -50,7 +50,7 @@ class FolderConfig:
         architecture: the name of the model's class, such as "PolyEncoder".
         options: the model's own options.
         backbone: the configuration of the Hugging Face model within.
-        parlai: set where the tokenizer was built from ParlAI's own dictionary.
+        parlai: set if the tokenizer was built from ParlAI's own dictionary.
         results: split -> metric -> value, of the evaluations at the end of its run.
         machine: the machine that it was trained on; None if nothing says so.
     """

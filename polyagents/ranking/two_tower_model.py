@@ -78,7 +78,7 @@ class TwoTowerModel(RankingModel):
 
         Args:
             texts: C of them.
-            low_precision: encode in bf16 where the machine is fast in it, whatever `--precision` says: right for
+            low_precision: encode in bf16 if the machine is fast in it, whatever `--precision` says: right for
                 vectors that are rounded to 8 bits anyway.
 
         Returns:

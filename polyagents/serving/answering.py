@@ -145,7 +145,7 @@ class PendingReply:
         """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains.
 
         Args:
-            http: the request, where nobody else notices that its client has gone.
+            http: the request, if nobody else notices that its client has gone.
         """
         result = await (wanted_still(self.ticket.result, http) if http else self.ticket.result)
         fields = RankResponse.of(result, self.source, milliseconds(self.begin))

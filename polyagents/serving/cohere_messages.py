@@ -128,7 +128,7 @@ class RerankResult(BaseModel):
         Field(
             ge=0,
             le=1,
-            description="(1 + s / (1 + |s|)) / 2 of the score s: 0.5 where that is 0; not a probability. It depends on "
+            description="(1 + s / (1 + |s|)) / 2 of the score s: 0.5 if that is 0; not a probability. It depends on "
             "query and document alone",
         ),
     ]

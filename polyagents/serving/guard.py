@@ -100,7 +100,7 @@ class Guard:
         A client is its token if there are several, otherwise its address.
 
         Returns:
-            The cookie to set where the request carries a token in its address, as the printed link does.
+            The cookie to set if the request carries a token in its address, as the printed link does.
 
         Raises:
             Refused: 403, 429 or 401.

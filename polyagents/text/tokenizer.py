@@ -128,7 +128,7 @@ class RankingTokenizer:
         self._remembered = 0  # bytes of the cached lines
         self.unknown = str(compiled.model.unk_token) if parlai else ""
         self.pad_id, self.start_id, self.end_id = map(self.id_of, (special.pad, special.start, special.end))
-        # To ParlAI this is a word: several pieces where its dictionary was learnt from single lines.
+        # To ParlAI this is a word: several pieces if its dictionary was learnt from single lines.
         self.newline_ids = list(self._encode_lines(["\n"])["\n"]) if parlai else [self.id_of(special.newline)]
 
     @classmethod

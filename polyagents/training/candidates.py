@@ -13,7 +13,7 @@ from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
 from polyagents.training.examples import Examples
 
-RANDOM_NEGATIVES = 15  # of an example without candidates, where --cross-negatives is not given (paper 5.1)
+RANDOM_NEGATIVES = 15  # of an example without candidates, if --cross-negatives is not given (paper 5.1)
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
 
@@ -93,7 +93,7 @@ class TrainingCandidates:
 
         Args:
             source: batch, inline, batch+inline, batch-all-cands or fixed.
-            examples: B of them, each with a label; none where only other processes have some.
+            examples: B of them, each with a label; none if only other processes have some.
 
         Returns:
             The candidates, with labels.

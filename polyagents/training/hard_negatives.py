@@ -135,7 +135,7 @@ def mine(
         pairs: all of the training set: they say what else answers the same context.
         model: the one that encoded the pool.
         pool: C candidates, none of them deleted.
-        wanted: negatives of each pair; fewer where the pool has no more.
+        wanted: negatives of each pair; fewer if the pool has no more.
         margin: a negative scores at most `s - margin * |s|`, where s is the label's score.
 
     Yields:

@@ -36,7 +36,7 @@ class TrainingBar:
         Args:
             updates: how many were made.
             last_update: how many there will be, as far as that is known: without it no time left is shown.
-            figures: returns figures by the names that are shown; asked now and then, where the bar is visible.
+            figures: returns figures by the names that are shown; asked now and then, if the bar is visible.
         """
         self.bar.total = last_update
         if self.is_shown and time.monotonic() >= self._next:

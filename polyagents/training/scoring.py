@@ -39,7 +39,7 @@ def training_scores(
     """Score a training batch.
 
     Args:
-        contexts: token ids of B contexts; none where only other processes have examples.
+        contexts: token ids of B contexts; none if only other processes have examples.
         candidates: those that each of them ranks.
         chunk_tokens: tokens of a chunk whose graph is computed again in the backward pass; None keeps all graphs.
 

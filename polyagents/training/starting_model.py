@@ -132,7 +132,7 @@ def model_of_options(
         given: options of the model and of its training, as far as they were given; they take precedence over the
             file's.
         options: of its run; all are written next to the model.
-        data: a new model learns its vocabulary from it, or is measured by it, where options say so.
+        data: a new model learns its vocabulary from it, or is measured by it, if options say so.
         file: the model that it starts from; None for a new one.
         datapath: the folder of downloads; None for ParlAI's.
         resumes: whether the file is the checkpoint of this run, not another model.

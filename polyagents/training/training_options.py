@@ -25,7 +25,7 @@ from polyagents.training.validation import METRICS
 
 OPTIMIZERS = ("adamw", "adam", "adamax")
 SOURCES = ("batch", "inline", "batch+inline", "batch-all-cands")
-EPOCHS = 3.0  # where neither epochs nor updates are given: as in transformers' TrainingArguments
+EPOCHS = 3.0  # if neither epochs nor updates are given: as in transformers' TrainingArguments
 
 
 # ---- flags of our agents, too ----------------------------------------------------------------------------------------

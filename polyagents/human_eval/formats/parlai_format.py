@@ -56,7 +56,7 @@ def read_exchanges(
     Args:
         dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
             the speaker.
-        models: speaker -> model, where the log says it.
+        models: speaker -> model, if the log says it.
 
     Raises:
         Malformed: a message has no text, or nobody speaks.

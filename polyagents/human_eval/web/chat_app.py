@@ -98,7 +98,7 @@ class ChatPages:
         """Return the chat with a reply; this runs in the models' thread.
 
         Raises:
-            Refused: 503, where the model fails; what the person said is kept.
+            Refused: 503, if the model fails; what the person said is kept.
         """
         latest = self.chats.read(chat.number)  # while this one waited, another window may have got the reply
         if not latest.waits:

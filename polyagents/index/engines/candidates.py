@@ -87,8 +87,8 @@ class EngineCandidates(Index):
         Args:
             model: the fingerprint of the model that encodes.
             texts: distinct.
-            index_type: hnsw, or exact where the engine should compare with every vector.
-            worker: decides this process's part of the work, where several build together.
+            index_type: hnsw, or exact if the engine should compare with every vector.
+            worker: decides this process's part of the work, if several build together.
             cluster: machines that encode, in place of this one; they reach the engine by its URL.
         """
         if index_type not in INDEX_TYPES:
@@ -216,7 +216,7 @@ class EngineWork:
         """Add the missing candidates; refuse a machine that has another model."""
         if model.fingerprint() != self.model:
             raise other_model()
-        # Not `create`, which would build an index where the first machine is just exchanging one.
+        # Not `create`, which would build an index if the first machine is just exchanging one.
         collection = self.engine.collection(Version(self.model, self.width, "", is_current=False))
         candidates = EngineCandidates(self.engine, self.model, collection)
         candidates.add(ListedTexts(texts.part(part.start, part.stop)), model.encode_texts)

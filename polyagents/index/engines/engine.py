@@ -21,7 +21,7 @@ from polyagents.index.texts import key_columns
 
 INDEX_TYPES = ("hnsw", "exact")
 # Candidates in the list of one vector: short at first, since each costs its vector's way over the network, and long
-# where the stop rule asks for more.
+# if the stop rule asks for more.
 SHORT_LIST, LONG_LIST = 64, HNSW_LIST
 SENT_AT_ONCE = 32_000_000  # bytes; Milvus takes 64 million in a message
 
