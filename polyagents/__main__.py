@@ -81,7 +81,7 @@ def start(arguments: Sequence[str]) -> None:
 
 
 def versions() -> str:
-    """Return our version and those of the libraries below, for fault reports; none of them is imported."""
+    """Return the versions of polyagents and of the libraries below, for fault reports, without importing any."""
     from importlib import metadata  # no other command needs it
 
     found = []

@@ -42,7 +42,7 @@ def check_files(folder: str) -> None:
     """
     for found in os.scandir(folder):
         if not found.is_file() and not found.is_dir():
-            raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a link to nothing")
+            raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a broken link")
 
 
 def read_config(name: str, flag: str = "--backbone") -> "transformers.PretrainedConfig":
@@ -76,7 +76,7 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
     if any(found.get("quantization_config") for found in groups_in(values)):
         raise InputError(
             f"{flag} {name} is quantised (quantization_config in its {CONFIG}), and weights are read as they were "
-            f"trained; give the model that it was made from, with --backbone-bits if it is too large."
+            f"trained; give the model it was made from, with --backbone-bits if it is too large."
         )
     config = config_of(values, f"{flag} {name}: its {CONFIG} cannot be used")
     config.name_or_path = name
@@ -92,7 +92,7 @@ def config_of(
         refusal: the beginning of the sentence about values that cannot be used.
 
     Raises:
-        InputError: the values are no configuration, or so large that building the model would not end.
+        InputError: the values are not a configuration, or so large that building the model would not end.
     """
     try:
         kind = str(values.get("model_type"))
@@ -104,7 +104,7 @@ def config_of(
         config: transformers.PretrainedConfig = family(**decided(values, family))
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(
-            f"{refusal} ({first_line(error)}), or of another version of transformers; give another model."
+            f"{refusal} ({first_line(error)}), or belongs to another version of transformers; give another model."
         ) from error
     return config
 

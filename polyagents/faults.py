@@ -67,7 +67,7 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     # What follows may occur anywhere, and no command can foresee it: a full disk, a folder in place of a file.
     if isinstance(error, OSError):
         reason = error.strerror or first_line(error)
-        return f"{error.filename or 'A file'} cannot be used ({reason}); what was finished before is kept."
+        return f"{error.filename or 'A file'} cannot be used ({reason}); finished work is kept."
     if isinstance(error, UnicodeError):
         return f"A text is not valid ({first_line(error)}); files and names must be UTF-8."
     return "A file or text is nested too deeply." if isinstance(error, RecursionError) else None

@@ -31,7 +31,7 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
         chosen.append(f"{environment[THREADS]} of {os.cpu_count()} cores ({THREADS} sets the number)")
     if environment[THREADS] != "1" and not any(name in environment for name in WAITING):
         environment.update(POLICY)
-        chosen.append(f"threads that wait without spinning ({WAITING[0]}=ACTIVE: quicker where nobody else computes)")
+        chosen.append(f"threads that wait without spinning ({WAITING[0]}=ACTIVE: quicker on an idle machine)")
     return f"Computing on {', '.join(chosen)}." if chosen else None
 
 

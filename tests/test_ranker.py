@@ -377,7 +377,7 @@ def test_what_training_decided_cannot_be_changed_afterwards(trained, option):
 
 
 def test_a_cross_encoder_has_no_index(trained, tmp_path):
-    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+    with pytest.raises(InputError, match="cannot encode candidates in advance"):
         Ranker.load(trained("cross")).index("replies.txt", str(tmp_path))
 
 
@@ -512,9 +512,9 @@ def test_no_text_has_no_vector_and_one_has_one(poly):
 def test_vectors_of_another_width_or_kind_of_model_are_refused(poly, trained):
     with pytest.raises(InputError, match=r"shape \[4, 64\] have no score with context vectors of shape \[1, 4, 128\]"):
         poly.score("hi", torch.zeros(4, 64))
-    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+    with pytest.raises(InputError, match="cannot encode candidates in advance"):
         Ranker.load(trained("uni")).encode_candidates(REPLIES)
-    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+    with pytest.raises(InputError, match="cannot encode candidates in advance"):
         Ranker.load(trained("cross")).encode_contexts(CONTEXTS)
 
 

@@ -1,4 +1,4 @@
-"""`polyagents bench_inference`: our speed and memory beside ParlAI's and others', in one run on this machine."""
+"""`polyagents bench_inference`: speed and memory, compared with ParlAI's and others', in one run on this machine."""
 
 import argparse
 import os
@@ -23,8 +23,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", type=positive_ints, default="1000,100000", help="numbers of candidates to score")
     parser.add_argument("--index-dir", help="an index of the candidates file; built if it is missing")
     parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
-    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder, measured beside it")
-    parser.add_argument("--rounds", type=positive_int, default=7, help="measurements per figure, which is their median")
+    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder, measured as well")
+    parser.add_argument(
+        "--rounds", type=positive_int, default=7, help="measurements per figure; the figure is their median"
+    )
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
     return parser
 

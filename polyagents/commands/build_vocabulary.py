@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read, learn, write; then say what was written."""
+    """Read, learn, write; then print the result."""
     files, size, folder = opt["files"], opt["vocabulary_size"], opt["out"]
     if bool(files) == bool(opt["task"]):
         raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")

@@ -1,4 +1,4 @@
-"""`polyagents check_data`: what a table of examples holds, and what would spoil a training on it."""
+"""`polyagents check_data`: the contents of a table of examples, and problems that would spoil training."""
 
 import argparse
 import os
@@ -20,15 +20,16 @@ def parser() -> argparse.ArgumentParser:
     """Describe the flags: a table, and how a model would cut its texts."""
     parser = CommandParser(
         "polyagents check_data",
-        "Say what a table of examples holds (columns context, label and, if you like, candidates) and what would spoil "
-        "a training on it. The same file or folder is trained on with -t polyagents.tasks.table --table-path.",
+        "Show the contents of a table of examples (columns context, label and, optionally, candidates), and warn of "
+        "problems that would spoil training. Train on the same file or folder with "
+        "-t polyagents.tasks.table --table-path.",
     )
     parser.add_argument("table", help="a .csv, .tsv, .jsonl or .parquet file, or a folder with train, valid and test")
     parser.add_argument(
         "--backbone", help="measure lengths in tokens of this folder or hub name; by default words are counted"
     )
-    parser.add_argument("--text-truncate", type=token_limit, default=360, help="tokens that a model reads of a context")
-    parser.add_argument("--label-truncate", type=token_limit, default=72, help="tokens that a model reads of a label")
+    parser.add_argument("--text-truncate", type=token_limit, default=360, help="context tokens that a model reads")
+    parser.add_argument("--label-truncate", type=token_limit, default=72, help="label tokens that a model reads")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`polyagents evaluate`: the metrics of a model on a task, with intervals, beside other models."""
+"""`polyagents evaluate`: the metrics of a model on a task, with intervals, compared with other models."""
 
 import argparse
 import json
@@ -43,13 +43,11 @@ def parser() -> argparse.ArgumentParser:
     parser = EvaluateParser(
         "polyagents evaluate",
         "Measure how well a model ranks the candidates of a task: R@k, MRR, nDCG@k and MAP with bootstrap intervals. "
-        "It ranks what eval_model does, and takes the same flags of the task and of the model.",
+        "It ranks the same candidates as eval_model, and takes the same task and model flags.",
         task_required=True,
         evaluates=True,
     )
-    parser.add_argument(
-        "--compare", nargs="+", metavar="MODEL_FILE", help="further models, each held against the first"
-    )
+    parser.add_argument("--compare", nargs="+", metavar="MODEL_FILE", help="other models, each compared with the first")
     parser.add_argument(
         "-ne", "--num-examples", type=positive_int, help="evaluate at least this many, in whole batches; by default all"
     )
@@ -84,7 +82,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def check(opt: Mapping[str, Any]) -> None:
-    """Refuse what cannot be evaluated before a model is loaded.
+    """Refuse impossible evaluations before a model is loaded.
 
     Raises:
         InputError: with the flag to change.
@@ -100,4 +98,4 @@ def check(opt: Mapping[str, Any]) -> None:
     for flag, path in given.items():
         check_out_file(flag, path)
     if len({os.path.realpath(path) for path in given.values()}) < len(given):
-        raise InputError(f"{', '.join(given)} name one file; give each a name of its own.")
+        raise InputError(f"{', '.join(given)} name the same file; give each its own name.")

@@ -35,10 +35,10 @@ def parser() -> argparse.ArgumentParser:
     """Declare the arguments: what to do, where, and with which candidates."""
     parser = CommandParser(
         "polyagents index",
-        "Build an index of candidates, add some, remove some, or see what is there, in a folder or in a vector "
-        "database. Whoever searches a database sees a change at once. A build that was stopped resumes when it is "
-        "started again. Several processes or machines that share a folder or a database: torchrun --nproc-per-node 4 "
-        "-m polyagents index build ...",
+        "Build an index of candidates, add or remove candidates, or show its status, in a folder or in a vector "
+        "database. Searches in a database see a change at once. To resume a stopped build, start it again. Several "
+        "processes or machines that share a folder or a database: torchrun --nproc-per-node 4 -m polyagents index "
+        "build ...",
     )
     parser.add_argument("what", metavar="build|add|remove|status", help="what to do")
     add_flags(parser, required=False)
@@ -55,7 +55,7 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument("--candidates-file", required=required, help="UTF-8 text, one candidate per line")
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--index-dir", help="folder of the index; created if it is missing")
-    place.add_argument("--index-url", help=f"{INDEX_URL}; the candidates join those of the name")
+    place.add_argument("--index-url", help=f"{INDEX_URL}; candidates are added to that name's")
     # Literal, as the modules that define these choices import torch.
     parser.add_argument(
         "--index-type",
@@ -66,7 +66,7 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument(
         "--stored-as",
         choices=("bf16", "fp32", "int8"),
-        help="how vectors are kept in a folder: 2 bytes a number (bf16, default), 4 (fp32), or 1 (int8, scores off by "
+        help="how a folder stores vectors: 2 bytes a number (bf16, default), 4 (fp32), or 1 (int8, scores off by "
         "about 1 percent)",
     )
     parser.add_argument(
@@ -78,8 +78,8 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="have a Ray cluster encode: auto for the one that this machine is part of, the HOST:PORT of its head, or "
-        "local for all cores of this machine. Its machines see the model, the file and the folder where this one does",
+        help="encode on a Ray cluster: auto for the cluster of this machine, the HOST:PORT of its head, or local for "
+        "all cores of this machine. Its machines must see the model, the file and the folder at the same paths",
     )
 
 
@@ -103,14 +103,14 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
     for name in ("stored_as", "contexts_file", "append", "delete"):
         if opt["index_url"] and opt.get(name):
             raise InputError(
-                f"{flag(name)} is for --index-dir; polyagents index add and remove change what --index-url names."
+                f"{flag(name)} is for --index-dir; polyagents index add and remove change those of --index-url."
             )
     if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
-        raise InputError("--contexts-file measures what an approximate index finds; give --index-type, too.")
+        raise InputError("--contexts-file measures an approximate index; give --index-type, too.")
     if opt["ray"] and what != "build":
-        raise InputError("--ray is for building; --append and --delete do their work on this machine.")
+        raise InputError("--ray is for building; --append and --delete work on this machine.")
     if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError("--ray starts processes of its own; run it without torchrun, or torchrun without --ray.")
+        raise InputError("--ray starts its own processes; run it without torchrun, or torchrun without --ray.")
     with contextlib.ExitStack() as stack:
         overrides = overridden(opt)
         ranker = loaded(opt["model_file"], overrides)

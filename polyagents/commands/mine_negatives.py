@@ -29,16 +29,16 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--outfile",
         required=True,
-        help="the file to write, in ParlAI's text format, or as JSON lines where it ends in .jsonl; the candidates' "
+        help="the file to write, in ParlAI's text format, or as JSON lines if it ends in .jsonl; the candidates' "
         "vectors go to OUTFILE.index",
     )
-    parser.add_argument("--negatives", type=positive_int, default=15, help="how many each example gets")
+    parser.add_argument("--negatives", type=positive_int, default=15, help="how many negatives each example gets")
     parser.add_argument(
         "--margin",
         type=Real("a part of a score: a number from 0 to 1 (excluded)", 0, 1),
         default=0.05,
-        help="how far a negative must score below the label, as a part of the label's score: what scores higher may "
-        "well be another good answer",
+        help="how far a negative must score below the label, as a part of the label's score: a text that scores "
+        "higher may be another good answer",
     )
     parser.add_argument(
         "--candidates-file",

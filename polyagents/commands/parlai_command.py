@@ -62,8 +62,8 @@ def check_model_file(arguments: Sequence[str]) -> None:
         )
     if file and not names_a_model(arguments) and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
-            f"There is no trained model at {file} ({file}.opt is missing). Give the path that was --model-file of "
-            f"train_model, or start a new model with --model poly|bi|uni|cross."
+            f"There is no trained model at {file} ({file}.opt is missing). Give the --model-file of train_model, "
+            f"or start a new model with --model poly|bi|uni|cross."
         )
     for argument in arguments:
         if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):

@@ -1,4 +1,4 @@
-"""The results of trained models, beside the paper's numbers: `polyagents recipe report FOLDER`."""
+"""The results of trained models, compared with the paper's numbers: `polyagents recipe report FOLDER`."""
 
 import glob
 import os
@@ -40,7 +40,7 @@ class Trained:
         changed: flags that were given in addition to the recipe, as text.
         epochs: how long it was trained.
         candidates: of each example in these evaluations.
-        reports: split -> metric -> value, of the evaluations at the end of its training.
+        reports: split -> metric -> value, of the evaluations at the end of its run.
         milliseconds: of a reply among 1,000 candidates.
     """
 
@@ -77,8 +77,8 @@ def report(folder: str) -> None:
     text = "\n\n".join(
         [
             "# What recipes reached",
-            "Percent; mean ± deviation where several models were trained alike. The splits are ParlAI's, evaluated at "
-            "the end of the training.",
+            "Percent; mean ± deviation if several models were trained alike. The splits are ParlAI's, evaluated at "
+            "the end of training.",
             markdown(quality(models)),
             "## Time of a reply",
             f"One context at a time among {TIMED_CANDIDATES:,} candidates, their vectors ready-made for bi- and "
@@ -107,7 +107,9 @@ def trained_in(folder: str) -> list[Trained]:
         except ValueError as error:
             raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
         if not isinstance(stats, dict) or not fits(stats.get("total_epochs", 0), float):
-            raise InputError(f"{path} is damaged: it describes no training; train that model again, or remove it.")
+            raise InputError(
+                f"{path} is damaged: it does not describe a training run; train that model again, or remove it."
+            )
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if flags_of(name) is not None and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))

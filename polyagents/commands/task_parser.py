@@ -24,7 +24,7 @@ class TaskCommandParser(CommandParser):
         self.own_flags: list[tuple[tuple[str, ...], dict[str, Any]]] = []
         self.evaluates = evaluates
         super().__init__(prog, description)
-        # Not among the command's own flags: ParlAI's parser has these, and adds those of the task and the model.
+        # Not among the command's own flags: ParlAI's parser has these, and adds the task's and the model's.
         task_help = "a task of ParlAI's, or polyagents.tasks.NAME"
         argparse.ArgumentParser.add_argument(self, "-t", "--task", required=task_required, help=task_help)
         if evaluates:
@@ -44,7 +44,7 @@ class TaskCommandParser(CommandParser):
         """Parse a command line; the result is a namespace without a task, and ParlAI's `Opt` with one.
 
         Args:
-            args: the command line; None for that of the process.
+            args: the command line; None for the process's own.
             namespace: where the values go; None for a new one.
         """
         arguments = list(sys.argv[1:] if args is None else args)

@@ -65,7 +65,7 @@ class Measured:
 def measure(models: Sequence[Evaluated]) -> list[Measured]:
     """Measure one or more models on the same examples, and compare each later one with the first.
 
-    The k of all metrics are those of the first model.
+    The k of all metrics are the first model's.
     """
     values = [metrics(model.right_ranks, models[0].cutoffs) for model in models]
     measured = []
@@ -140,7 +140,7 @@ def count_dialogues(model: Evaluated) -> int:
 
 
 def unit(model: Evaluated) -> str:
-    """Name the unit that is resampled: an example where every dialogue has one."""
+    """Name the unit that is resampled: an example if every dialogue has one."""
     return "example" if count_dialogues(model) == len(model.dialogues) else "dialogue"
 
 
@@ -188,7 +188,7 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
 
 
 def shown(first: Measured) -> list[str]:
-    """List the metrics of the table: hits@k is R@k where every example has one right answer."""
+    """List the metrics of the table: hits@k is R@k if every example has one right answer."""
     several = any(len(ranks) > 1 for ranks in first.evaluated.right_ranks)
     return [name for name in first.metrics if several or not name.startswith("hits@")]
 

@@ -87,13 +87,13 @@ def lock_model(file: str) -> ModelLock | None:
     """Lock a model file for training; return None if its folder is missing or may not be written.
 
     Raises:
-        InputError: another process trains it, or a file beside it that training would overwrite is another's.
+        InputError: another process trains it, or training would overwrite another's file next to it.
     """
     file = os.path.abspath(file)
     for part, field in OWN_FIELDS.items():
         if os.path.lexists(f"{file}{part}") and not has_field(f"{file}{part}", field):
             raise InputError(
-                f"{file}{part} is not of a model, and training would overwrite it; give another --model-file."
+                f"{file}{part} does not belong to a model, and training would overwrite it; give another --model-file."
             )
     if not os.path.isdir(os.path.dirname(file)):  # the lock would create it
         return None

@@ -1,4 +1,4 @@
-"""Candidates in memory: with vectors, searched like those of a store, or texts that a model reads with each context."""
+"""Candidates in memory: with vectors, searched like a store's, or texts that a model reads with each context."""
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
     @classmethod
     @undisturbed()
     def encode(cls, texts: Sequence[str], model: TwoTowerModel) -> "InMemoryCandidates":
-        """Encode one text or more, with a progress bar where there are many."""
+        """Encode one text or more, with a progress bar if there are many."""
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
         return cls(texts, vectors, model.version())
 
@@ -149,7 +149,7 @@ class ListedCandidates(Index):
 
 
 def as_index(candidates: Iterable[str] | Index, model: RankingModel) -> Index:
-    """Return an index as it is, and texts as a list that the model reads."""
+    """Return an index unchanged, and texts as a list that the model reads."""
     if isinstance(candidates, Index):
         return candidates
     return ListedCandidates(texts_of(candidates, "candidates"), model)

@@ -107,8 +107,8 @@ def architecture_of(file: str) -> str:
         return model_folder.read_config(file).architecture
     if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
         raise InputError(
-            f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the path that was "
-            f"--model-file of train_model, or a folder that Ranker.save_pretrained wrote."
+            f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the --model-file of "
+            f"train_model, or a folder that Ranker.save_pretrained wrote."
         )
     name = str(parlai_options.read_whole(file).get("model"))
     found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
@@ -168,7 +168,7 @@ def read_weights(file: str) -> dict[str, Any]:
         raise
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(
-            f"{file} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
+            f"{file} cannot be loaded: it is damaged, or is not a model file of polyagents; give another --model-file."
         ) from error
 
 

@@ -68,7 +68,7 @@ def modules_of(folder: str) -> dict[str, str]:
 
 
 def pooling_settings(folder: str) -> Mapping[str, Any]:
-    """Return the settings of a folder's module Pooling: the older ones, or those of version 6; none without a module.
+    """Return the settings of a folder's module Pooling: the older ones, or version 6's; none without a module.
 
     Raises:
         InputError: the folder is damaged.
@@ -107,13 +107,13 @@ def pooled(folder: str) -> str:
     if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in REDUCTIONS:
         raise InputError(
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
-            f"first or mean to start from its encoder all the same."
+            f"first or mean to start from its encoder anyway."
         )
     return str(modes[0])
 
 
 def prompts_of(folder: str) -> dict[str, str]:
-    """Return our flags for the prompts that a folder's model was trained with; none where it has no prompts.
+    """Return our flags for the prompts of a folder's model; none if it has no prompts.
 
     Raises:
         InputError: the file is damaged.

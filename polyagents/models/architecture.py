@@ -57,8 +57,8 @@ def find(name: str) -> type[Architecture]:
         known = [*ARCHITECTURES, *(kind.short_name for kind in ARCHITECTURES.values())]
         raise InputError(
             f"There is no architecture {name}{did_you_mean(name, known)}; there are "
-            f"{', '.join(sorted(ARCHITECTURES))}. One of another package is found when that package is installed, or "
-            f"has been imported."
+            f"{', '.join(sorted(ARCHITECTURES))}. An architecture of another package is found once that package is "
+            f"installed or imported."
         )
     return ARCHITECTURES[name]
 

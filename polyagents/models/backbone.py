@@ -82,7 +82,7 @@ def load_backbone(
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
     drop_pooler(backbone)
-    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it for ever
+    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it forever
         backbone.set_attention_type("original_full")
     grow_embeddings(model, vocabulary)
     if options.dropout is not None:
@@ -138,7 +138,7 @@ def drawn_at_random(config: "transformers.PretrainedConfig", attention: str | No
 
 
 def without_weights(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
-    """Build a model whose weights will be replaced, without drawing them: its buffers have their values.
+    """Build a model whose weights will be replaced, without drawing them; its buffers have their values.
 
     transformers' own way (no_init_weights) switches torch's initialisers off for all threads.
     """
@@ -220,7 +220,7 @@ def has_embeddings(backbone: Any) -> bool:
 
 
 def drop_pooler(backbone: Any) -> None:
-    """Drop the head on [CLS], which the paper does not use; what takes its place has no weights."""
+    """Drop the head on [CLS], which the paper does not use; its replacement has no weights."""
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = nn.Identity()  # SqueezeBERT's class calls whatever is there
 

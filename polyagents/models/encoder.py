@@ -167,7 +167,7 @@ class Encoder(nn.Module):
         return inputs
 
     def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
-        """Build the mask that transformers takes; one for each kind of layer where some attend to a window only."""
+        """Build the mask that transformers takes; one for each kind of layer if some attend only to a window."""
         config = self.backbone.config
         window = getattr(config, "sliding_window", None)
         if window is None or getattr(config, "use_sliding_window", True) is False:
@@ -287,7 +287,7 @@ def sees_padding(encoder: Encoder) -> bool:
         raise unusable(kind, error) from error
     if alone.size(-1) != encoder.width:
         raise InputError(
-            f"This backbone ({kind}) has outputs of width {alone.size(-1)} where its configuration says "
+            f"This backbone ({kind}) has outputs of width {alone.size(-1)} but its configuration says "
             f"{encoder.width}; use one such as BERT, RoBERTa or ModernBERT."
         )
     noise = relative_difference(alone, again)  # large where a GPU rounds to TF32

@@ -35,7 +35,7 @@ class Joint(Architecture):
             nn.init.zeros_(self.linear.bias)
 
     def similarity(self, chunk: JointTokens) -> Tensor:
-        """Score each context and its candidates as a bi-encoder does, every text read by itself: [r, T] -> [r, K]."""
+        """Score each context and its candidates as a bi-encoder does, each text read separately: [r, T] -> [r, K]."""
         self.check_backbone()
         causal = self.encoder.causal
         alone = Tokens(chunk.ids, chunk.mask)  # without segments: those of single texts

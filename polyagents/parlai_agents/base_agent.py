@@ -164,7 +164,7 @@ class BaseAgent(OptimisingAgent):
         return read_weights(path)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load TorchAgent's state; on a CPU the loaded weights replace the model's own, so that none exist twice."""
+        """Load TorchAgent's state; on a CPU the loaded weights replace the model's own, so that none exists twice."""
         load_weights(self.module, state_dict, assign=self.device.type == "cpu")
         if train_loop.is_training_run(self.opt):
             align_weights(self.module)

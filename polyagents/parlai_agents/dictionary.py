@@ -145,7 +145,7 @@ class TextDictionary(DictionaryAgent):
         """Do nothing: training and evaluation tokenise alike."""
 
     def share(self) -> dict[str, Any]:
-        """Return nothing to share: clones have this very dictionary (TorchAgent.share)."""
+        """Return nothing to share: clones use the same dictionary (TorchAgent.share)."""
         return {"class": type(self), "opt": self.opt}
 
     def shutdown(self) -> None:

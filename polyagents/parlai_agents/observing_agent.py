@@ -88,7 +88,7 @@ class ObservingAgent(TorchRankerAgent):
         return obs
 
     def self_observe(self, self_message: Message) -> None:
-        """Do as TorchAgent does, which fails in the middle of an episode if nothing was to be said and nothing was."""
+        """Do as TorchAgent does, which fails in the middle of an episode if nothing was said, as intended."""
         if (
             self_message.get("text") is None
             and not self.observation["episode_done"]
@@ -135,7 +135,7 @@ class ObservingAgent(TorchRankerAgent):
         return super().batch_act(observations)
 
     def share(self) -> Any:
-        """Return what TorchRankerAgent shares, and what all our clones have in common."""
+        """Return TorchRankerAgent's shared state, and our own."""
         return super().share() | {"phase": self.phase, "ranking": self.ranking}
 
 

@@ -52,7 +52,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     Attributes:
         empty_batches: training batches since the last one with an example.
-        last_values: those of the last training batch, for a progress bar.
+        last_values: of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
         judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
     """
@@ -124,7 +124,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
             _ = self.fixed.listed if is_training_run(self.opt) else self.fixed.index
 
     def _index_file(self, path: str) -> Index:
-        """Encode a file's candidates; the vectors are stored beside the model file if the weights no longer change."""
+        """Encode a file's candidates; the vectors are stored next to the model file if the weights no longer change."""
         model_file = None if is_training_run(self.opt) else self.opt.get("model_file")
         return candidates_of_file(path, self.ranking, model_file)
 
@@ -135,13 +135,13 @@ class RankerAgent(ModelAgent, ObservingAgent):
         return EngineCandidates.open(open_engine(url), model.fingerprint())
 
     def get_task_candidates_path(self) -> str:
-        """TorchRankerAgent: return the list of all candidates of the task, beside the model file."""
+        """TorchRankerAgent: return the list of all candidates of the task, next to the model file."""
         if not self.opt.get("model_file"):
             raise InputError("Fixed candidates need --fixed-candidates-path, a text file with one candidate per line.")
         return write_task_candidates(self.opt)
 
     def share(self) -> dict[str, Any]:
-        """Return what ObservingAgent shares, and the fixed candidates: they become stale for all clones together."""
+        """Return ObservingAgent's shared state, and the fixed candidates: they become stale for all clones together."""
         return dict(super().share()) | {"fixed": self.fixed}
 
     # ---- training --------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from polyagents.parlai_agents.observing_agent import real_labels
 
 
 class TextPair(NamedTuple):
-    """A context, one line per utterance; what came next; and which of several tasks it is from."""
+    """A context, one line per utterance, the text that came next, and the number of its task."""
 
     context: str
     label: str
@@ -25,7 +25,7 @@ class TextPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a training in its task.
+    """The position of a run in its task.
 
     Attributes:
         updates: finished updates of the next window.

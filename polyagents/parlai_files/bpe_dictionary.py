@@ -28,7 +28,7 @@ VERSION = "#version: 0.2"
 
 
 def is_dictionary(path: str) -> bool:
-    """Tell whether ParlAI wrote this dictionary for `--dict-tokenizer bpe`: its merges are in a file beside it."""
+    """Tell whether ParlAI wrote this dictionary for `--dict-tokenizer bpe`: its merges are in a file next to it."""
     return os.path.exists(path) and os.path.exists(f"{path}.codecs")
 
 
@@ -36,7 +36,7 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
     """Read ParlAI's dictionary as the content of a tokenizer of ours (`RankingTokenizer.of_content`).
 
     Args:
-        path: `M.dict`, with `M.dict.codecs` beside it.
+        path: `M.dict`, with `M.dict.codecs` next to it.
         options: ParlAI's of the model: whether it is lower case, and the names of the special tokens.
 
     Raises:

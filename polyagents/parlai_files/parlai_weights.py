@@ -50,7 +50,7 @@ COPIES = {
     "cand_embeddings": "cand_encoder.embeddings",  # without --share-word-embeddings
     "memory_transformer": "context_encoder",
 }
-# numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is no tensor or plain value is
+# numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is not a tensor or plain value is
 # refused, since it could run code.
 SCALAR = np.float64(0).__reduce__()[0]
 NUMBERS: list[Any] = [(SCALAR, "numpy.core.multiarray.scalar"), (SCALAR, "numpy._core.multiarray.scalar"), np.dtype]
@@ -86,7 +86,7 @@ class ParlaiModel:
                 f"read; give another model file."
             ) from error
         except Exception as error:  # a file that ends too early raises half a dozen kinds
-            raise InputError(f"{file} is damaged, or no model file of ParlAI; give another one.") from error
+            raise InputError(f"{file} is damaged, or is not a model file of ParlAI; give another one.") from error
         weights = loaded.get("model") if isinstance(loaded, dict) else None
         if not isinstance(weights, dict):
             raise InputError(f"{file} is damaged: it holds no weights by name; give another model file.")
@@ -99,7 +99,7 @@ class ParlaiModel:
         return model
 
     def wrong(self) -> str | None:
-        """Return what is wrong with types of weights or with the sizes that `config` reads; None if nothing is.
+        """Return the fault of the weights' types, or of the sizes that `config` reads; None without a fault.
 
         All other shapes are compared when the weights are loaded.
         """

@@ -95,7 +95,7 @@ def count_examples(teacher: Any) -> int:
 
 
 def episodes_of(teacher: Any) -> Iterator[list[Message]]:
-    """Yield all episodes of a teacher, without a mutator, whatever it has yielded so far."""
+    """Yield all episodes of a teacher, without a mutator, from the beginning."""
     if isinstance(teacher, DialogTeacher) and teacher.stream:
         data = teacher.data
         for entries in data._read_episode(data.data_loader(data.datafile)):

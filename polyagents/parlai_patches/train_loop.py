@@ -1,7 +1,7 @@
 """ParlAI's training loop, patched so that a killed run is resumed and no file is ever incomplete.
 
 A model in training is two files: M, the weights that did best so far, and M.checkpoint, the last state with the
-optimiser's, from which the same command resumes. Each has a .opt, a .dict and a .trainstats beside it; the content of
+optimiser's, from which the same command resumes. Each has a .opt, a .dict and a .trainstats next to it; the content of
 M.checkpoint.trainstats is in M.checkpoint, too, as a run may be killed between writing the two.
 """
 
@@ -114,7 +114,7 @@ def over_test_worlds(run_eval: Any) -> Any:
 
 
 def after_resuming(train_steps: Any) -> Any:
-    """Keep the best model of a resumed run, and validate when an undisturbed one would.
+    """Keep the best model of a resumed run, and validate at the same times as an undisturbed one.
 
     ParlAI overwrites M at the end of a resumed run that has not beaten it, and then evaluates M.checkpoint for M.
     """
@@ -137,7 +137,7 @@ def after_resuming(train_steps: Any) -> Any:
 
 
 def counted_by_world(loop: TrainLoop) -> None:
-    """Set the progress of a resumed run to that of the checkpoint; .trainstats may be older."""
+    """Set the progress of a resumed run to the checkpoint's; .trainstats may be older."""
     loop.parleys = loop._train_steps = loop.world.updates_done()
     loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
     loop._total_exs = 0
@@ -166,7 +166,7 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
 
 
 def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """Return what ParlAI's `_save_train_stats` writes, as a text, with the machine; empty if it writes nothing."""
+    """Return the output of ParlAI's `_save_train_stats`, as a text, with the machine; empty if it writes nothing."""
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)

@@ -1,4 +1,4 @@
-"""The end of a training by train_model: a summary of it, and its curves beside the model."""
+"""The end of a run of train_model: its summary, and its curves next to the model."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -72,7 +72,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
 
 
 def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return what to run with a trained ranker; the options file of the model has the flags of the model."""
+    """Return the next commands for a trained ranker; the options file of the model has the flags of the model."""
     model, task = ("-mf", opt["model_file"]), flags_of_task(opt)
     return (
         (command("evaluate", *model, "-t", opt["task"], *task), "R@1, R@5, R@10 and MRR, with intervals"),

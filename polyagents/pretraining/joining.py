@@ -1,7 +1,7 @@
-"""Chunks of an update, joined to larger ones where a device computes several at once faster than one after the other.
+"""Chunks of an update, joined to larger ones if a device computes several at once faster than one after the other.
 
 What an update consists of, and which words are hidden, is decided in small chunks that are the same on every machine,
-so that a training on a GPU is that on a CPU.
+so that training on a GPU equals training on a CPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ def joined(chunks: Sequence[Prepared], limit: int, pad_id: int) -> Iterator[Prep
     """Join chunks of similar length, on the CPU.
 
     Args:
-        chunks: those of an update, all with the same objectives.
+        chunks: of an update, all with the same objectives.
         limit: the number of tokens of a joined chunk, padding included; a larger chunk stays as it is.
 
     Yields:

@@ -1,4 +1,4 @@
-"""Masks tokens for a model to guess, and chooses what replaces them (Devlin et al. 2018; paper 4.1)."""
+"""Masks tokens for a model to guess, and chooses their replacements (Devlin et al. 2018; paper 4.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MASKED, REPLACED = 0.8, 0.1  # of the chosen ones: [MASK], a random token; the r
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking needs to know of a vocabulary of V tokens.
+    """The facts about a vocabulary of V tokens that masking needs.
 
     Attributes:
         mask_id: id of the token that hides another.

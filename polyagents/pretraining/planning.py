@@ -1,4 +1,4 @@
-"""Updates from windows of examples: what is guessed in each (hidden words or classes of labels), in which chunks."""
+"""Updates from windows of examples: the targets of each (hidden words or classes of labels) and its chunks."""
 
 import math
 import random
@@ -32,14 +32,14 @@ Objectives = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Update:
-    """The training data of one optimiser step: chunks of examples, and what is guessed in them."""
+    """The training data of one optimiser step: chunks of examples, and the targets in them."""
 
     objectives: Objectives
     chunks: list[list[PretrainingExample]]
 
 
 class PlanningAgent(BaseAgent):
-    """The part of a pre-training agent that decides what it is trained on.
+    """The part of a pre-training agent that decides its training data.
 
     Attributes:
         seed: decides, together with the number of a window, all random choices.
@@ -97,7 +97,7 @@ class PlanningAgent(BaseAgent):
     def _parts(
         self, given: Sequence[Labelled], words: Sequence[Labelled], labels: Sequence[Labelled], draw: random.Random
     ) -> Iterator[tuple[Objectives, Sequence[Labelled]]]:
-        """Yield what is guessed, and in which pairs.
+        """Yield the kind of targets, and their pairs.
 
         Args:
             given: all pairs of a window.

@@ -283,7 +283,7 @@ class PretrainAgent(PlanningAgent):
         self.module.lm.tie_weights()
 
     def save(self, path: str | None = None) -> None:
-        """Save BaseAgent's files, and the folder M.backbone beside M."""
+        """Save BaseAgent's files, and the folder M.backbone next to M."""
         super().save(path)
         path = path or self.opt.get("model_file")
         if path and not path.endswith(train_loop.CHECKPOINT):

@@ -99,7 +99,7 @@ def with_relevance(pairs: Sequence[TextPair], context_size: int, draw: random.Ra
 def with_second_text(
     dialogue: Dialogue, place: int, context_size: int, other: Dialogue, draw: random.Random
 ) -> tuple[TextPair, int]:
-    """Return the utterances before a position, with what is said there, elsewhere, or in another dialogue.
+    """Return the utterances before a position, with the text there, elsewhere, or in another dialogue.
 
     What reads like the utterance of the place is never a wrong one, and what reads like any of the dialogue never
     another dialogue's. Where this leaves nothing of a class, it is one of the others.

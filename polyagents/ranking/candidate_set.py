@@ -51,10 +51,10 @@ class CandidateSet:
         ids: token ids of the U candidates to encode, each once.
         rows: [B, C], the indices of the candidates that each example ranks; None when every example ranks all of them
             (C = U).
-        real: [B, C], or [1, C] where all examples have the same: False for padding, and for members of a shared list
+        real: [B, C], or [1, C] if all examples have the same: False for padding, and for members of a shared list
             that an example does not rank.
         right: [B, C], True for every candidate that reads as one of the example's labels.
-        texts: the C texts when shared, otherwise those of each example, without padding.
+        texts: the C texts when shared, otherwise each example's, without padding.
         labels: [B], the column of each example's label, -1 for an example without a label; None if no example has
             one.
     """

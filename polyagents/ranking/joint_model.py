@@ -20,7 +20,7 @@ Row = tuple[Sequence[int], list[Sequence[int]]]
 
 
 class JointModel(RankingModel):
-    """A cross- or uni-encoder, or a further joint architecture."""
+    """A cross- or uni-encoder, or another joint architecture."""
 
     module: Joint
 

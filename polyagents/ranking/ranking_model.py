@@ -31,7 +31,7 @@ ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp1
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that, beside its weights, decide how a model reads texts.
+    """The settings that, together with its weights, decide how a model reads texts.
 
     Attributes:
         architecture: the name of its class, such as "PolyEncoder".
@@ -117,7 +117,7 @@ class RankingModel(abc.ABC):
         """Score as `scores` does, and encode at most `tokens` tokens between two steps."""
 
     def version(self) -> object:
-        """Return an object that stands for the weights of encoded candidates; None if none are encoded ahead."""
+        """Return an object that stands for the weights of encoded candidates; None if none are encoded in advance."""
         return None
 
     @undisturbed()
@@ -141,10 +141,10 @@ class RankingModel(abc.ABC):
         return model
 
     def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
-        """Discard what was computed with other weights: needed after edits of `.data` only, all others are noticed."""
+        """Discard results of other weights: needed only after edits of `.data`; all others are noticed."""
 
     def forget(self) -> None:  # noqa: B027  most models keep nothing
-        """Discard what was computed in another way, on another device, or in another precision."""
+        """Discard results of another backend, device or precision."""
 
     def to(self, device: torch.device) -> None:
         """Move the weights to a device, all or none.

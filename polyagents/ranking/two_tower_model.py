@@ -138,11 +138,11 @@ class TwoTowerModel(RankingModel):
         return self._version
 
     def weights_changed(self) -> None:
-        """Discard what was computed with other weights; only edits of `.data` are not noticed without this call."""
+        """Discard results of other weights; only edits of `.data` are not noticed without this call."""
         self._version = object()
 
     def to(self, device: torch.device) -> None:
-        """Move the weights to a device, where they are what they were: candidates that were encoded stay valid."""
+        """Move the weights to a device, unchanged: encoded candidates stay valid."""
         before = self.version()
         super().to(device)
         self._versions.look()
@@ -166,7 +166,7 @@ class TwoTowerModel(RankingModel):
             )
 
     def fingerprint(self) -> str:
-        """Compute the SHA-256 of all that determines candidate vectors but their text.
+        """Compute the SHA-256 of everything that determines candidate vectors, except their text.
 
         That is weights, tokenizer, reduction, similarity, scaling and truncation. The precision is not included, since
         it only rounds; nor is another runtime that computes with the same weights. A runtime with quantised weights is,
@@ -198,14 +198,13 @@ class TwoTowerModel(RankingModel):
 
 
 def two_towers(model: RankingModel, otherwise: str | None = None) -> TwoTowerModel:
-    """Return a model whose candidates can be encoded ahead of the context.
+    """Return a model whose candidates can be encoded in advance.
 
     Raises:
         InputError: it is a joint model; the message is `otherwise`, if given.
     """
     if not isinstance(model, TwoTowerModel):
         raise InputError(
-            otherwise
-            or f"A {model.label} cannot encode candidates ahead of the context; index them with a bi- or poly-encoder."
+            otherwise or f"A {model.label} cannot encode candidates in advance; index them with a bi- or poly-encoder."
         )
     return model

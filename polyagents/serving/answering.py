@@ -121,7 +121,7 @@ class Answering:
         return EmbeddingsResponse.of(encoding, self.served.model, request.encoding_format)
 
     def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
-        """Queue what POST /chat asks for."""
+        """Queue the job of POST /chat."""
         context = "\n".join([*request.persona, *request.history])
         said = set(context.split("\n"))
         wanted = request.top_k + min(len(said), TURNS)
@@ -131,7 +131,7 @@ class Answering:
 
 
 class NothingLeft(EngineError):
-    """An engine answers, and has no candidate any more."""
+    """An engine answers, but has no candidates left."""
 
 
 class PendingReply:
@@ -142,10 +142,10 @@ class PendingReply:
         self.ticket, self.said, self.top_k, self.source = ticket, said, top_k, source
 
     async def response(self, http: HttpRequest | None = None) -> ChatResponse:
-        """Wait for the reply; as in `interactive` it repeats nothing, unless nothing else remains.
+        """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains.
 
         Args:
-            http: the request, where nobody else notices that its client has gone.
+            http: the request, if nobody else notices that its client has gone.
         """
         result = await (wanted_still(self.ticket.result, http) if http else self.ticket.result)
         fields = RankResponse.of(result, self.source, milliseconds(self.begin))

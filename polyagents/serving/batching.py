@@ -26,7 +26,7 @@ ContextMatches = tuple[list[Match], bool]
 
 
 class QueueFull(Exception):
-    """The queue is full, and no client has more in it than the one whose request finds no room."""
+    """The queue is full, and no client has more in it than the sender of the refused request."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Encoding:
 
 
 class Model(Protocol):
-    """What a batcher requires of a model, whose calls come in pieces; `Served` implements it."""
+    """The interface of a batcher's model, whose calls come in pieces; `Served` implements it."""
 
     def rank(
         self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
     ) -> Steps[list[ContextMatches]]:
-        """Rank candidates, or the server's own where they are None, for every context.
+        """Rank candidates, or the server's own if they are None, for every context.
 
         Args:
             contexts: the contexts to rank for, one line per turn.
@@ -86,7 +86,7 @@ class Model(Protocol):
 
 
 class Job(Protocol):
-    """What one request asks of the model."""
+    """The work of the model for one request."""
 
     def kind(self, model: Model) -> Hashable:
         """Return a key that is equal for jobs that one call of the model can do together."""
@@ -103,7 +103,7 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class RankingResult:
-    """What the model found for one job, and how many jobs it ranked at once."""
+    """The model's result for one job, and how many jobs it ranked at once."""
 
     matches: list[Match]
     complete: bool
@@ -159,8 +159,8 @@ class Ticket:
     """A job in the queue.
 
     Attributes:
-        kind: what it has in common with jobs that are done together with it.
-        ahead: how many jobs come before it if no further ones are asked for.
+        kind: equal for jobs that are done together.
+        ahead: how many jobs come before it if no more are asked for.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
         result: the job's result, or the model's error.
     """
@@ -197,8 +197,8 @@ class Batcher:
     """The queue in front of the model.
 
     Attributes:
-        turns: client -> what it has in the queue, in the order of their turns.
-        begun: client -> what the model has begun for it, and continues at its next turn.
+        turns: client -> its tickets in the queue, in the order of their turns.
+        begun: client -> the work that the model has begun for it, and continues at its next turn.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Batcher:
         self.worker.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """Do no further job."""
+        """Do no more jobs."""
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.cancel()
@@ -291,7 +291,7 @@ class Batcher:
                 raise
 
     def take(self) -> Group | None:
-        """Return what the next turn is for: of the client that has waited longest for one, what was begun for it.
+        """Return the group of the next turn: that of the client who has waited longest, resumed if begun.
 
         Otherwise that is its oldest job, with those, of whoever, that one call of the model can do together; of these
         each client's oldest come first. None if nothing waits.

@@ -1,4 +1,4 @@
-"""The checks before the application: who may ask, how often, from which page, and how much.
+"""The checks before the application: who may send a request, how often, from which page, and how much.
 
 A request is refused before its body is read, and a body before it is longer than it may be.
 """
@@ -32,7 +32,7 @@ HEADERS = {
 
 
 class Refused(Exception):
-    """A request that is refused: status, one sentence, and further headers."""
+    """A request that is refused: status, one sentence, and additional headers."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None):
         super().__init__(sentence)
@@ -100,7 +100,7 @@ class Guard:
         A client is its token if there are several, otherwise its address.
 
         Returns:
-            The cookie to set where the request carries a token in its address, as the printed link does.
+            The cookie to set if the request carries a token in its address, as the printed link does.
 
         Raises:
             Refused: 403, 429 or 401.
@@ -173,7 +173,7 @@ async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receiv
 
 
 def count(rate: Rate, client: str, amount: int = 1, what: str = "requests", instead: str | None = None) -> None:
-    """Count what a client uses.
+    """Count a client's use.
 
     Args:
         rate: the limits of all clients.
@@ -254,7 +254,7 @@ async def body(scope: Scope, receive: Receive) -> bytes:
         All bytes of the body.
 
     Raises:
-        Refused: 413, before more than BODY_BYTES of it are read; 408 where it does not come.
+        Refused: 413, before more than BODY_BYTES of it are read; 408 if it does not come.
     """
     announced = Headers(scope=scope).get("content-length", "0")
     if int(announced) > BODY_BYTES:  # h11 has checked that it is a number

@@ -30,7 +30,7 @@ CLIENTS = 10_000  # that are kept in mind before idle ones are forgotten
 
 
 class Rate:
-    """What each client may use per minute: at first a minute's worth at once, then as it comes back. Thread-safe."""
+    """What each client may use per minute: a minute's worth at first, which refills evenly. Thread-safe."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic):
         self.pause, self.clock = 60 / per_minute, clock

@@ -92,7 +92,7 @@ class RankRequest(Request):
             min_length=1,
             max_length=CANDIDATES,
             description=f"a list of 1 to {CANDIDATES:,} texts of at most {CANDIDATE_CHARACTERS:,} characters each; "
-            f"left out, the candidates that the server was started with",
+            f"by default the candidates that the server was started with",
         ),
     ] = None
     top_k: TopK = 10
@@ -140,7 +140,7 @@ class RankedCandidate(BaseModel):
 
 
 class CandidateSource(BaseModel):
-    """What was ranked: the name of a candidates file or index folder, or `request`, and the number of candidates."""
+    """The ranked candidates: name of a candidates file or index folder, or `request`, and the number of candidates."""
 
     __qualname__ = "Source"  # as above
     model_config = ConfigDict(title="Source")
@@ -153,9 +153,9 @@ class RankResponse(BaseModel):
     """The best candidates, highest score first; of equal scores the lower index first."""
 
     matches: Annotated[list[RankedCandidate], Field(description="the best, each with index, text and score")]
-    complete: Annotated[bool, Field(description="false where an approximate index may have left out a better one")]
+    complete: Annotated[bool, Field(description="false if an approximate index may have missed a better one")]
     candidates: Annotated[
-        CandidateSource, Field(description="what was ranked: name (of a request's own: request) and size")
+        CandidateSource, Field(description="the ranked candidates: name (of a request's own: request) and size")
     ]
     ms: Annotated[float, Field(description="milliseconds from the request to this response, waiting included")]
     together: Annotated[int, Field(description="requests that the model ranked at once, this one counted")]

@@ -22,7 +22,7 @@ STALE = 1.0  # seconds for which a probe is answered as the one before
 
 
 class Figures:
-    """What has happened since the server was started, in Prometheus's terms."""
+    """Figures since the start of the server, in Prometheus's terms."""
 
     def __init__(self, waiting: Callable[[], int]):
         """Start counting.
@@ -97,7 +97,7 @@ class Counted:
 
 
 class Readiness:
-    """Whether requests can be answered, checked at most once in STALE seconds; why not is only logged.
+    """Whether requests can be answered, checked at most once in STALE seconds; the reason for a no is only logged.
 
     Args:
         check: raises an error if they cannot.

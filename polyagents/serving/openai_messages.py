@@ -42,7 +42,7 @@ class EmbeddingsRequest(Request):
         Annotated[int, Field(ge=1), BeforeValidator(whole)] | None,
         Field(description="a whole number, the width of the model's vectors, which are not shortened"),
     ] = None
-    user: Annotated[str | None, Field(description="a text, which nobody reads")] = None
+    user: Annotated[str | None, Field(description="a text, which has no effect")] = None
 
     def texts(self) -> tuple[str, ...]:
         """Return the texts; a single text becomes a list of one."""

@@ -1,4 +1,4 @@
-"""What a server offers: one model, and the candidates that it was started with."""
+"""The content of a server: one model, and the candidates that it was started with."""
 
 import functools
 import math
@@ -132,7 +132,7 @@ class Served:
         return [(matches_of(hits), hits.complete) for hits in found]
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
-        """Encode candidates, with the vectors that an index has of them, or a bi-encoder's contexts.
+        """Encode candidates, with the same vectors as an index, or a bi-encoder's contexts.
 
         Args:
             are_contexts: True for contexts, False for candidates.
@@ -146,12 +146,12 @@ class Served:
         model = self.ranker.model
         if not isinstance(model, TwoTowerModel):
             raise Unanswerable(
-                f"A {model.label} reads a context and a candidate together and has vectors of neither; serve a bi- or "
-                f"poly-encoder, or rank with POST {RERANK_V2}."
+                f"A {model.label} reads a context and a candidate together and has no vectors of either; serve a bi- "
+                f"or poly-encoder, or rank with POST {RERANK_V2}."
             )
         if are_contexts and not isinstance(model.module, BiEncoder):
             raise Unanswerable(
-                f"A {model.label} has no single vector of a context; ask for those of candidates (input_type "
+                f"A {model.label} has no single vector of a context; ask for candidates' vectors (input_type "
                 f"document), serve a bi-encoder, or rank with POST {RERANK_V2}."
             )
         ids: list[Sequence[int]]
@@ -168,5 +168,5 @@ class Served:
 
 
 def name_of(path: str) -> str:
-    """Return what clients may see of a path: its last part; a name in the zoo is not a path."""
+    """Return the part of a path that clients may see: its last; a name in the zoo is not a path."""
     return path if path.startswith("zoo:") else os.path.basename(os.path.abspath(path))

@@ -16,7 +16,7 @@ from polyagents.network import is_offline
 from polyagents.surroundings import silent_transformers
 from polyagents.text.tokenizer import RankingTokenizer, SpecialTokens, no_panics, try_out
 
-PLACES = {  # where a tokenizer may be, beside the hub
+PLACES = {  # where a tokenizer may be, apart from the hub
     "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
     "--vocabulary": "or a folder with tokenizer.json, such as polyagents build_vocabulary makes",
 }

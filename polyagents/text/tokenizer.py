@@ -74,7 +74,7 @@ def no_panics() -> Iterator[None]:
 
 
 def try_out(compiled: Tokenizer) -> None:
-    """Encode a few texts, which a tokenizer that somebody has damaged may fail at; it raises what it raises then."""
+    """Encode a few texts, on which a damaged tokenizer may fail; its exceptions pass through."""
     compiled.encode_batch_fast(PROBES)
 
 
@@ -111,12 +111,12 @@ class RankingTokenizer:
         self._remembered = 0  # bytes of the cached lines
         self.unknown = str(compiled.model.unk_token) if parlai else ""
         self.pad_id, self.start_id, self.end_id = map(self.id_of, (special.pad, special.start, special.end))
-        # To ParlAI this is a word: several pieces where its dictionary was learnt from single lines.
+        # To ParlAI this is a word: several pieces if its dictionary was learnt from single lines.
         self.newline_ids = list(self._encode_lines(["\n"])["\n"]) if parlai else [self.id_of(special.newline)]
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
-        """Build the tokenizer from what `content` returned, also after a way through JSON, and try it.
+        """Build the tokenizer from the value of `content`, which may have passed through JSON, and try it.
 
         Raises:
             Exception: of many kinds: the content is damaged, or the tokenizer cannot encode.
@@ -238,7 +238,7 @@ class RankingTokenizer:
         """
         if self.parlai is not None:
             raise InputError(
-                f"The model's dictionary is ParlAI's and takes no further tokens such as {tokens[0]}; remove "
+                f"The model's dictionary is ParlAI's and takes no more tokens, such as {tokens[0]}; remove "
                 f"--special-tok-lst and --person-tokens."
             )
         self._forget()

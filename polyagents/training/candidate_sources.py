@@ -13,7 +13,7 @@ from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
 from polyagents.training.examples import EncodedExamples
 
-RANDOM_NEGATIVES = 15  # of an example without candidates, where --cross-negatives is not given (paper 5.1)
+RANDOM_NEGATIVES = 15  # of an example without candidates, if --cross-negatives is not given (paper 5.1)
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
 
@@ -130,7 +130,7 @@ class TrainingCandidates:
         )
 
     def _negatives(self, label: Label, own: Sequence[Candidate], wanted: int | None) -> list[Candidate]:
-        """Draw the negatives of an example from its own, anew each time, and further ones from earlier labels."""
+        """Draw the negatives of an example from its own, newly each time, and more from earlier labels."""
         if own and wanted is None:
             return list(own)
         wanted = wanted or RANDOM_NEGATIVES

@@ -3,7 +3,7 @@
 The loss of in-batch negatives needs the vectors of the whole batch at once, but not their graphs. So the batch is
 encoded without graphs, the loss computes a gradient for each vector, and then one chunk after the other is encoded
 again, with a graph that takes the chunk's gradient and is freed before the next (Gao et al. 2021, arXiv 2101.06983).
-The gradients are those of the plain batch; the price is one more forward pass.
+The gradients equal the plain batch's; the price is one more forward pass.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class GradientCache:
         self.encoded: Part = with_vectors(joined, self._leaf)
 
     def backward(self) -> None:
-        """Add the gradients of the encoder's weights, computed from those of the vectors."""
+        """Add the gradients of the encoder's weights, computed from the vectors' gradients."""
         gradient = self._leaf.grad
         if gradient is None:  # these vectors were not used
             return

@@ -40,7 +40,7 @@ class BatchLoss(NamedTuple):
     values: LateValues
 
     def backward(self, counts: Sequence[int], scaler: torch.amp.GradScaler, accumulated: int) -> None:
-        """Add the gradients of the mean over all processes' examples to those of the weights.
+        """Add the gradients of the mean over all processes' examples to the weights' gradients.
 
         Args:
             counts: how many examples each process has.

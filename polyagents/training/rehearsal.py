@@ -1,4 +1,4 @@
-"""Tries a run before its first step: what it will do is done once with two texts, and then forgotten.
+"""Tries a run before its first step, with two texts whose effect is then undone.
 
 A backbone may lack what an architecture needs. This way it is known after a second, and not after the run.
 """
@@ -23,10 +23,10 @@ TOLERANCE = 1e-3  # of the score: far above what rounding does in fp32
 def rehearse(model: RankingModel) -> None:
     """Train on two texts, rank them, and rebuild the backbone as a load will, before the model is compiled.
 
-    Weights, gradients and random states are afterwards what they were.
+    Weights, gradients and random states are unchanged afterwards.
 
     Raises:
-        InputError: one of these fails, or a score depends on the texts beside it.
+        InputError: one of these fails, or a score depends on the other texts of its batch.
     """
     module, state, training = model.module, random_state(model.device), model.module.training
     try:
@@ -86,7 +86,7 @@ def rebuild(model: RankingModel) -> None:
         ) from error
     again = build_encoder(model.settings, model.tokenizer, False, config).backbone  # its weights are not drawn
     if shapes(own) != shapes(again):
-        raise refused(model, "its configuration, as a file has it, describes other weights")
+        raise refused(model, "its saved configuration describes other weights")
 
 
 def shapes(backbone: torch.nn.Module) -> dict[str, torch.Size]:
@@ -100,7 +100,7 @@ def two_texts(tokens: int) -> list[str]:
 
 
 def refused(model: RankingModel, why: str) -> InputError:
-    """Build the error for a run that cannot go well."""
+    """Build the error for a run that cannot succeed."""
     options, kind = model.settings.encoder, model.context_encoder.backbone.config.model_type
     instead = "" if model.precision == "fp32" else f"--precision fp32 in place of {model.precision}, or "
     return InputError(

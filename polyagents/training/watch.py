@@ -19,7 +19,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by th
 
 @dataclass
 class Findings:
-    """What a look found.
+    """The findings of a look.
 
     Attributes:
         norms: of the gradients of the updates that were made.
@@ -55,7 +55,7 @@ class Watch:
         self._batches.append((update, losses.detach(), examples))
 
     def saw_update(self, norm: Tensor) -> None:
-        """Note an update."""
+        """Record an update."""
         self._norms.append(norm)
         self._highest_rate = max([self._highest_rate, *(group["lr"] for group in self._groups)])
 
@@ -67,18 +67,18 @@ class Watch:
         if not self._largest_norm:
             why = "their gradients were not finite" if self.failures else "their gradients were 0"
         raise InputError(
-            f"Nothing was learned in this run, in spite of updates at a rate of {self._highest_rate:g}: {why}. An "
+            f"Nothing was learned in this run, despite updates at a rate of {self._highest_rate:g}: {why}. An "
             f"example that ranks its label alone gives no gradient, and too high a rate no finite one."
         )
 
     def look(self, updates: int) -> Findings:
-        """Read what was noted since the last look; the host waits for the device once.
+        """Read the records since the last look; the host waits for the device once.
 
         Args:
             updates: how many were made, those that may have been skipped among them.
 
         Raises:
-            InputError: too many updates in a row were skipped for the training to recover.
+            InputError: too many updates in a row were skipped for the run to recover.
         """
         batches, norms = self._batches, self._norms
         self._batches, self._norms = [], []

@@ -1,4 +1,4 @@
-"""Runs a training from Python, from its options to its model, for Ranker.train."""
+"""Trains from Python, from options to model, for Ranker.train."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

@@ -79,7 +79,7 @@ def starting_model(
 def fitting_weights(
     weights: Mapping[str, Tensor], file: str, architecture: str, module: nn.Module
 ) -> Mapping[str, Tensor]:
-    """Return the weights of a file; if it is of another architecture, as far as the module has them.
+    """Return the weights of a file; if it has another architecture, only those that the module has.
 
     Raises:
         InputError: the file lacks a part of the encoder.
@@ -90,10 +90,10 @@ def fitting_weights(
 
 
 def begin(model: RankingModel, options: Mapping[str, Any], datapath: str | None) -> Distillation | None:
-    """Do what comes before the first step, once a model is on its device; the processes have the same weights then.
+    """Prepare the first step, once a model is on its device; the processes have the same weights then.
 
     Returns:
-        The teacher, if the training has one.
+        The teacher, if the run has one.
 
     Raises:
         InputError: a run with this backbone would fail, or there is no such teacher.

@@ -1,4 +1,4 @@
-"""What a training says at its end: its best result and what that means, where the model is, and what to run next."""
+"""The summary at the end of a run: its best result and its meaning, the place of the model, and the next commands."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Summary:
-    """The end of a training.
+    """The end of a run.
 
     Attributes:
         seconds: how long it took, earlier runs of a resumed training included; None if that is not known.
@@ -56,7 +56,7 @@ class Summary:
 
 
 def meaning_of(summary: Summary) -> str:
-    """Say what a value of a metric means, in brackets; nothing if that is not known."""
+    """Explain a value of a metric, in brackets; nothing if it is unknown."""
     assert summary.best is not None
     if summary.metric == "accuracy" or re.fullmatch(r"hits@\d+", summary.metric):
         k = int(summary.metric.partition("@")[2] or 1)

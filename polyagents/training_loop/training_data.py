@@ -57,7 +57,7 @@ class TrainingData:
             raise InputError("There are no examples to train on.")
 
     def has_candidates(self) -> bool:
-        """Return whether any example has candidates; True where they can be read once only."""
+        """Return whether any example has candidates; True if they can be read only once."""
         return self.is_read_once or any(read_example(one, "An example").candidates for one in self.examples)
 
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:

@@ -21,7 +21,7 @@ def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: in
     Each example ranks its own candidates; without any, the labels of its batch. A label that its list lacks is added.
 
     Returns:
-        The means by name, among them that of how many candidates were ranked; and under no_candidates how many examples
+        The means by name, among them the number of ranked candidates; and under no_candidates how many examples
         had none of their own.
     """
     model.module.eval()

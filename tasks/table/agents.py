@@ -33,7 +33,7 @@ class DefaultTeacher(StreamTeacher):
         """ParlAI: add the flag of the task."""
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Tables of your own data (polyagents)")
-        group.add_argument("--table-path", help=f"columns context, label and, if you like, candidates: {KINDS}")
+        group.add_argument("--table-path", help=f"columns context, label and, optionally, candidates: {KINDS}")
         return parser
 
     def open(self, opt: Opt, datatype: str) -> "Data":

@@ -301,7 +301,7 @@ def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
         ("bi", "--backbone no-such/model", "--backbone no-such/model"),
         ("bi", "--backbone {folder}", "--backbone {folder}"),
         ("bi", "--candidates fixed -fcp {folder}/nothing.txt", "nothing.txt cannot be read"),
-        ("bi", "--eval-candidates vocab", "nothing these agents can rank"),
+        ("bi", "--eval-candidates vocab", "cannot be ranked by these agents"),
         ("bi", "--init-model {folder}/nothing", "{folder}/nothing"),
     ],
 )
@@ -528,7 +528,7 @@ def test_a_vocabulary_with_a_damaged_tokenizer(model, colours):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer": {"model": {}}}))
     saved = options(file) | {"dict_file": str(path)}
     Path(f"{file}.opt").write_text(json.dumps(saved))
-    with pytest.raises(InputError, match="is no dictionary of polyagents"):
+    with pytest.raises(InputError, match="is not a dictionary of polyagents"):
         evaluate(file, *colours)
 
 

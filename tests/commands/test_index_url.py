@@ -135,8 +135,8 @@ def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
     (said,) = ends_with_2("rank", "-mf", trained("poly"), "--index-url", url)
     assert "was encoded by another model" in said
     said = ends_with_2("rank", "-mf", trained("cross"), "--index-url", url)[-1]
-    assert "cannot encode candidates ahead of the context" in said
-    with pytest.raises(InputError, match="candidates at most, and top_k is 99,999"):
+    assert "cannot encode candidates in advance" in said
+    with pytest.raises(InputError, match="candidates, and top_k is 99,999"):
         Ranker.load(trained("bi")).rank("hi", Ranker.load(trained("bi")).open_engine(url), 99_999)
 
 
@@ -166,7 +166,7 @@ main()
         ended = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
         assert ended.returncode == -signal.SIGKILL
         ranker = Ranker.load(trained("bi"))
-        with pytest.raises(InputError, match="only a build that has not ended"):
+        with pytest.raises(InputError, match="only an unfinished build"):
             ranker.open_engine(url)
         encoded = []
         encode = ranker.model.encode_texts

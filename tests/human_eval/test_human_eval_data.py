@@ -299,7 +299,7 @@ MALFORMED = [
             "dialogue_dicts": [{"dialogue": [{"id": name, "text": "hi"}]} for name in "ab"],
             "speakers_to_eval": ["a", "b"],
         },
-        "its correct_answer is none of its speakers_to_eval",
+        "its correct_answer is not one of its speakers_to_eval",
     ),
 ]
 
@@ -524,7 +524,7 @@ def test_pairs_called_again_says_what_became_of_the_earlier_ones(step):
     _, said = step("pairs", "--per-matchup", 3)
     assert said == ""
     more, said = step("pairs", "--per-matchup", 5)  # begins with the same three
-    assert (more["added"], more["pairs"]) == (2, 5) and "2 pairs are added to 3 that were there: all 5 will" in said
+    assert (more["added"], more["pairs"]) == (2, 5) and "2 pairs are added to 3 existing ones: all 5 will" in said
     other, said = step("pairs", "--per-matchup", 5, "--seed", 1)
     assert other["added"] == other["pairs"] - 5 > 0 and "To have only these, give another --database" in said
 
@@ -775,7 +775,7 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
         (tmp_path / "text", "file is not a database"),
         (tmp_path / "none" / "x.db", "unable to open database file"),
         ("postgresql://nobody@/none?host=/nowhere", "cannot be used"),
-        ("mysql://a@b/c", "is of 'mysql'"),
+        ("mysql://a@b/c", "'mysql' is not supported"),
         ("sqlite://", "is of 'sqlite'"),
         ("://", "is not a URL"),
     ):
@@ -800,7 +800,7 @@ def test_the_database_of_another_program_is_not_written_to(made, ends_with_2, tm
         connection.executescript(made)
     before = file.read_bytes()
     (line,) = ends_with_2("human_eval", "invite", "Ann", "--database", file)
-    assert "belongs to another program" in line and "none of ours" in line
+    assert "belongs to another program" in line and "is not ours" in line
     assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
@@ -962,7 +962,7 @@ def test_the_steps_end_with_one_sentence_where_a_row_is_damaged(judged, ends_wit
         connection.execute("UPDATE conversations SET models = 'null'")
     for words in ("export --to parlai --out x", "export --to acute_eval --out x", "pairs", "report --out x", "serve"):
         (line,) = ends_with_2("human_eval", *words.split(), "--database", file)
-        assert "has the models None); what was stored before is kept" in line, words
+        assert "has the models None); stored data are kept" in line, words
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_chance_is_told_within_a_matchup():
 
 def test_agreement_that_cannot_be_told_is_not_made_up(tmp_path):
     alone = write_report(series(3, 2), str(tmp_path))
-    assert "Agreement: not known" in alone
+    assert "Agreement: unknown" in alone
     same = [judged("A", "B", annotator, f"p{i}") for annotator in ("anna", "bert") for i in range(3)]
     said = write_report(same, str(tmp_path))
     assert "Agreement on 3 pairs: 100.0 %; Krippendorff's alpha not defined (nobody ever differed)" in said

@@ -547,7 +547,7 @@ def test_building_does_not_undo_what_was_added_by_hand(file, folder):
         CandidateStore.build(file, folder, maker())
     assert content(CandidateStore.open(folder, "model")) == content(store)
     with pytest.raises(InputError, match="would undo that"):
-        CandidateStore.build(file, folder, maker(model="trained further"))
+        CandidateStore.build(file, folder, maker(model="more training"))
     assert content(CandidateStore.open(folder, "model")) == content(store)
 
 
@@ -555,7 +555,7 @@ def test_an_index_of_another_build_deletes_nothing(file, folder):
     store = CandidateStore.build(file, folder, maker())
     write(file, ["something else", *TEXTS])
     CandidateStore.build(file, folder, maker())
-    with pytest.raises(InputError, match="built anew since it was opened"):
+    with pytest.raises(InputError, match="rebuilt since it was opened"):
         store.delete([3])
 
 

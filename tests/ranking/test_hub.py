@@ -88,7 +88,7 @@ def test_what_is_refused_is_said_in_one_sentence(trained, hub):
     assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match="no such repository, or it is private"):
         Ranker.from_pretrained("somebody/nothing")
-    with pytest.raises(InputError, match="is no folder") as refused:
+    with pytest.raises(InputError, match="is not a folder") as refused:
         Ranker.from_pretrained("/no/such/folder")
     assert "\n" not in str(refused.value)
     hub.put("somebody/bert", {"config.json": b'{"model_type": "bert"}', "README.md": b""})
@@ -131,7 +131,7 @@ def test_environment_variables_as_users_set_them(trained, hub, tmp_path):
     variables = {"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
     downloaded, missing, folder = load_elsewhere(NAME, "somebody/else", tmp_path / "folder", **variables)
     assert downloaded == folder == str(ranker.score("hi", ["hello", "bye"]).tolist())
-    assert missing.startswith("InputError: somebody/else is no folder")
+    assert missing.startswith("InputError: somebody/else is not a folder")
     assert not any("folder" in asked for asked in hub.asked)
 
 

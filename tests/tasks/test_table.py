@@ -129,7 +129,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.csv", "Context,label\na,b\n", "did you mean 'Context'. Rename it to context"),
         ("a.csv", "context,x\na,b\n", "name one of them label"),
         ("a.csv", "context,label\na,b,c\n", "Row 1 of .* has 3 cells, and the first line 2"),
-        ("a.csv", 'context,label\na,"b\n', "is not CSV where a row begins with 'a,.*a quote is not closed"),
+        ("a.csv", 'context,label\na,"b\n', "is not valid CSV in the row that begins with 'a,.*a quote is not closed"),
         ("a.csv", b"context,label\na,\xff\n", "is not in UTF-8"),
         ("a.csv", "context,label\na,\n", "Row 1 of .* has an empty context or label"),
         ("a.csv", "context,label,candidates\na,b,no\n", "Row 1 of .*: candidates is 'no'; write a JSON list"),
@@ -153,7 +153,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         (
             "a.csv",
             'context,label\na,"b"c\n',
-            "is not CSV where a row begins with 'a,.*a closed quote is followed by 'c",
+            "is not valid CSV in the row that begins with 'a,.*a closed quote is followed by 'c",
         ),
         ("a.csv", "context,label\ra,b\r", "a carriage return stands alone"),
         ("a.parquet", "no", "cannot be read as a parquet file"),

@@ -436,7 +436,7 @@ REFUSED = {
     "an unknown option": (PAIRS, {"learning_rate": 1}, "learning_rate: no option of training a poly; .*learningrate"),
     "another's option": (PAIRS, {"cross_negatives": 1}, "cross_negatives: no option of training a poly"),
     "a wrong value": (PAIRS, {"lr_scheduler": "fast"}, "--lr-scheduler fast is not possible; give one of"),
-    "no number": (PAIRS, {"batchsize": "many"}, "--batchsize: 'many' is not a whole number"),
+    "not a number": (PAIRS, {"batchsize": "many"}, "--batchsize: 'many' is not a whole number"),
     "no such model": (PAIRS, {"model": "tri"}, "There is no architecture tri"),
     "no init model": (PAIRS, {"init_model": "/nowhere"}, "There is no model at /nowhere"),
     "a batch of one": (PAIRS, {"batchsize": 1}, "batchsize=1 has none"),

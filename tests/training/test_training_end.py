@@ -103,7 +103,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_sentence(wrong, tmp_path, monkeyp
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert draw_beside(str(tmp_path / "M"), Curves(LINE, LINE)) is None
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("The plot of the training") and line.endswith((".", "matplotlib"))
+    assert line.startswith("The training plot") and line.endswith((".", "matplotlib"))
     assert [path.name for path in tmp_path.iterdir()] == (["M.png"] if wrong == "folder" else [])
 
 

@@ -81,7 +81,7 @@ def known_token(store: EvaluationStore, request: Request) -> str:
 
 
 def check_organiser(request: Request, organiser: str) -> None:
-    """Refuse whoever has not the organiser's link.
+    """Refuse everybody without the organiser's link.
 
     Raises:
         HTTPException: 404.
@@ -96,7 +96,7 @@ def check_organiser(request: Request, organiser: str) -> None:
 
 
 def count_stranger(request: Request) -> None:
-    """Count a request with a link that nobody has."""
+    """Count a request with an unknown link."""
     guard.count(request.app.state.of_strangers, guard.address(request.scope), instead="")
 
 
@@ -112,7 +112,7 @@ def page(template: str, status: int = 200, headers: Any = None, **values: Any) -
 
 
 def sorry(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
-    """Render a page that says in one sentence what was wrong, with a link back."""
+    """Render a page with one sentence about the fault, and a link back."""
     sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page accepts no such request."}
     link = getattr(request.state, "link", None)
     return page("sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)
