@@ -13,7 +13,7 @@ from polyagents.models.architecture import find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.model_options import EncoderOptions
+from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.models.two_towers import TwoTowers
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel, Settings
@@ -40,6 +40,7 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
         find(architecture).options_type.read(values),
         limit(texts.text_truncate),
         limit(texts.label_truncate),
+        texts.plain_texts,
         values,
     )
 
@@ -61,7 +62,7 @@ def build_encoder(
     config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Encoder:
-    """Build the encoder of a model, and set the tokenizer's prompts.
+    """Build the encoder of a model, and set how the tokenizer reads texts.
 
     Args:
         tokenizer: changed in place.
@@ -75,7 +76,12 @@ def build_encoder(
     Raises:
         InputError: there is no such backbone, or a prompt leaves no room for texts.
     """
-    tokenizer.set_prompts(settings.ranking.context_prompt, settings.ranking.candidate_prompt)
+    if settings.plain_texts and (tokenizer.parlai is not None or settings.encoder.backbone.startswith(SCRATCH)):
+        raise InputError(
+            f"--plain-texts reads texts as a pretrained tokenizer of Hugging Face does, and --backbone "
+            f"{settings.encoder.backbone} has none; remove it."
+        )
+    tokenizer.set_reading(settings.ranking.context_prompt, settings.ranking.candidate_prompt, settings.plain_texts)
     check_prompts(tokenizer, settings)
     bits, options = settings.ranking.backbone_bits, settings.encoder
     if settings.ranking.lora_rank:
@@ -101,7 +107,8 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
     module = find(settings.architecture)(encoder, settings.ranking)
     if isinstance(module, TwoTowers) and not getattr(settings.ranking, "include_prompt", True):
         context, candidate = len(tokenizer.context_prompt), len(tokenizer.candidate_prompt)
-        module.left_out = context and 1 + context, candidate and 1 + candidate  # with the [S] before it
+        start = len(tokenizer.before)
+        module.left_out = context and start + context, candidate and start + candidate
     model: RankingModel
     if isinstance(module, TwoTowers):
         model = TwoTowerModel(module, tokenizer, settings)

@@ -58,3 +58,15 @@ def find(name: str) -> type[Architecture]:
             f"has been imported."
         )
     return ARCHITECTURES[name]
+
+
+def named(name: str) -> str:
+    """Return the name of an architecture's class, given its name in `train_model -m`.
+
+    Raises:
+        InputError: there is no such architecture.
+    """
+    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
+    known = short.get(name, name.removeprefix("polyagents:"))
+    find(known)
+    return known

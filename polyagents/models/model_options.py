@@ -11,6 +11,7 @@ from polyagents.options import Options, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+SIMILARITIES, CLASSIFIERS = ("dot", "cosine"), ("tanh", "gelu", "relu")  # of --joint-head, beside linear
 CODES_INITS = ("normal", "uniform", "unit")
 SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 
@@ -106,8 +107,9 @@ class JointOptions(RankingOptions):
     joint_head: str = option(
         "linear",
         "linear: a linear layer (the papers); dot, cosine: a bi-encoder's score of both texts, plus a linear layer "
-        "that starts at 0. By default the similarity of an --init-model with two encoders",
-        choices=("linear", "dot", "cosine"),
+        "that starts at 0; tanh, gelu, relu: a layer with this activation before the linear one, as in the classifiers "
+        "of BERT, DeBERTa and DistilBERT. By default the similarity of an --init-model with two encoders",
+        choices=("linear", *SIMILARITIES, *CLASSIFIERS),
     )
 
 

@@ -200,6 +200,7 @@ def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig
         "--joint-head": (opt.get("joint_head", "linear"), ("linear",)),
         "--context-prompt": (opt.get("context_prompt", ""), ("",)),
         "--candidate-prompt": (opt.get("candidate_prompt", ""), ("",)),
+        "--plain-texts": (opt.get("plain_texts", False), (False,)),
         "the architecture": (architecture, tuple(AGENTS)),
         "a backbone of the kind": (config.model_type, ("bert",)),
         "the backbone's layer_norm_eps": (getattr(config, "layer_norm_eps", None), (LAYER_NORM_EPS,)),

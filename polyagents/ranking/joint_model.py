@@ -8,7 +8,7 @@ from torch import Tensor
 from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.tokens import JointTokens, pad_joint
+from polyagents.models.tokens import JointTokens, pad_joint, pad_pairs
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.ranking_model import RankingModel
@@ -33,7 +33,14 @@ class JointModel(RankingModel):
     @property
     def longest_input(self) -> int:
         """The positions of a context followed by a candidate."""
+        if self.joins_pairs:
+            return self.settings.text_truncate or 0
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
+
+    @property
+    def joins_pairs(self) -> bool:
+        """Whether `--text-truncate` is the length of a pair, joined as the tokenizer itself joins it."""
+        return self.settings.plain_texts and self.module.joins_pairs
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
@@ -58,6 +65,10 @@ class JointModel(RankingModel):
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:
         """Pad rows to a batch on the CPU, from where the encoder takes it chunk by chunk."""
+        if self.joins_pairs:
+            limit = self.settings.text_truncate
+            pairs = (self.tokenizer.pair(context, candidate, limit) for context, (candidate,) in rows)
+            return pad_pairs(pairs, self.tokenizer.pad_id)
         return pad_joint(rows, self.tokenizer.pad_id)
 
     def rows(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, wanted: Tensor) -> list[Row]:

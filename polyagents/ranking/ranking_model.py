@@ -39,6 +39,7 @@ class Settings:
         ranking: the architecture's own options.
         text_truncate: the maximal tokens of a context, with [S]; None is no limit.
         label_truncate: the maximal tokens of a candidate, with [S]; None is no limit.
+        plain_texts: whether texts are read as Hugging Face's libraries do.
         saved: all options: an agent's flags, or the content of the options file of a trained model, such as its task,
             some of them overridden by the caller.
     """
@@ -48,6 +49,7 @@ class Settings:
     ranking: RankingOptions
     text_truncate: int | None
     label_truncate: int | None
+    plain_texts: bool
     saved: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -97,15 +99,12 @@ class RankingModel(abc.ABC):
 
     def context_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode contexts, whose turns are separated by line ends, as token ids between [S], truncated."""
-        return [self.tokenizer.context(ids, self.settings.text_truncate) for ids in self.tokenizer.encode(texts)]
+        return self.tokenizer.contexts(texts, self.settings.text_truncate)
 
     def candidates(self, texts: Sequence[str]) -> list[Candidate]:
         """Encode texts as candidates, with token ids between [S], truncated."""
-        encoded, limit = self.tokenizer.encode(texts), self.settings.label_truncate
-        return [
-            Candidate(text, tuple(self.tokenizer.candidate(ids, limit)))
-            for text, ids in zip(texts, encoded, strict=True)
-        ]
+        encoded = self.tokenizer.candidates(texts, self.settings.label_truncate)
+        return [Candidate(text, tuple(ids)) for text, ids in zip(texts, encoded, strict=True)]
 
     def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
         """Pad token ids to a batch on the CPU, from where an encoder takes it chunk by chunk."""

@@ -10,7 +10,7 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
-from polyagents.models.architecture import ARCHITECTURES, find
+from polyagents.models.architecture import named
 from polyagents.options import with_plain_paths
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
@@ -51,7 +51,7 @@ def train(
     """
     given = with_plain_paths(given)
     start = given.get("init_model") and zoo_file(given["init_model"], datapath)
-    architecture = architecture_named(model or (start and initial_weights.trained_as(start)) or "poly")
+    architecture = named(model or (start and initial_weights.trained_as(start)) or "poly")
     check_names(architecture, given)
     options = TrainingOptions.of(architecture, given)
     check_together(options)
@@ -89,18 +89,6 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
         ranked = trainer.evaluation.get("candidates"), int(trainer.evaluation.get("no_candidates", 0))
         for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked).lines():
             say(line)
-
-
-def architecture_named(name: str) -> str:
-    """Return the name of an architecture's class, given its name in `train_model -m`.
-
-    Raises:
-        InputError: there is no such architecture.
-    """
-    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
-    known = short.get(name, name.removeprefix("polyagents:"))
-    find(known)
-    return known
 
 
 def check_together(options: TrainingOptions) -> None:
