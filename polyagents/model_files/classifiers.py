@@ -129,21 +129,25 @@ def copy_head(model: JointModel, theirs: Any, to_theirs: bool) -> None:
         target.load_state_dict(source.state_dict())
 
 
+def class_for(model: JointModel) -> Any:
+    """Return the class of transformers whose head a cross-encoder has; None if there is none."""
+    config = model.context_encoder.backbone.config
+    kind: Any = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
+    head = HEADS.get(kind.__name__.removesuffix(KIND)) if kind is not None else None
+    return kind if head is not None and head.activation == model.module.head else None
+
+
 def classifier_of(model: JointModel) -> Any:
-    """Build the model of transformers that scores as a cross-encoder does; None if it has none.
+    """Build the model of transformers that scores as a cross-encoder does.
 
     Args:
-        model: without adapters.
+        model: one with such a head (`class_for`), without adapters.
     """
     backbone = model.context_encoder.backbone
-    kind: Any = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(backbone.config), None)
-    head = HEADS.get(kind.__name__.removesuffix(KIND)) if kind is not None else None
-    if head is None or head.activation != model.module.head:
-        return None
     config = copy.deepcopy(backbone.config)
     config.num_labels = 1
     with silent_transformers(), OwnDraws():
-        theirs = kind(config)
+        theirs = class_for(model)(config)
     theirs.base_model.load_state_dict(backbone.state_dict(), strict=False)  # a pooler is in the head here
     copy_head(model, theirs, to_theirs=True)
     return theirs.eval()

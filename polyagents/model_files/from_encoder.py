@@ -216,5 +216,5 @@ def refuse_other_scores(model: JointModel, theirs: Any, folder: str, name: str) 
         if not abs(score - expected) <= ROUNDING:
             raise InputError(
                 f"{name} scores a pair of texts by {expected:.4f}, and polyagents, which would compute it as a "
-                f"{model.label}, by {score:.4f}; so it cannot be taken as it is. Train from its encoder, with --backbone."
+                f"{model.label}, by {score:.4f}; so it cannot be taken as it is. Train from its encoder (--backbone)."
             )

@@ -35,7 +35,7 @@ def download(repo_id: str, revision: str | None, token: str | None) -> str:
     if missing:
         raise InputError(
             f"{repo_id} on the model hub has no {missing[0]}, so it is no ranker that Ranker.push_to_hub uploaded. An "
-            f"encoder of another library starts a training, with --backbone."
+            f"encoder of another library ranks as it is by Ranker.from_encoder, and starts a training with --backbone."
         )
     return folder
 

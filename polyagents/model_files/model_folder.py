@@ -104,7 +104,8 @@ def read_config(folder: str) -> FolderConfig:
     except ValueError as error:
         raise InputError(
             f"{path} is not the configuration of a ranker ({first_line(error)}); give a folder that "
-            f"Ranker.save_pretrained wrote. An encoder of another library starts a training, with --backbone."
+            f"Ranker.save_pretrained wrote. An encoder of another library ranks as it is by Ranker.from_encoder "
+            f"(polyagents init_model), and starts a training with --backbone."
         ) from error
     if not is_known(config.architecture):
         raise InputError(f"{path} names the architecture {config.architecture!r}, which is not known here.")

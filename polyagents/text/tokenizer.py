@@ -298,7 +298,9 @@ class RankingTokenizer:
         return [self.start_id, *ids[: limit - 1]] if self.parlai else [self.start_id, *ids[: limit - 2], self.end_id]
 
     def pair(self, context: Sequence[int], candidate: Sequence[int], limit: int | None) -> tuple[list[int], list[int]]:
-        """Join a context and a candidate, which are `plain`, as the tokenizer itself joins a pair; the longer one is truncated first.
+        """Join a context and a candidate, which are `plain`, as the tokenizer itself joins a pair.
+
+        The longer one is truncated first.
 
         Args:
             context: as `contexts` returns it.
