@@ -42,6 +42,7 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
     """
     kind = named(architecture)
     with folder_with(encoder, tokenizer) as (folder, name):
+        refuse_other_modules(folder, name)
         classifier = classifiers.classifier_in(weights_in(folder))
         if "Pooling" in sentence_transformers_import.modules_in(folder):
             classifier = None  # its head is not used there
@@ -111,6 +112,25 @@ def write(encoder: Any, tokenizer: Any, folder: str) -> None:
     with silent_transformers():
         for part in filter(None, (encoder, tokenizer)):
             part.save_pretrained(folder)
+
+
+def refuse_other_modules(folder: str, name: str) -> None:
+    """Refuse a folder of sentence-transformers that has no single encoder, or one that keeps the end of long texts.
+
+    Raises:
+        InputError: it is such a folder.
+    """
+    kinds = sentence_transformers_import.modules_in(folder)
+    if kinds and "Transformer" not in kinds:
+        raise InputError(
+            f"{name} is made of {', '.join(kinds)}, and polyagents takes one Transformer with its pooling as it is; "
+            f"train from the folder of an encoder in it, with --backbone."
+        )
+    if sentence_transformers_import.truncation_side_of(weights_in(folder)) != "right":
+        raise InputError(
+            f"{name} keeps the end of a long text (truncation_side of its tokenizer), and polyagents the beginning, "
+            f"where a model is taken as it is; set truncation_side to right to do so all the same."
+        )
 
 
 def weights_in(folder: str) -> str:

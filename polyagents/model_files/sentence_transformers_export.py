@@ -84,7 +84,8 @@ def has_their_head(model: JointModel) -> bool:
     """Tell whether a cross-encoder's head is a module of the library, or that of a model for classification."""
     if model.module.dense is None:
         return model.module.head == "linear" and not model.settings.plain_texts
-    return model.joins_pairs and class_for(model) is not None
+    as_theirs = model.module.kind == "first" and model.context_encoder.output_scaling == 1
+    return model.joins_pairs and as_theirs and class_for(model) is not None
 
 
 # ---- the two kinds ---------------------------------------------------------------------------------------------------

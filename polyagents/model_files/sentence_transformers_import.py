@@ -161,6 +161,12 @@ def lengths_of(folder: str) -> tuple[int | None, int | None]:
     return (int(query) if query < UNLIMITED else None), (int(document) if document < UNLIMITED else None)
 
 
+def truncation_side_of(folder: str) -> Any:
+    """Return the side where the tokenizer of a folder truncates a text, right or left."""
+    settings = read(folder, TOKENIZER) if os.path.exists(os.path.join(folder, TOKENIZER)) else {}
+    return settings.get("truncation_side", "right") if isinstance(settings, dict) else "right"
+
+
 def settings_of(folder: str) -> dict[str, Any]:
     """Read the settings of the whole model; none if there is no such file.
 

@@ -13,6 +13,8 @@ import pytest
 import torch
 from backbones import SENTENCES, save
 from commands import SAMPLE, own, run
+from parlai.core.agents import create_agent
+from parlai.core.params import ParlaiParser
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer, processors
@@ -20,6 +22,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from polyagents import InputError, Ranker
 from polyagents.model_files.classifiers import HEADS
+from polyagents.model_files.sentence_transformers_export import write_folder
 
 WORDS = [
     *dict.fromkeys(" ".join(SENTENCES).split()),
@@ -315,10 +318,25 @@ def test_every_architecture_starts_from_them_in_python(kind, folders, classifier
     )
 
 
-def test_parlais_loop_reads_as_the_ranker_does(folders, tmp_path, capsys):
-    own("init_model", "--backbone", folders["bert"], "-mf", tmp_path / "bi")
-    run("eval_model", "-mf", tmp_path / "bi", "-t", SAMPLE, "-dt", "valid", "-ne", 4, "-bs", 2)
-    assert "hits@1" in capsys.readouterr().out
+def test_parlais_agents_read_as_the_ranker_does(folders, tmp_path):
+    own(
+        "init_model",
+        "--backbone",
+        library_folder(folders["bert"], tmp_path / "st", prompts=PROMPTS),
+        "-mf",
+        tmp_path / "bi",
+    )
+    line = ["-mf", str(tmp_path / "bi"), "-dt", "valid", "--eval-candidates", "inline", "--text-truncate", "20"]
+    agent = create_agent(ParlaiParser(True, True).parse_args(line))
+    ranker = Ranker.load(tmp_path / "bi", text_truncate=20)
+    for text in ("where is canada\nhi", "who is it ?", "and then " * 20):
+        labels = {"eval_labels": ["my dog\nbarks"], "label_candidates": ["my dog\nbarks", "no"]}
+        seen = agent.observe({"text": text, "episode_done": False, **labels})
+        assert seen["text_vec"].tolist() == ranker.model.context_ids([seen["full_text"]])[0]
+        candidates = [list(one.ids) for one in ranker.model.candidates(labels["label_candidates"])]
+        assert seen["eval_labels_vec"].tolist() == candidates[0]
+        assert [ids.tolist() for ids in seen["label_candidates_vecs"]] == candidates
+        agent.act()
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -359,6 +377,13 @@ def test_folders_that_are_incomplete(folders, tmp_path):
 def test_bi_encoders_that_are_not_ours(folders, tmp_path):
     folder = library_folder(folders["bert"], tmp_path / "euclidean", similarity_fn_name="euclidean")
     assert "compares vectors by 'euclidean'" in refusal(folder)
+    routed, own_export = tmp_path / "routed", tmp_path / "own"
+    for shared, folder in ((False, routed), (True, own_export)):
+        options = {"backbone": folders["bert"], "num_epochs": 1, "progress": False, "share_encoders": shared}
+        pair = [{"context": "a", "label": "b"}, {"context": "c", "label": "d"}]
+        write_folder(Ranker.train(pair, model="bi", train_layers="top", **options).model, str(folder))
+    assert "is made of Router" in refusal(routed)
+    assert "keeps the end of a long text" in refusal(own_export)
     assert "(Dense)" in refusal(library_folder(folders["bert"], tmp_path / "dense", more=[modules.Dense(32, 8)]))
     assert "pools its outputs by ['max']" in refusal(library_folder(folders["bert"], tmp_path / "max", pooling="max"))
     assert "first token of an encoder" in refusal(library_folder(folders["bert"], tmp_path / "l", pooling="lasttoken"))
