@@ -16,11 +16,9 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import classifiers, hub, initial_weights, model_folder, sentence_transformers_import
 from polyagents.model_files.building import build_encoder, build_model, settings_of
-from polyagents.models.architecture import find, named
+from polyagents.models.architecture import architecture_named, find, options_of
 from polyagents.models.model_options import SCRATCH
-from polyagents.options import fields_of
 from polyagents.ranking.joint_model import JointModel
-from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import OwnDraws, silent_transformers, undisturbed
 from polyagents.text.pretrained import load_tokenizer
@@ -40,7 +38,7 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
     Raises:
         InputError: there is no such encoder, or it cannot be such a ranker as it is.
     """
-    kind = named(architecture)
+    kind = architecture_named(architecture)
     with folder_with(encoder, tokenizer) as (folder, name):
         refuse_other_modules(folder, name)
         classifier = classifiers.classifier_in(weights_in(folder))
@@ -138,7 +136,7 @@ def weights_in(folder: str) -> str:
     return os.path.join(folder, sentence_transformers_import.modules_in(folder).get("Transformer", ""))
 
 
-def options_of(kind: str, weights: str, options: dict[str, Any]) -> dict[str, Any]:
+def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return all options of a model: those that its files decide, and defaults.
 
     Args:
@@ -146,7 +144,7 @@ def options_of(kind: str, weights: str, options: dict[str, Any]) -> dict[str, An
         weights: the folder of the encoder.
         options: those that are decided.
     """
-    known = {field.name: field.default for group in option_groups(kind) for field in fields_of(group)}
+    known = {name: field.default for name, field in options_of(kind).items()}
     text, label = (-1 if length is None else length for length in sentence_transformers_import.lengths_of(weights))
     return known | {"backbone": weights, "plain_texts": True, "text_truncate": text, "label_truncate": label} | options
 
@@ -163,7 +161,7 @@ def bi_encoder(folder: str, name: str) -> RankingModel:
     }
     if not pooled:
         say(f"{name} says neither how its outputs are pooled nor how they are compared: by mean and cosine.")
-    model = built("BiEncoder", name, options_of("BiEncoder", weights, options | library.prompts_of(folder)))
+    model = built("BiEncoder", name, all_options("BiEncoder", weights, options | library.prompts_of(folder)))
     if pooled:
         initial_weights.check_pooling({"backbone": folder, **options}, model.context_encoder)
     return model
@@ -182,7 +180,7 @@ def cross_encoder(folder: str, name: str, found: classifiers.Classifier) -> Rank
     settings = sentence_transformers_import.settings_of(folder)
     prompt = (settings.get("prompts") or {}).get(str(settings.get("default_prompt_name"))) or ""
     options = {"joint_head": head.activation, "reduction_type": "first", "context_prompt": prompt}
-    model = built("CrossEncoder", name, options_of("CrossEncoder", weights, options), theirs.base_model)
+    model = built("CrossEncoder", name, all_options("CrossEncoder", weights, options), theirs.base_model)
     assert isinstance(model, JointModel)
     classifiers.copy_head(model, theirs, to_theirs=False)
     refuse_other_scores(model, theirs, weights, name)

@@ -39,10 +39,7 @@ PROBES = (
 
 
 def write_folder(model: RankingModel, folder: str) -> None:
-    """Write a bi- or cross-encoder as a folder of sentence-transformers.
-
-    Args:
-        folder: new or empty.
+    """Write a bi- or cross-encoder as a folder of sentence-transformers, new or empty.
 
     Raises:
         InputError: the library has no modules for such a model, or the folder cannot be written.
@@ -59,11 +56,7 @@ def write_folder(model: RankingModel, folder: str) -> None:
 
 
 def refuse_unknown(model: RankingModel) -> None:
-    """Refuse a model that the library's modules cannot compute.
-
-    Raises:
-        InputError: this is such a model; the message names the part.
-    """
+    """Refuse a model that the library's modules cannot compute; the message names the part."""
     settings, ranking, is_bi = model.settings, model.settings.ranking, isinstance(model.module, BiEncoder)
     if not isinstance(model.module, BiEncoder | CrossEncoder):
         wrong = f"a {model.label}, which is neither a bi- nor a cross-encoder"
@@ -71,7 +64,7 @@ def refuse_unknown(model: RankingModel) -> None:
         wrong = "one with --reduction-type first_m"
     elif isinstance(model, JointModel) and not has_their_head(model):
         wrong = f"one with --joint-head {model.module.head} and --plain-texts {str(settings.plain_texts).lower()}"
-    elif (ranking.context_prompt or ranking.candidate_prompt) and not (settings.plain_texts and is_bi):
+    elif any(ranking.prompts) and not (settings.plain_texts and is_bi):
         wrong = "one with --context-prompt or --candidate-prompt, which its folders are not given"
     elif model.tokenizer.parlai is not None:
         wrong = "one with ParlAI's own dictionary, whose line ends are pieces of words"
@@ -178,11 +171,9 @@ def write_transformer(
     """Write an encoder with its tokenizer.
 
     Args:
-        model: the model whose tokenizer it is.
-        encoder: one of the model's.
         limit: the maximal tokens; None for no limit.
         side: the side where longer texts are truncated, left or right.
-        lengths: those of the library's tasks "query" and "document", where they differ.
+        lengths: those of the library's tasks "query" and "document", if they differ.
     """
     encoder.backbone.save_pretrained(folder)
     write_tokenizer(model, encoder, folder, limit, side)
@@ -201,13 +192,7 @@ def write_tokenizer(model: RankingModel, encoder: Encoder, folder: str, limit: i
 
 
 def pooling(encoder: Encoder, kind: str, include_prompt: bool = True) -> dict[str, Any]:
-    """Build the settings of a Pooling that equals our red(), by the names that all versions of the library read.
-
-    Args:
-        encoder: the encoder before it.
-        kind: "first" or "mean".
-        include_prompt: as `--include-prompt`.
-    """
+    """Build the settings of a Pooling that equals our red(), by names that all versions of the library read."""
     mode = "mean_tokens" if kind == "mean" else "lasttoken" if encoder.causal else "cls_token"
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
     return {
@@ -226,13 +211,7 @@ def write_router(folder: str) -> None:
 
 
 def write_dense(folder: str, weight: Tensor, bias: Tensor | None, output: str) -> None:
-    """Write a linear layer that reads the pooled vector, without activation.
-
-    Args:
-        weight: [out, in].
-        bias: [out], or None.
-        output: the name of its result in the library.
-    """
+    """Write a linear layer, weight [out, in] and bias [out] or None, that reads the pooled vector."""
     config = {
         "in_features": weight.size(1),
         "out_features": weight.size(0),
@@ -278,22 +257,14 @@ def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
 
 
 def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
-    """Rename the token of a line end in a vocabulary that contains it (those of scratch backbones) to the line end.
-
-    Args:
-        model: the tokenizer's model as JSON, changed in place.
-    """
+    """Rename a vocabulary's own token of a line end (those of scratch backbones have one) to the line end."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict) and newline in vocabulary:
         vocabulary["\n"] = vocabulary.pop(newline)
 
 
 def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
-    """Refuse a tokenizer that reads some texts differently once it is exported.
-
-    Raises:
-        InputError: a text has other token ids.
-    """
+    """Refuse a tokenizer that reads some texts differently once it is exported."""
     for text, ids in zip(PROBES, tokenizer.contexts(PROBES, None), strict=True):
         if exported.encode(tokenizer.prompts[0] + text).ids != ids:
             raise InputError(

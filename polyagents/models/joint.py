@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
-from polyagents.models.encoder import Encoder, in_chunks, lists_in_order
+from polyagents.models.encoder import Encoder, in_order
 from polyagents.models.model_options import CLASSIFIERS, SIMILARITIES, JointOptions, RankingOptions
 from polyagents.models.reduction import COSINE_SCALE, reduce_places
 from polyagents.models.tokens import JointTokens, Tokens
@@ -20,7 +20,7 @@ class Joint(Architecture):
 
     Attributes:
         candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.
-        linear: maps a vector to a score; it starts at 0 where the head has a similarity, too.
+        linear: maps a vector to a score; it starts at 0 if the head has a similarity, too.
         dense: the layer before it in a classifier's head; None in others.
         joins_pairs: whether plain texts are joined as their tokenizer joins a pair, which such a head has learnt.
     """
@@ -61,11 +61,7 @@ class Joint(Architecture):
         return (vectors[:, :1] * vectors[:, 1:]).sum(-1)
 
     def check_backbone(self) -> None:
-        """Refuse a backbone in which texts of one row cannot be masked from each other.
-
-        Raises:
-            InputError: the backbone does not respect such a mask.
-        """
+        """Refuse a backbone in which texts of one row cannot be masked from each other."""
         if not self.encoder.keeps_apart:
             kind = self.encoder.backbone.config.model_type
             raise InputError(
@@ -82,7 +78,9 @@ class Joint(Architecture):
 
     def joint_scores(self, rows: JointTokens) -> Tensor:
         """Score rows [R, T], chunk by chunk: [R, K] fp32."""
-        return in_chunks(self.encoder, self.chunk_scores, lists_in_order, rows)
+        chunks = self.encoder.chunks(rows)
+        places, parts = zip(*((place, self.chunk_scores(chunk)) for place, chunk in chunks), strict=True)
+        return in_order(parts, places)
 
     def forward(self, rows: JointTokens) -> Tensor:
         """Score rows as `joint_scores` does."""
