@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.tokens import JointTokens, pad_joint, pad_pairs, to_device
+from polyagents.models.tokens import JointTokens, pad_joint, to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.ranking_model import RankingModel
@@ -35,6 +35,14 @@ class JointModel(RankingModel):
         if self.joins_pairs:
             return self.settings.text_truncate or 0
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """As for other models; a pair is truncated whole, by the lengths that its texts have."""
+        text, label = super().limits
+        if not self.joins_pairs:
+            return text, label
+        return None, None if label is None or (text is not None and label >= text) else label
 
     @property
     def joins_pairs(self) -> bool:
@@ -67,7 +75,7 @@ class JointModel(RankingModel):
         if self.joins_pairs:
             limit = self.settings.text_truncate
             pairs = (self.tokenizer.pair(context, candidate, limit) for context, (candidate,) in rows)
-            return pad_pairs(pairs, self.tokenizer.pad_id)
+            rows = [(context, [candidate]) for context, candidate in pairs]
         return pad_joint(rows, self.tokenizer.pad_id)
 
     def rows(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, wanted: Tensor) -> list[Row]:

@@ -88,15 +88,20 @@ class RankingModel(abc.ABC):
         """The tokens of the longest text that the encoder will read."""
         return max(self.settings.text_truncate or 0, self.settings.label_truncate or 0)
 
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The tokens to which a context and a candidate are truncated by themselves; None for no limit."""
+        return self.settings.text_truncate, self.settings.label_truncate
+
     # ---- texts to token ids ----------------------------------------------------------------------------------------
 
     def context_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode contexts, whose turns are separated by line ends, as token ids between [S], truncated."""
-        return self.tokenizer.contexts(texts, self.settings.text_truncate)
+        return self.tokenizer.contexts(texts, self.limits[0])
 
     def candidates(self, texts: Sequence[str]) -> list[Candidate]:
         """Encode texts as candidates, with token ids between [S], truncated."""
-        encoded = self.tokenizer.candidates(texts, self.settings.label_truncate)
+        encoded = self.tokenizer.candidates(texts, self.limits[1])
         return [Candidate(text, tuple(ids)) for text, ids in zip(texts, encoded, strict=True)]
 
     def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
