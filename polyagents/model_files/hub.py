@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from polyagents.errors import InputError, first_line
 from polyagents.model_files.model_folder import CARD, CONFIG, TOKENIZER, WEIGHTS
+from polyagents.network import is_offline
 
 NEEDED = (CONFIG, WEIGHTS, TOKENIZER)
 UPLOADED = (*NEEDED, "tokenizer_config.json", "special_tokens_map.json", CARD)
@@ -34,8 +35,25 @@ def download(repo_id: str, revision: str | None, token: str | None) -> str:
     if missing:
         raise InputError(
             f"{repo_id} on the model hub has no {missing[0]}, so it is not a ranker that Ranker.push_to_hub "
-            f"uploaded. To train from an encoder of another library, give it as --backbone."
+            f"uploaded. An encoder of another library ranks as it is with Ranker.from_encoder; to train from it, give "
+            f"it as --backbone."
         )
+    return folder
+
+
+def download_encoder(name: str) -> str:
+    """Download a Hugging Face or sentence-transformers model to the hub's cache, unless it is there already.
+
+    Raises:
+        InputError: there is no such model, or the hub does not answer.
+    """
+    from huggingface_hub import snapshot_download
+
+    is_offline()  # asked first: the client would try for a minute
+    with in_one_sentence(f"{name} is no folder, and could not be had from the model hub"):
+        folder = snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"])
+        if not any(found.endswith(".safetensors") for found in os.listdir(folder)):
+            folder = snapshot_download(name, allow_patterns=["pytorch_model*"])
     return folder
 
 

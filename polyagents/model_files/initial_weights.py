@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
+from polyagents.backbone_files import folder_of
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import sentence_transformers_import
@@ -153,7 +154,7 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
     if file is None:
         if opt["backbone"].startswith(SCRATCH) and "reduction_type" not in given:
             opt["reduction_type"] = "mean"  # random weights hardly learn by the first output (docs/training.md)
-        if sentence_transformers_import.is_folder(opt["backbone"]):
+        if sentence_transformers_import.is_folder(folder_of(opt["backbone"])):
             decide_by_sentence_transformers(opt)
         source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
@@ -204,7 +205,7 @@ def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
 
 def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
     """Apply the pooling and the prompts of a sentence-transformers folder, unless the user gave others."""
-    folder, given = opt["backbone"], opt.get("override", {})
+    folder, given = folder_of(opt["backbone"]), opt.get("override", {})
     if "reduction_type" not in given:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
     if "include_prompt" not in given and "include_prompt" in opt:
@@ -226,7 +227,7 @@ def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
     Raises:
         InputError: it takes the last token of an encoder that sees both sides, or the first of a decoder.
     """
-    folder = opt["backbone"]
+    folder = folder_of(opt["backbone"])
     if not sentence_transformers_import.is_folder(folder) or "reduction_type" in opt.get("override", {}):
         return
     mode = sentence_transformers_import.pooling_of(folder)

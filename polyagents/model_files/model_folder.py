@@ -96,7 +96,8 @@ def read_config(folder: str) -> FolderConfig:
     except ValueError as error:
         raise InputError(
             f"{path} is not the configuration of a ranker ({first_line(error)}); give a folder that "
-            f"Ranker.save_pretrained wrote. To train from an encoder of another library, give it as --backbone."
+            f"Ranker.save_pretrained wrote. An encoder of another library ranks as it is with Ranker.from_encoder "
+            f"(polyagents init_model); to train from it, give it as --backbone."
         ) from error
     if not is_known(config.architecture):
         raise InputError(f"{path} names the architecture {config.architecture!r}, which is not known here.")

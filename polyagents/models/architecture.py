@@ -63,6 +63,14 @@ def find(name: str) -> type[Architecture]:
     return ARCHITECTURES[name]
 
 
+def architecture_named(name: str) -> str:
+    """Return the name of an architecture's class, given its name in `train_model -m`."""
+    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
+    known = short.get(name, name.removeprefix("polyagents:"))
+    find(known)
+    return known
+
+
 def options_of(architecture: str) -> "dict[str, dataclasses.Field[Any]]":
     """Return the options of a model by name; of an agent without an architecture, those of its encoder and texts."""
     own = (find(architecture).options_type,) if is_known(architecture) else ()

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from polyagents.backbone_files import read_config
+from polyagents.backbone_files import folder_of, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.network import is_offline
@@ -118,13 +118,14 @@ def loaded(
         return model
     if options.backbone.startswith(SCRATCH):
         return drawn_at_random(scratch_config(options.backbone, vocabulary), attention, kind)
-    if not os.path.exists(options.backbone):
+    name = folder_of(options.backbone)
+    if not os.path.exists(name):
         is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
-    config = read_config(options.backbone)
+    config = read_config(name)
     if isinstance(transformers.MODEL_MAPPING.get(type(config), None), tuple):  # Funnel's: the first of its classes
         config.architectures = []
-    return kind.from_pretrained(options.backbone, config=config, **own, **quantized)
+    return kind.from_pretrained(name, config=config, **own, **quantized)
 
 
 def drawn_at_random(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:

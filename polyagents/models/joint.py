@@ -3,13 +3,14 @@
 import abc
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_order
-from polyagents.models.model_options import JointOptions, RankingOptions
+from polyagents.models.model_options import CLASSIFIERS, SIMILARITIES, JointOptions, RankingOptions
 from polyagents.models.reduction import COSINE_SCALE, reduce_places
 from polyagents.models.tokens import JointTokens, Tokens
 
@@ -20,6 +21,8 @@ class Joint(Architecture):
     Attributes:
         candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.
         linear: maps a vector to a score; it starts at 0 if the head has a similarity, too.
+        dense: the layer before it in a classifier's head; None in others.
+        joins_pairs: whether plain texts are joined as their tokenizer joins a pair, which such a head has learnt.
     """
 
     options_type: ClassVar[type[RankingOptions]] = JointOptions
@@ -30,9 +33,21 @@ class Joint(Architecture):
         self.encoder = encoder
         self.kind, self.m, self.head = options.reduction_type, options.poly_n_codes, options.joint_head
         self.linear = nn.Linear(encoder.width, 1)
-        if self.head != "linear":
+        self.dense = nn.Linear(encoder.width, encoder.width) if self.head in CLASSIFIERS else None
+        dropouts = [part.p for part in encoder.backbone.modules() if isinstance(part, nn.Dropout)]
+        self.dropout = nn.Dropout(dropouts[0] if dropouts else 0.0)  # the backbone's own
+        self.joins_pairs = self.dense is not None and self.candidate_tokens == 0
+        if self.head in SIMILARITIES:
             nn.init.zeros_(self.linear.weight)
             nn.init.zeros_(self.linear.bias)
+
+    def linear_scores(self, vectors: Tensor) -> Tensor:
+        """Map vectors [..., D] to scores [..., 1]."""
+        if self.dense is not None:
+            activation = torch.tanh if self.head == "tanh" else getattr(functional, self.head)
+            vectors = self.dropout(activation(self.dense(vectors)))
+        scores: Tensor = self.linear(vectors)
+        return scores
 
     def similarity(self, chunk: JointTokens) -> Tensor:
         """Score each context and its candidates as a bi-encoder does, each text read separately: [r, T] -> [r, K]."""

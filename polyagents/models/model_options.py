@@ -10,6 +10,7 @@ from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.options import Options, Role, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
+SIMILARITIES, CLASSIFIERS = ("dot", "cosine"), ("tanh", "gelu", "relu")  # of --joint-head, beside linear
 CODES_INITS = ("normal", "uniform", "unit")
 SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 
@@ -52,10 +53,18 @@ class EncoderOptions(Options, title="Encoder (polyagents)"):
 
 @dataclass(frozen=True)
 class TextOptions(Options, title="Text (polyagents)"):
-    """The maximal lengths (the paper's, v1 5.1) in tokens, special tokens counted; -1 is no limit."""
+    """How texts are read, and their maximal lengths (v1 5.1) in tokens, special tokens counted; -1 is no limit."""
 
     text_truncate: int = option(360, "context length in tokens; its end is kept", token_limit)
     label_truncate: int = option(72, "candidate length in tokens; its beginning is kept", token_limit)
+    plain_texts: bool = option(
+        False,
+        "read a text as Hugging Face's libraries do: a line end is what the tokenizer makes of it (BERT's: white "
+        "space), and a context keeps its beginning, too. The models of polyagents init_model do, and what starts from "
+        "them",
+        boolean,
+        role=Role.VECTORS,
+    )
     vocabulary: str | None = option(
         None,
         "of a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents build_vocabulary "
@@ -125,8 +134,9 @@ class JointOptions(RankingOptions, title="Uni- and cross-encoder (polyagents)"):
     joint_head: str = option(
         "linear",
         "linear: a linear layer (the papers); dot, cosine: a bi-encoder's score of both texts, plus a linear layer "
-        "that starts at 0. By default the similarity of an --init-model with two encoders",
-        choices=("linear", "dot", "cosine"),
+        "that starts at 0; tanh, gelu, relu: a layer with this activation before the linear one, as in the classifiers "
+        "of BERT, DeBERTa and DistilBERT. By default the similarity of an --init-model with two encoders",
+        choices=("linear", *SIMILARITIES, *CLASSIFIERS),
         role=Role.WEIGHTS | Role.CARD,
     )
 

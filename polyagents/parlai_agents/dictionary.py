@@ -100,6 +100,7 @@ class TextDictionary(DictionaryAgent):
 
     def _take(self, tokenizer: RankingTokenizer) -> None:
         self.tokenizer = tokenizer
+        tokenizer.plain = bool(self.opt.get("plain_texts"))  # the history asks for a line end before there is a model
         special = tokenizer.special
         self.null_token, self.start_token, self.end_token = special.pad, special.start, special.end
         self.unk_token = tokenizer.unknown

@@ -89,9 +89,9 @@ def encode(
         text_limit: the largest number of tokens of an input; None for no limit.
         label_limit: the largest number of tokens of a label; None for no limit.
     """
-    contexts = tokenizer.encode([pair.context for pair, _ in pairs])
-    labels = tokenizer.encode([pair.label for pair, _ in pairs])
+    contexts = tokenizer.contexts([pair.context for pair, _ in pairs], text_limit)
+    labels = tokenizer.candidates([pair.label for pair, _ in pairs], label_limit)
     return [
-        PretrainingExample(tokenizer.context(context, text_limit), tokenizer.candidate(label, label_limit), kind)
+        PretrainingExample(context, label, kind)
         for context, label, (_, kind) in zip(contexts, labels, pairs, strict=True)
     ]

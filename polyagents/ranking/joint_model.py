@@ -32,7 +32,22 @@ class JointModel(RankingModel):
     @property
     def longest_input(self) -> int:
         """The positions of a context followed by a candidate."""
+        if self.joins_pairs:
+            return self.settings.text_truncate or 0
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """As for other models; a pair is truncated whole, by the lengths that its texts have."""
+        text, label = super().limits
+        if not self.joins_pairs:
+            return text, label
+        return None, None if label is None or (text is not None and label >= text) else label
+
+    @property
+    def joins_pairs(self) -> bool:
+        """Whether `--text-truncate` is the length of a pair, joined as the tokenizer itself joins it."""
+        return self.settings.plain_texts and self.module.joins_pairs
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
@@ -57,6 +72,10 @@ class JointModel(RankingModel):
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:
         """Pad rows to a batch on the CPU, from where the encoder takes it chunk by chunk."""
+        if self.joins_pairs:
+            limit = self.settings.text_truncate
+            pairs = (self.tokenizer.pair(context, candidate, limit) for context, (candidate,) in rows)
+            rows = [(context, [candidate]) for context, candidate in pairs]
         return pad_joint(rows, self.tokenizer.pad_id)
 
     def rows(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, wanted: Tensor) -> list[Row]:

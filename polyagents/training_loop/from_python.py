@@ -10,7 +10,7 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
-from polyagents.models.architecture import ARCHITECTURES, find
+from polyagents.models.architecture import architecture_named
 from polyagents.options import with_plain_paths
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
@@ -82,14 +82,6 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
         ranked = trainer.evaluation.get("candidates"), int(trainer.evaluation.get("no_candidates", 0))
         for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked).lines():
             say(line)
-
-
-def architecture_named(name: str) -> str:
-    """Return the name of an architecture's class, given its name in `train_model -m`."""
-    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
-    known = short.get(name, name.removeprefix("polyagents:"))
-    find(known)
-    return known
 
 
 def check_together(options: TrainingOptions) -> None:

@@ -20,7 +20,7 @@ from polyagents.models.architecture import options_of
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_files import bpe_dictionary, parlai_options
-from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.text.word_pieces import learn_word_pieces
@@ -67,9 +67,8 @@ def starting_model(
         initial_weights.check_pooling(values, encoder)
     if settings.ranking.output_scaling == AUTO:
         pairs = read(output_scaling.EXAMPLES)
-        texts = context_ids(tokenizer, settings, [context for context, _ in pairs])
-        labels = tokenizer.encode([label for _, label in pairs if label])
-        texts += [tokenizer.candidate(ids, settings.label_truncate) for ids in labels]
+        texts = tokenizer.contexts([context for context, _ in pairs], settings.text_truncate)
+        texts += tokenizer.candidates([label for _, label in pairs if label], settings.label_truncate)
         # One factor for all processes: machines round differently.
         factor = distributed.gathered(output_scaling.factor(encoder, texts, tokenizer.pad_id))[0]
         encoder.output_scaling = values["output_scaling"] = factor
@@ -192,8 +191,3 @@ def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str |
     examples = data.first(None, f"backbone={backbone!r} without a vocabulary")
     texts = (text for one in examples for text in (one.context, *one.labels, *(one.candidates or ())))
     return learn_word_pieces(dict.fromkeys(line for text in texts for line in text.split("\n")))
-
-
-def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
-    """Encode contexts as the model reads them."""
-    return [tokenizer.context(ids, settings.text_truncate) for ids in tokenizer.encode(texts)]

@@ -96,6 +96,20 @@ def test_what_is_refused_is_said_in_one_sentence(trained, hub):
         Ranker.from_pretrained("somebody/bert")
 
 
+def test_an_encoder_of_the_hub_ranks_as_it_is(hub, tmp_path):
+    folder = backbones.save("bert", tmp_path / "bert")
+    names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    files = {name: (tmp_path / "bert" / name).read_bytes() for name in names}
+    hub.put(NAME, files | {"README.md": b"", "evil.py": b"1/0"})
+    ranker = Ranker.from_encoder(NAME, no_cuda=True)
+    assert ranker.model.saved["backbone"] == NAME and not any("evil" in asked for asked in hub.asked)
+    assert ranker.score("hi", ["hello"]) == Ranker.from_encoder(folder, no_cuda=True).score("hi", ["hello"])
+    with pytest.raises(
+        InputError, match="somebody/else is no folder, and could not be had from the model hub: there is"
+    ):
+        Ranker.from_encoder("somebody/else")
+
+
 @pytest.mark.parametrize("config", [b"{", b"[]", b'{"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}}'])
 def test_other_peoples_files_run_nothing(config, hub):
     hub.put(
