@@ -648,6 +648,12 @@ def test_a_forged_form_is_refused(shop, action, forged):
     assert client.post(f"{link}/{action}", data=form).status_code == 303  # and all goes on
 
 
+def test_the_longest_message(shop):
+    chats, client, (link, _) = shop
+    say(client, link, "x" * 2_000)
+    assert len(texts(chats)[0]) == 2_000
+
+
 def test_what_no_database_can_store_is_replaced(shop):
     chats, client, (link, _) = shop
     client.get(link)
