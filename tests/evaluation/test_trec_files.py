@@ -73,4 +73,4 @@ def test_a_run_has_the_best_thousand(tmp_path):
     judged = Judged(np.arange(1_001), np.arange(1_001, dtype=np.float32), np.arange(1_001) == 0)
     with trec_files(str(tmp_path / "run"), None, "x") as write:
         write(1, judged)
-    assert [int(line.split()[2]) for line in open(tmp_path / "run")] == [*range(1_000, 0, -1)]
+    assert [int(line.split()[2]) for line in (tmp_path / "run").read_text().splitlines()] == [*range(1_000, 0, -1)]

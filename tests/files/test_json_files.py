@@ -1,6 +1,5 @@
 """JSON that others may have written is read whole and of the types that are expected, or refused with a ValueError."""
 
-import json
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace

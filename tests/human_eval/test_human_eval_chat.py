@@ -841,5 +841,5 @@ def test_the_command_refuses(ends_with_2, trained, tmp_path):
     EvaluationStore(str(database)).close()
     assert "Nobody is invited" in ends_with_2("human_eval", "chat", bi, *flags)[-1]
     EvaluationStore(str(database)).invite(["ada"])
-    assert "--turns 101 is too many" in ends_with_2("human_eval", "chat", bi, *flags, "--turns", 101)[-1]
+    assert "--turns 101 is too many" in ends_with_2("human_eval", "chat", bi, *flags, "--turns", 101, "--port", 1)[-1]
     assert "--port: 99999 is too large" in ends_with_2("human_eval", "chat", bi, *flags, "--port", 99999)[-1]
