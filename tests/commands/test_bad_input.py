@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 import torch
 from backbones import save
-from commands import KINDS, PARTS, TINY, colour_dialogues, evaluate, options, parlai, run, train, weights, write_task
+from commands import KINDS, PARTS, TINY, colour_dialogues, evaluate, forked, options, run, train, weights, write_task
 
 from polyagents import InputError, Ranker
 from polyagents.__main__ import main
@@ -43,7 +43,9 @@ def backbone(tmp_path_factory):
 
 def test_an_unknown_flag_in_the_command(colours, tmp_path):
     before = files(tmp_path)
-    done = parlai("train_model", "-m", KINDS["poly"], "-mf", tmp_path / "M", *colours, "--poly-ncodes", 3)
+    done = forked(
+        "train_model", "-m", KINDS["poly"], "-mf", tmp_path / "M", *colours, "--poly-ncodes", 3, program="parlai"
+    )
     (sentence,) = sentences(done.err)
     assert done.code == 2
     assert "--poly-ncodes" in sentence and "did you mean --poly-n-codes?" in sentence

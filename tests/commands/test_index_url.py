@@ -2,14 +2,12 @@
 
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import engines
+import forks
 import postgres
 import pytest
 from commands import SAMPLE, own
@@ -162,9 +160,7 @@ main()
 """
     with engines.running("pgvector", tmp_path) as address:
         url = address.format(name="killed")
-        command = [sys.executable, "-c", kill, "build_index", *flags, "--index-url", url]
-        ended = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
-        assert ended.returncode == -signal.SIGKILL
+        assert forks.run(kill, "build_index", *flags, "--index-url", url).returncode == -signal.SIGKILL
         ranker = Ranker.load(trained("bi"))
         with pytest.raises(InputError, match="only an unfinished build"):
             ranker.open_engine(url)

@@ -2,9 +2,8 @@
 
 import json
 import signal
-import subprocess
-import sys
 
+import forks
 import pytest
 from commands import SAMPLE, colour_dialogues, evaluate, own, train, write_task
 from parlai.core.params import ParlaiParser
@@ -303,8 +302,7 @@ main()
 
 def test_a_killed_run_leaves_no_file_and_the_next_one_completes(command, trained, colours, tmp_path, monkeypatch):
     flags = ("mine_negatives", "-mf", trained("bi"), "--outfile", tmp_path / "F", *colours)
-    done = subprocess.run([sys.executable, "-c", KILLED, *map(str, flags)], capture_output=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL
+    assert forks.run(KILLED, *flags).returncode == -signal.SIGKILL
     assert not (tmp_path / "F").exists()
     (shard,) = (tmp_path / "F.index").glob("*.safetensors")
     before = shard.stat()

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forks
 import torch
 from parlai.core.script import SCRIPT_REGISTRY
 
@@ -75,6 +76,12 @@ def parlai(*arguments, stdin="", program="parlai"):
     done = subprocess.run(
         [command, *map(str, arguments)], input=stdin, capture_output=True, text=True, encoding="utf-8", timeout=300
     )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def forked(*arguments, stdin="", program="polyagents"):
+    """The same in a fork of a process that has loaded our agents already, which takes no start."""
+    done = forks.run(f"from {program}.__main__ import main; main()", *arguments, stdin=stdin)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 

@@ -648,6 +648,19 @@ def test_progress_is_that_of_one_question(store):
     assert progress.annotators[0].checks == progress.annotators[0].checks_right == 2  # of both: they tell of the person
 
 
+@pytest.mark.parametrize(("checks", "right", "passed"), [(4, 3, True), (7, 5, False)])
+def test_three_of_four_checks_are_enough(tmp_path, checks, right, passed):
+    store = filled(EvaluationStore(str(tmp_path / "s.db")), per_matchup=1, checks=checks)
+    (ann,) = store.invite(["Ann"])
+    for number in range(checks):
+        shown = store.next_assignment(ann.token)
+        choice = right_choice(shown)
+        store.answer(ann.token, shown.number, choice if number < right else {"left": "right", "right": "left"}[choice])
+    (found,) = store.progress().annotators
+    assert (found.checks, found.checks_right, found.passed) == (checks, right, passed)
+    store.close()
+
+
 def test_who_fails_the_checks_is_flagged_goes_on_and_does_not_count_for_balance(store):
     filled(store, per_matchup=2, checks=2)
     good, bad = (annotator.token for annotator in store.invite(["good", "bad"]))
@@ -784,6 +797,7 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
     for name in (" ", "x" * 201):
         with pytest.raises(InputError, match="name is empty or too long"):
             EvaluationStore(str(tmp_path / "x.db")).invite(["Ann", name])
+    assert len(EvaluationStore(str(tmp_path / "x.db")).invite(["x" * 200])[0].name) == 200
 
 
 @pytest.mark.parametrize(

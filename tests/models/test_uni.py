@@ -10,6 +10,8 @@ from transformers import (
     DebertaModel,
     MistralConfig,
     MistralModel,
+    ModernBertConfig,
+    ModernBertModel,
     MPNetConfig,
     MPNetModel,
     Qwen3Config,
@@ -172,15 +174,17 @@ def test_a_backbone_that_does_not_keep_candidates_apart_is_refused(family, preci
         (MistralConfig, MistralModel, {}),  # the window is that of all layers
         (Qwen3Config, Qwen3Model, {"use_sliding_window": True, "max_window_layers": 1, "head_dim": 16}),
         (Qwen3Config, Qwen3Model, {"use_sliding_window": False, "head_dim": 16}),
+        (ModernBertConfig, ModernBertModel, {"local_attention": 8}),
     ],
 )
 def test_layers_that_see_a_window_only_see_it_in_a_row_too(config, backbone, more):
     torch.manual_seed(0)
-    made = backbone(config(**SMALL, num_key_value_heads=2, sliding_window=4, pad_token_id=0, **more))
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+    made = backbone(config(**SMALL, num_key_value_heads=2, sliding_window=4, **ids, **more))
     encoder = Encoder(made, EncoderOptions()).eval()
     long = [20, *(5 + i % 9 for i in range(12)), 21]
     tokens = pad_joint([(CONTEXTS[0], [long])], 0)
-    own = tokens.own(causal=True)
+    own = tokens.own(encoder.causal)
     with torch.no_grad():
         beside = encoder(Tokens(tokens.ids, tokens.mask), own, tokens.own_positions)[0, len(CONTEXTS[0]) :]
         alone = encoder(pad([long], 0))[0]

@@ -6,10 +6,9 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 from commands import KINDS, TINY, own, run, seen_by_two_processes
 from parlai.core.params import ParlaiParser
@@ -316,8 +315,7 @@ def test_a_killed_build_goes_on(steps, small, tmp_path, monkeypatch):
     for month in range(4):
         (tmp_path / "months" / f"RC_2016-0{month}").write_text("\n".join(dump(size=3)[month::4]) + "\n")
     flags = ["build_pairs", "--source", tmp_path / "months", "--outdir", tmp_path / "1"]
-    code = KILLED.format(steps=steps)
-    done = subprocess.run([sys.executable, "-c", code, *map(str, flags)], capture_output=True, timeout=300)
+    done = forks.run(KILLED.format(steps=steps), *flags)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "1" / "manifest.json").exists()
     read = []

@@ -4,10 +4,12 @@ import io
 import json
 import math
 import os
+import random
 import re
 import sys
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +30,8 @@ from datasets import Dataset
 from polyagents import InputError, Ranker
 from polyagents.models.architecture import find
 from polyagents.parlai_agents.ranker_agent import RankerAgent
+from polyagents.ranking.candidate_set import Candidate, Label
+from polyagents.training.candidate_sources import TrainingCandidates
 from polyagents.training_loop import trainer
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.from_python import architecture_named
@@ -563,3 +567,12 @@ def test_every_architecture_has_a_short_name():
         *("BiEncoder", "CrossEncoder", "UniEncoder")
     ]
     assert find(architecture_named("poly")).short_name == "poly"
+
+
+def test_a_joint_model_remembers_100_000_labels_and_draws_15_of_them():
+    given = SimpleNamespace(candidates=lambda texts: [Candidate(text, (3,)) for text in texts])
+    candidates = TrainingCandidates(given, random.Random(0), None, "", lambda: False)
+    candidates._remember(map(str, range(100_001)))
+    assert len(candidates.pool) == 100_000 and candidates.seen == 100_001
+    drawn = candidates._negatives(Label(Candidate("7", (3,)), ("7",)), [], None)
+    assert len({one.text for one in drawn} - {"7"}) == 15 == len(drawn)

@@ -219,7 +219,7 @@ def test_a_shorter_file_than_the_part(half, get, server, models):
     assert len(server.asked) == 2 and server.asked[1] is None and is_complete(models)
 
 
-@pytest.mark.parametrize(("status", "requests"), [(404, 1), (503, 1 + downloads.RETRIES)])
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (503, 4)])
 def test_what_the_server_refuses(status, requests, get, server, models):
     server.status = status
     with pytest.raises(InputError) as error:
@@ -452,6 +452,36 @@ def test_an_archive_that_is_not_unpacked(content, message, get, server, models, 
     server.content, server.etag = CONTENT, '"second"'
     get()
     assert is_complete(models)
+
+
+FOLDER = tarfile.TarInfo("a")
+FOLDER.type = tarfile.DIRTYPE
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (FOLDER.tobuf() * 9_999, None),
+        (FOLDER.tobuf() * 10_000, "is one member too many"),
+        (tarfile.TarInfo("/".join(["a" * 99] * 10)[:1_000] + "a").tobuf(tarfile.GNU_FORMAT), None),  # 1,000 bytes
+        (tarfile.TarInfo("/".join(["a" * 99] * 10)[:1_000] + "aa").tobuf(tarfile.GNU_FORMAT), "no disk takes"),
+        (tarfile.TarInfo("a/" * 30 + "a").tobuf(), None),
+        (tarfile.TarInfo("a/" * 31 + "a").tobuf(), "no disk takes"),
+        (tarfile.TarInfo("a" * 255).tobuf(tarfile.GNU_FORMAT), None),
+        (tarfile.TarInfo("a" * 256).tobuf(tarfile.GNU_FORMAT), "no disk takes"),
+        (pax("b", a="b", comment="c" * 999_978).tobuf(tarfile.PAX_FORMAT), None),  # a header of 1,000,000 bytes
+        (pax("b", a="b", comment="c" * 999_979).tobuf(tarfile.PAX_FORMAT), "cut short or damaged"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_the_largest_archive_that_is_unpacked(members, message, tmp_path):
+    """The last member is a file, so that there is one."""
+    with open(tmp_path / "models.tar", "wb") as file:
+        file.write(members + tarfile.TarInfo("file").tobuf() + bytes(1_024))
+    if message is None:
+        return archives.check_archive(str(tmp_path / "models.tar"))
+    with pytest.raises(InputError, match=message):
+        archives.check_archive(str(tmp_path / "models.tar"))
 
 
 # ---- ParlAI's data folder, without ParlAI ----------------------------------------------------------------------------
