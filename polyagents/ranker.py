@@ -490,7 +490,7 @@ class Ranker:
         return np.concatenate(parts)
 
     def _score_vectors(self, contexts: ContextVectors, candidates: Tensor) -> np.ndarray:
-        """Return scores [B, C] of what was encoded before."""
+        """Return scores [B, C] of vectors that were encoded before."""
         if candidates.ndim != 2 or candidates.size(1) != contexts.vectors.size(2):
             raise InputError(
                 f"Candidates of shape {list(candidates.shape)} have no score with context vectors of shape "

@@ -95,7 +95,7 @@ class JointModel(RankingModel):
 
 
 def lists_that_fit(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
-    """Split token ids of candidates, in order, into lists of so many tokens that fit a row; each has one at least."""
+    """Split token ids of candidates, in order, into lists of at most `tokens` tokens; each has one at least."""
     some: list[Sequence[int]] = []
     left = tokens
     for candidate in candidates:

@@ -16,7 +16,7 @@ from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.ranker import Ranker, matches_of
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
-from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.ranking.two_tower_model import two_towers
 from polyagents.serving.batching import ContextMatches, Encoding
 from polyagents.serving.limits import PIECE_CHUNKS
 from polyagents.serving.paths import RERANK_V2
@@ -144,11 +144,12 @@ class Served:
             Unanswerable: the model has no such vectors.
         """
         model = self.ranker.model
-        if not isinstance(model, TwoTowerModel):
+        if model.version() is None:
             raise Unanswerable(
                 f"A {model.label} reads a context and a candidate together and has no vectors of either; serve a bi- "
                 f"or poly-encoder, or rank with POST {RERANK_V2}."
             )
+        model = two_towers(model)
         if are_contexts and not isinstance(model.module, BiEncoder):
             raise Unanswerable(
                 f"A {model.label} has no single vector of a context; ask for candidates' vectors (input_type "
