@@ -21,7 +21,7 @@ KIND = "ForSequenceClassification"
 
 
 class Head(NamedTuple):
-    """Where a class of transformers has its head.
+    """The head of a class of transformers.
 
     Attributes:
         dense: the path of the first layer.
@@ -114,12 +114,10 @@ def load_classifier(folder: str, found: Classifier) -> Any:
 
 
 def copy_head(model: JointModel, theirs: Any, to_theirs: bool) -> None:
-    """Copy the weights of a head.
+    """Copy the weights of a head between a cross-encoder and a classifier whose head is of the same kind.
 
     Args:
-        model: a cross-encoder whose head is of the same kind.
-        theirs: a model for sequence classification.
-        to_theirs: whether its weights are replaced, or ours.
+        to_theirs: whether the classifier's weights are replaced, or ours.
     """
     head = HEADS[type(theirs).__name__.removesuffix(KIND)]
     assert model.module.dense is not None

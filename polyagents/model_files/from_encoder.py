@@ -141,8 +141,6 @@ def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, A
 
     Args:
         kind: the name of the architecture's class.
-        weights: the folder of the encoder.
-        options: those that are decided.
     """
     known = {name: field.default for name, field in options_of(kind).items()}
     text, label = (-1 if length is None else length for length in sentence_transformers_import.lengths_of(weights))

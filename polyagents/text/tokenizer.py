@@ -273,8 +273,6 @@ class RankingTokenizer:
         The longer one is truncated first.
 
         Args:
-            context: as `contexts` returns it.
-            candidate: as `candidates` returns it.
             limit: how many tokens in all; None for no limit.
 
         Returns:
