@@ -372,7 +372,7 @@ def test_candidates_are_read_once_for_all_contexts(trained, monkeypatch):
 
 @pytest.mark.parametrize("option", ["share_encoders", "backbone", "train_layers"])
 def test_what_training_decided_cannot_be_changed_afterwards(trained, option):
-    with pytest.raises(InputError, match=f"^{option}: no option of this model"):
+    with pytest.raises(InputError, match=f"^{option}: not an option of this model"):
         Ranker.load(trained("bi"), **{option: True})
 
 
@@ -534,7 +534,11 @@ def test_another_precision_is_that_of_loading(trained, poly, tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("nowhere", "'nowhere' is no device"), (torch.int8, "cannot compute in torch.int8"), ("mps:9", "cannot be moved")],
+    [
+        ("nowhere", "'nowhere' is not a device"),
+        (torch.int8, "cannot compute in torch.int8"),
+        ("mps:9", "cannot be moved"),
+    ],
 )
 def test_a_device_that_there_is_not_is_named_and_all_stays(trained, target, said):
     ranker = Ranker.load(trained("bi"))

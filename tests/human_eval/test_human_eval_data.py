@@ -514,7 +514,7 @@ def test_pairs_command(step, tmp_path):
     assert (first["added"], first["pairs"], first["checks"], first["matchups"]) == (3, 3, 1, ["a:b"])
     again, said = step("pairs", "--per-matchup", 3, "--checks", checks)
     assert (again["added"], again["pairs"], again["checks"]) == (0, 3, 1)
-    assert "All 3 pairs were there already: nothing is added" in said
+    assert "All 3 pairs exist already: nothing is added" in said
     people, _ = step("pairs", "--matchups", "a:human,b:human", "--per-matchup", 1)
     assert people["matchups"] == ["a:human", "b:human"] and people["pairs"] == 5
 
@@ -993,7 +993,7 @@ def test_a_table_of_other_columns_is_another_programs(changed, tmp_path):
     file = tmp_path / "t.db"
     with contextlib.closing(sqlite3.connect(file)) as connection:
         connection.execute(f"CREATE TABLE annotators ({changed})")
-    with pytest.raises(InputError, match="belongs to another program, whose table annotators"):
+    with pytest.raises(InputError, match="belongs to another program: its table annotators"):
         EvaluationStore(str(file))
 
 

@@ -507,7 +507,7 @@ def test_each_deleted_candidate_is_gone_and_all_others_stay(file, folder):
                   if block.alive is None or block.alive[i]]  # fmt: skip
         assert places == left
     for wrong in (11, -1):
-        with pytest.raises(InputError, match=f"{wrong} is no index .* which has 0 to 10"):
+        with pytest.raises(InputError, match=f"{wrong} is not an index of .* which has 0 to 10"):
             store.delete([wrong])
     with pytest.raises(InputError, match="would undo that"):
         CandidateStore.build(file, folder, maker())
@@ -535,7 +535,7 @@ def test_delete_and_bring_back(file, folder):
     again = fewer.append(ListedTexts([TEXTS[best], "new"]), counting)
     assert again.find(TEXTS[best]) == best and counting.seen == ["new"]
     assert search(asked, again, 1).indices[0, 0] == best
-    with pytest.raises(InputError, match="99 is no index"):
+    with pytest.raises(InputError, match="99 is not an index of"):
         store.delete([99])
     with pytest.raises(InputError, match="without any candidate"):
         store.delete(range(12))

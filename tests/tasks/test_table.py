@@ -184,7 +184,9 @@ def test_csv_cells_are_as_long_as_lines_may_be_and_nothing_global_changes(tmp_pa
     assert csv.field_size_limit() == limit == 131_072
     monkeypatch.setattr(csv_rows, "LONGEST", 1_000)
     (tmp_path / "train.csv").write_text('context,label\n"' + "a\n" * 10**6)
-    with pytest.raises(InputError, match=r"where a row begins with .* a quote is not closed within 1,00. characters"):
+    with pytest.raises(
+        InputError, match=r"in the row that begins with .* a quote is not closed within 1,00. characters"
+    ):
         teacher(TASK, "train", table_path=str(tmp_path))
 
 

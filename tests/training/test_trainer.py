@@ -437,8 +437,12 @@ REFUSED = {
     "an empty label": ([{"context": "a", "label": " "}], {}, "Example 0 has an empty context or label"),
     "nothing": ([], {}, "There are no examples to train on"),
     "nothing to stream": (InOrder([]), {"vocabulary": None}, "no examples to train on|no text"),
-    "an unknown option": (PAIRS, {"learning_rate": 1}, "learning_rate: no option of training a poly; .*learningrate"),
-    "another's option": (PAIRS, {"cross_negatives": 1}, "cross_negatives: no option of training a poly"),
+    "an unknown option": (
+        PAIRS,
+        {"learning_rate": 1},
+        "learning_rate: not an option of training a poly; .*learningrate",
+    ),
+    "another's option": (PAIRS, {"cross_negatives": 1}, "cross_negatives: not an option of training a poly"),
     "a wrong value": (PAIRS, {"lr_scheduler": "fast"}, "--lr-scheduler fast is not possible; give one of"),
     "not a number": (PAIRS, {"batchsize": "many"}, "--batchsize: 'many' is not a whole number"),
     "no such model": (PAIRS, {"model": "tri"}, "There is no architecture tri"),
@@ -486,7 +490,7 @@ def test_a_damaged_checkpoint_is_refused(damage, tmp_path):
     Ranker.train(PAIRS, tmp_path / "M", max_train_steps=1, **SMALL)
     state = weights(f"{tmp_path / 'M'}.checkpoint")
     model_file.write(f"{tmp_path / 'M'}.checkpoint", state | {damage: {"updates": -3}})
-    with pytest.raises(InputError, match=r"checkpoint cannot be loaded \(.*: it is damaged, or of another training"):
+    with pytest.raises(InputError, match=r"checkpoint cannot be loaded \(.*: it is damaged or belongs to another run"):
         Ranker.train(PAIRS, tmp_path / "M", max_train_steps=2, **SMALL)
 
 
