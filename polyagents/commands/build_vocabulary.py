@@ -43,7 +43,7 @@ def run(opt: Mapping[str, Any]) -> None:
         LARGEST,
         SMALLEST,
         SPECIAL,
-        learn_vocabulary,
+        learn_bpe,
         save_vocabulary,
     )
 
@@ -54,7 +54,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if size > LARGEST:
         raise InputError(f"--vocabulary-size {size} is too large: a vocabulary has at most {LARGEST:,} entries.")
     refuse_foreign(folder, "build_vocabulary", "--out")
-    tokenizer = learn_vocabulary(lines_of(files) if files else texts_of(opt), size)
+    tokenizer = learn_bpe(lines_of(files) if files else texts_of(opt), size)
     found = tokenizer.get_vocab_size()
     if found < size:
         say(f"The vocabulary has {found:,} entries instead of {size:,}: no other pair is in the text twice.")

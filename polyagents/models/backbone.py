@@ -60,7 +60,7 @@ def load_backbone(
     attention = "eager" if training and not torch.cuda.is_available() else None
     with silent_transformers():
         try:
-            model = loaded(
+            model = load_from_anywhere(
                 options, vocabulary, attention, config, weights, kind or transformers.AutoModel, in_bits(bits)
             )
         except InputError:
@@ -92,7 +92,7 @@ def load_backbone(
     return cast("transformers.PreTrainedModel", model)
 
 
-def loaded(
+def load_from_anywhere(
     options: EncoderOptions,
     vocabulary: Vocabulary,
     attention: str | None,

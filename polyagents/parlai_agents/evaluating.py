@@ -108,12 +108,12 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
         sizes=np.array(sizes),
         dialogues=np.unique(dialogues, return_inverse=True)[1],
         examples_hash=digest.hexdigest()[:16],
-        no_label=count_of(agent, "no_label"),
-        no_candidates=count_of(agent, "no_candidates"),
+        no_label=reported_count(agent, "no_label"),
+        no_candidates=reported_count(agent, "no_candidates"),
     )
 
 
-def count_of(agent: RankerAgent, name: str) -> int:
+def reported_count(agent: RankerAgent, name: str) -> int:
     """Return a count of an agent's report; 0 if there is none."""
     found = agent.report().get(name)
     return 0 if found is None else int(found.value())

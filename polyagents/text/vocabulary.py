@@ -19,7 +19,7 @@ SMALLEST = 256 + len(SPECIAL)
 LARGEST = 10_000_000  # many times any known model's; the library allocates 45 bytes for each before it reads
 
 
-def learn_vocabulary(texts: Iterable[str], size: int) -> Tokenizer:
+def learn_bpe(texts: Iterable[str], size: int) -> Tokenizer:
     """Learn a vocabulary; a small text gives fewer entries, as no pair of tokens is merged that occurs only once.
 
     Memory grows with the number of distinct words, not with the text, which is read once.

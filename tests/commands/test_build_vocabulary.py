@@ -77,9 +77,9 @@ def test_a_small_text_says_how_many_there_are(text, tmp_path, capsys):
 
 def test_a_task_gives_its_texts_and_labels(tmp_path, monkeypatch):
     seen = []
-    learn = vocabulary.learn_vocabulary
+    learn = vocabulary.learn_bpe
     monkeypatch.setattr(
-        vocabulary, "learn_vocabulary", lambda texts, size: learn((seen.append(text) or text for text in texts), size)
+        vocabulary, "learn_bpe", lambda texts, size: learn((seen.append(text) or text for text in texts), size)
     )
     build(tmp_path / "V", "-t", "polyagents.tasks.pairs:sample")
     assert len(seen) == 48 and "There is the reason, yeast dies in a year." in seen
