@@ -18,7 +18,7 @@ from polyagents.model_files import classifiers, hub, initial_weights, model_fold
 from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.models.architecture import architecture_named, find, options_of
 from polyagents.models.model_options import SCRATCH
-from polyagents.ranking.joint_model import JointModel
+from polyagents.ranking.joint_model import JointModel, Row
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import OwnDraws, silent_transformers, undisturbed
 from polyagents.text.pretrained import load_tokenizer
@@ -229,7 +229,7 @@ def refuse_other_scores(model: JointModel, theirs: Any, folder: str, name: str) 
         with torch.no_grad():
             read = tokenizer(*pair, truncation=longest is not None, max_length=longest, return_tensors="pt")
             expected = float(theirs(**read).logits)
-            row = model.context_ids([context])[0], [model.candidates([candidate])[0].ids]
+            row: Row = model.context_ids([context])[0], [model.candidates([candidate])[0].ids]
             score = float(model.module.joint_scores(model.joint_tokens([row])))
         if not abs(score - expected) <= ROUNDING:
             raise InputError(

@@ -47,7 +47,7 @@ class JointModel(RankingModel):
     @property
     def joins_pairs(self) -> bool:
         """Whether `--text-truncate` is the length of a pair, joined as the tokenizer itself joins it."""
-        return self.settings.plain_texts and self.module.joins_pairs
+        return self.module.joins_pairs and self.settings.plain_texts
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:

@@ -217,9 +217,9 @@ class RankingTokenizer:
             ]
         return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
 
-    def set_reading(self, context_prompt: str, candidate_prompt: str, plain: bool) -> None:
+    def set_prompts(self, context: str, candidate: str, plain: bool = False) -> None:
         """Set the texts before every context and candidate, "" for none, and whether texts are read `plain`."""
-        self.plain, self.prompts = plain, (context_prompt, candidate_prompt)
+        self.plain, self.prompts = plain, (context, candidate)
         if plain:
             self.before, self.between, self.after = surroundings(self.compiled)
         self.context_prompt, self.candidate_prompt = self.encode(self.prompts)
