@@ -38,7 +38,7 @@ class JointModel(RankingModel):
 
     @property
     def limits(self) -> tuple[int | None, int | None]:
-        """As for other models; a pair is truncated whole, by the lengths that its texts have."""
+        """The lengths of texts, as in other models; a pair is truncated whole, by those that its texts have."""
         text, label = super().limits
         if not self.joins_pairs:
             return text, label

@@ -270,11 +270,9 @@ class RankingTokenizer:
     def pair(self, context: Sequence[int], candidate: Sequence[int], limit: int | None) -> tuple[list[int], list[int]]:
         """Join a context and a candidate, which are `plain`, as the tokenizer itself joins a pair.
 
-        The longer one is truncated first.
+        The longer one is truncated first, so neither should have been before.
 
         Args:
-            context: as `contexts` returns it.
-            candidate: as `candidates` returns it.
             limit: how many tokens in all; None for no limit.
 
         Returns:

@@ -246,7 +246,8 @@ def test_models_in_memory(folders, classifiers, tmp_path):
         Ranker.from_encoder(folder, "cross", no_cuda=True).score("a b", CANDIDATES[:5]),
     )
     assert "give its tokenizer, too" in refusal(model, "cross")
-    assert "A int is no encoder" in refusal(3)
+    assert "A int is not an encoder" in refusal(3) and "A NoneType is" in refusal(None)
+    assert "no architecture None" in refusal(folder, None)
     assert "has its own" in refusal(folder, "cross", tokenizer)
 
 
