@@ -105,8 +105,8 @@ def write(encoder: Any, tokenizer: Any, folder: str) -> None:
         )
     if not hasattr(encoder, "save_pretrained"):
         raise InputError(
-            f"A {type(encoder).__name__} is not an encoder; give a name, a folder, or a model of sentence-transformers or "
-            f"transformers."
+            f"A {type(encoder).__name__} is not an encoder; give a name, a folder, or a model of "
+            f"sentence-transformers or transformers."
         )
     with silent_transformers():
         encoder.save_pretrained(folder)
@@ -135,7 +135,7 @@ def refuse_other_modules(folder: str, name: str) -> None:
 
 def weights_in(folder: str) -> str:
     """Return the folder of the weights: that of sentence-transformers' module Transformer, if there is one."""
-    return os.path.join(folder, sentence_transformers_import.modules_in(folder).get("Transformer", ""))
+    return os.path.normpath(os.path.join(folder, sentence_transformers_import.modules_in(folder).get("Transformer", "")))
 
 
 def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, Any]:
