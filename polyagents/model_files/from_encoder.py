@@ -135,7 +135,8 @@ def refuse_other_modules(folder: str, name: str) -> None:
 
 def weights_in(folder: str) -> str:
     """Return the folder of the weights: that of sentence-transformers' module Transformer, if there is one."""
-    return os.path.normpath(os.path.join(folder, sentence_transformers_import.modules_in(folder).get("Transformer", "")))
+    modules = sentence_transformers_import.modules_in(folder)
+    return os.path.normpath(os.path.join(folder, modules.get("Transformer", "")))
 
 
 def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, Any]:
