@@ -67,7 +67,8 @@ def start(arguments: Sequence[str]) -> None:
     elif name == "--version":
         print(versions())
     elif name in OWN_COMMANDS:
-        parlai_command.check_model_file(arguments)
+        if name != "init_model":  # which writes it
+            parlai_command.check_model_file(arguments)
         run_own(name, arguments[1:])
     elif name in BY_EVERY_NAME:
         parlai_command.check_model_file(arguments)

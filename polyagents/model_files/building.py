@@ -70,7 +70,7 @@ def build_encoder(
             f"--plain-texts reads texts as a pretrained tokenizer of Hugging Face does, and --backbone "
             f"{settings.encoder.backbone} has none; remove it."
         )
-    tokenizer.set_reading(*settings.ranking.prompts, settings.plain_texts)
+    tokenizer.set_prompts(*settings.ranking.prompts, settings.plain_texts)
     check_prompts(tokenizer, settings)
     bits, options = settings.ranking.backbone_bits, settings.encoder
     if settings.ranking.lora_rank:

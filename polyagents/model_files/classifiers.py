@@ -24,7 +24,7 @@ class Head(NamedTuple):
     """The head of a class of transformers.
 
     Attributes:
-        dense: the path of the first layer.
+        dense: the path of its first layer.
         activation: what follows it, as in `--joint-head`.
         output: the path of the layer with one output.
     """
@@ -75,7 +75,7 @@ def classifier_in(folder: str) -> Classifier | None:
         outputs = found.get("num_labels", 2) if labels is None else len(labels)
     except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError) as error:
         raise InputError(
-            f"{folder} is no encoder: its {CONFIG} is missing or damaged ({first_line(error)}); give a folder of "
+            f"{folder} is not an encoder: its {CONFIG} is missing or damaged ({first_line(error)}); give a folder of "
             f"Hugging Face or sentence-transformers, or a name on the hub."
         ) from error
     return Classifier(name, outputs) if name.endswith(KIND) else None
@@ -117,7 +117,8 @@ def copy_head(model: JointModel, theirs: Any, to_theirs: bool) -> None:
     """Copy the weights of a head between a cross-encoder and a classifier whose head is of the same kind.
 
     Args:
-        to_theirs: whether the classifier's weights are replaced, or ours.
+        model: a cross-encoder whose head is of the same kind.
+        to_theirs: whether the weights of `theirs` are replaced, or ours.
     """
     head = HEADS[type(theirs).__name__.removesuffix(KIND)]
     assert model.module.dense is not None

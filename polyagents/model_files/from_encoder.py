@@ -38,7 +38,7 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
     Raises:
         InputError: there is no such encoder, or it cannot be such a ranker as it is.
     """
-    kind = architecture_named(architecture)
+    kind = architecture_named(str(architecture))
     with folder_with(encoder, tokenizer) as (folder, name):
         refuse_other_modules(folder, name)
         classifier = classifiers.classifier_in(weights_in(folder))
@@ -53,9 +53,10 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
             f"{name} reads a context together with a candidate ({classifier.name}), so it is a cross-encoder as it is "
             f"(-m cross, architecture='cross'); a bi-encoder of its encoder has to be trained, with --backbone."
         )
+    as_is = "bi" if classifier is None else "cross"
     raise InputError(
         f"{name} has no trained head of a {find(kind).label}: what is not in it would be random, and so would the "
-        f"scores. Take it as a bi-encoder (-m bi, architecture='bi'), or train: polyagents train_model "
+        f"scores. Take it as it is (-m {as_is}, architecture={as_is!r}), or train: polyagents train_model "
         f"-m {find(kind).short_name} --backbone {name}."
     )
 
@@ -79,7 +80,7 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
     if name.startswith(SCRATCH):
         raise InputError(f"{name} has random weights, and so would be its scores; train it, with --backbone {name}.")
     if folder.startswith("zoo:") or os.path.isfile(folder) or is_ranker(folder):
-        raise InputError(f"{name} is no encoder; if it is a ranker, load it: Ranker.load({name!r}).")
+        raise InputError(f"{name} is not an encoder; if it is a ranker, load it: Ranker.load({name!r}).")
     if not os.path.isdir(folder):
         if not HUB_NAME.fullmatch(name):
             raise InputError(f"There is no folder {name}; give that of an encoder, zoo:minilm, or a name on the hub.")
@@ -104,12 +105,13 @@ def write(encoder: Any, tokenizer: Any, folder: str) -> None:
         )
     if not hasattr(encoder, "save_pretrained"):
         raise InputError(
-            f"A {type(encoder).__name__} is no encoder; give a name, a folder, or a model of sentence-transformers or "
-            f"transformers."
+            f"A {type(encoder).__name__} is not an encoder; give a name, a folder, or a model of "
+            f"sentence-transformers or transformers."
         )
     with silent_transformers():
-        for part in filter(None, (encoder, tokenizer)):
-            part.save_pretrained(folder)
+        encoder.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
 
 
 def refuse_other_modules(folder: str, name: str) -> None:
@@ -133,7 +135,8 @@ def refuse_other_modules(folder: str, name: str) -> None:
 
 def weights_in(folder: str) -> str:
     """Return the folder of the weights: that of sentence-transformers' module Transformer, if there is one."""
-    return os.path.join(folder, sentence_transformers_import.modules_in(folder).get("Transformer", ""))
+    modules = sentence_transformers_import.modules_in(folder)
+    return os.path.normpath(os.path.join(folder, modules.get("Transformer", "")))
 
 
 def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +144,7 @@ def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, A
 
     Args:
         kind: the name of the architecture's class.
+        weights: the encoder's folder, which decides lengths.
     """
     known = {name: field.default for name, field in options_of(kind).items()}
     text, label = (-1 if length is None else length for length in sentence_transformers_import.lengths_of(weights))
@@ -227,7 +231,7 @@ def refuse_other_scores(model: JointModel, theirs: Any, folder: str, name: str) 
         with torch.no_grad():
             read = tokenizer(*pair, truncation=longest is not None, max_length=longest, return_tensors="pt")
             expected = float(theirs(**read).logits)
-            row: Row = (model.context_ids([context])[0], [model.candidates([candidate])[0].ids])
+            row: Row = model.context_ids([context])[0], [model.candidates([candidate])[0].ids]
             score = float(model.module.joint_scores(model.joint_tokens([row])))
         if not abs(score - expected) <= ROUNDING:
             raise InputError(

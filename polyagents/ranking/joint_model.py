@@ -38,7 +38,7 @@ class JointModel(RankingModel):
 
     @property
     def limits(self) -> tuple[int | None, int | None]:
-        """The limits of other models; a pair is truncated whole, by the lengths that its texts have."""
+        """The lengths of texts, as in other models; a pair is truncated whole, by those that its texts have."""
         text, label = super().limits
         if not self.joins_pairs:
             return text, label
@@ -47,7 +47,7 @@ class JointModel(RankingModel):
     @property
     def joins_pairs(self) -> bool:
         """Whether `--text-truncate` is the length of a pair, joined as the tokenizer itself joins it."""
-        return self.settings.plain_texts and self.module.joins_pairs
+        return self.module.joins_pairs and self.settings.plain_texts
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:

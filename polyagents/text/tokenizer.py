@@ -217,9 +217,9 @@ class RankingTokenizer:
             ]
         return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
 
-    def set_reading(self, context_prompt: str, candidate_prompt: str, plain: bool) -> None:
+    def set_prompts(self, context: str, candidate: str, plain: bool = False) -> None:
         """Set the texts before every context and candidate, "" for none, and whether texts are read `plain`."""
-        self.plain, self.prompts = plain, (context_prompt, candidate_prompt)
+        self.plain, self.prompts = plain, (context, candidate)
         if plain:
             self.before, self.between, self.after = surroundings(self.compiled)
         self.context_prompt, self.candidate_prompt = self.encode(self.prompts)
@@ -270,7 +270,7 @@ class RankingTokenizer:
     def pair(self, context: Sequence[int], candidate: Sequence[int], limit: int | None) -> tuple[list[int], list[int]]:
         """Join a context and a candidate, which are `plain`, as the tokenizer itself joins a pair.
 
-        The longer one is truncated first.
+        The longer one is truncated first, so neither should have been before.
 
         Args:
             limit: how many tokens in all; None for no limit.

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, set_seed
 
 from polyagents import InputError, Ranker
+from polyagents.__main__ import start
 from polyagents.model_files.classifiers import HEADS
 from polyagents.model_files.sentence_transformers_export import write_folder
 
@@ -246,7 +247,8 @@ def test_models_in_memory(folders, classifiers, tmp_path):
         Ranker.from_encoder(folder, "cross", no_cuda=True).score("a b", CANDIDATES[:5]),
     )
     assert "give its tokenizer, too" in refusal(model, "cross")
-    assert "A int is no encoder" in refusal(3)
+    assert "A int is not an encoder" in refusal(3) and "A NoneType is" in refusal(None)
+    assert "no architecture None" in refusal(folder, None)
     assert "has its own" in refusal(folder, "cross", tokenizer)
 
 
@@ -254,7 +256,7 @@ def test_models_in_memory(folders, classifiers, tmp_path):
 
 
 def test_models_that_are_made_by_the_command_rank_rerank_and_serve(folders, classifiers, tmp_path, capsys, monkeypatch):
-    own("init_model", "--backbone", folders["bert"], "-mf", tmp_path / "bi")
+    start(["init_model", "--backbone", folders["bert"], "-mf", str(tmp_path / "bi")])
     own("init_model", "--backbone", classifiers("Bert"), "-m", "cross", "-mf", tmp_path / "cross")
     assert f"{tmp_path / 'cross'} is a cross-encoder: polyagents rank" in capsys.readouterr().out
     (tmp_path / "replies.txt").write_text("where is canada\nmy dog barks\nhi , how are you ?\n")
