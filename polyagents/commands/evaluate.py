@@ -49,7 +49,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--compare", nargs="+", metavar="MODEL_FILE", help="other models, each compared with the first")
     parser.add_argument(
-        "-ne", "--num-examples", type=positive_int, help="evaluate at least this many, in whole batches; by default all"
+        "-ne",
+        "--num-examples",
+        type=positive_int,
+        help="evaluate the first N, whole dialogues in order; by default all",
     )
     parser.add_argument("--out", help="a file for the report as JSON")
     parser.add_argument("--trec-run", help="a file for the rankings of the first model, in TREC's format")
@@ -69,10 +72,10 @@ def run(opt: Mapping[str, Any]) -> None:
     found = evaluate(first, opt["num_examples"], opt["trec_run"], opt["trec_qrels"])
     models = [found, *(evaluate(other, opt["num_examples"]) for other in others)]
     for other in models:
-        if other.examples_hash != found.examples_hash:
+        if other.digest != found.digest:
             raise InputError(
-                f"{other.model_file} was evaluated on other examples than {found.model_file}, and cannot be compared "
-                f"with it: --task {opt['task']} draws its examples."
+                f"{other.model_file} was evaluated on other examples than {found.model_file} (digest {other.digest}, "
+                f"not {found.digest}), and cannot be compared with it: --task {opt['task']} draws its examples."
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}

@@ -8,6 +8,8 @@ from typing import Any
 from polyagents.arguments import CommandParser
 from polyagents.faults import parlai_is_installed
 
+BATCH = 64  # of an evaluation
+
 
 class TaskCommandParser(CommandParser):
     """Parses a command's own flags at once, and all flags by ParlAI's parser if a task is given.
@@ -17,7 +19,7 @@ class TaskCommandParser(CommandParser):
 
     Attributes:
         evaluates: whether the command evaluates a model, so that it accepts the flags of the model, too, and reads the
-            valid split by default.
+            valid split in batches of BATCH by default.
     """
 
     def __init__(self, prog: str, description: str, task_required: bool, evaluates: bool = False):
@@ -67,7 +69,7 @@ class TaskCommandParser(CommandParser):
             # Those that are missing have been refused, and ParlAI parses a request for help without it.
             parser.add_argument(*names, **{key: value for key, value in settings.items() if key != "required"})
         if self.evaluates:
-            parser.set_params(datatype="valid")
+            parser.set_params(datatype="valid", batchsize=BATCH)
         opt: dict[str, Any] = parser.parse_args(arguments)
         logging.set_log_level(opt["loglevel"].upper())
         return opt

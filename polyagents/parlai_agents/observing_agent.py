@@ -87,6 +87,11 @@ class ObservingAgent(TorchRankerAgent):
             obs.force_set("label_candidates_vecs", [torch.tensor(c.ids) for c in self.ranking.candidates(texts)])
         return obs
 
+    def hears_itself(self, message: Message) -> bool:
+        """Return whether the rest of a dialogue has this agent's reply to a message in its context, not the label."""
+        heard = self.opt.get("use_reply", "label")
+        return bool(heard == "model" or (heard == "label" and not real_labels(message)))
+
     def self_observe(self, self_message: Message) -> None:
         """Do as TorchAgent does, which fails in the middle of an episode if nothing was said, as intended."""
         if (

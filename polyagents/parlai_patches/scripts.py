@@ -7,7 +7,7 @@ from typing import Any
 import parlai.core.script
 from torch import distributed
 
-from polyagents.parlai_patches import patches
+from polyagents.parlai_patches import exchanges, patches
 
 
 def load_script(script: str) -> None:
@@ -16,6 +16,12 @@ def load_script(script: str) -> None:
     parlai.core.script.setup_script_registry = lambda: None
     importlib.import_module(f"parlai.scripts.{script}")
     patches.apply()
+    if script == "eval_model":  # `parlai eval_model` keeps ParlAI's order
+        exchanges.patch_eval_model()
+    if script == "multiprocessing_eval":
+        from polyagents.parlai_patches import launching  # saves every other command the import of ParlAI's launcher
+
+        launching.evaluate_in_order()
 
 
 def run_script(script: str, arguments: Sequence[str]) -> Any:

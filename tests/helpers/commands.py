@@ -10,14 +10,17 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import forks
 import torch
 from parlai.core.script import SCRIPT_REGISTRY
+from parlai.scripts import eval_model
 
 from polyagents.__main__ import run_own
 from polyagents.files.model_file import read
 from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.exchanges import patch_eval_model
 
 patches.apply()  # tests call ParlAI's scripts themselves
 
@@ -56,8 +59,10 @@ def train(kind, model_file, *arguments):
 
 
 def evaluate(model_file, *arguments):
-    """ParlAI's report of an evaluation, as plain numbers."""
-    report = run("eval_model", "-mf", model_file, *arguments)
+    """The report of `polyagents eval_model`, as plain numbers."""
+    with mock.patch.object(eval_model, "_eval_single_world", eval_model._eval_single_world):
+        patch_eval_model()  # which `parlai eval_model` is not
+        report = run("eval_model", "-mf", model_file, *arguments)
     return {name: float(metric) for name, metric in report.items()}
 
 
