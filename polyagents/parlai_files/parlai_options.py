@@ -75,12 +75,7 @@ def read(file: str) -> dict[str, Any]:
 
 
 def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
-    """Read `file.opt`, which must be there and complete.
-
-    Values that are neither plain nor lists of plain ones are dropped.
-
-    Returns:
-        The options by name.
+    """Read `file.opt`, without values that are neither plain nor lists of plain ones.
 
     Raises:
         InputError: the file is missing, or contains no options.
@@ -139,11 +134,7 @@ def is_possible(name: str, value: Any, hint: Any) -> bool:
 
 
 def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """Return our flags that a ParlAI model decides.
-
-    Returns:
-        Flags by name.
-    """
+    """Return our flags that a ParlAI model decides, by name."""
     flags: dict[str, Any] = {
         "reduction_type": options.get("reduction_type", "mean"),
         "output_scaling": options.get("output_scaling", 1.0),
@@ -160,11 +151,7 @@ def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """Translate all of ParlAI's options of a model to our flags, to run it as it is.
-
-    Returns:
-        Flags by name.
-    """
+    """Translate all of ParlAI's options of a model to our flags, by name, to run it as it is."""
     text, label = (options.get(name) or options.get("truncate") or -1 for name in ("text_truncate", "label_truncate"))
     positions = options.get("n_positions") or max(text, label, 0) or 1024  # as ParlAI's get_n_positions_from_options
     candidates = options.get("fixed_candidates_path")
@@ -183,10 +170,7 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig") -> dict[str, Any]:
-    """Translate our options of a model to ParlAI's.
-
-    Returns:
-        ParlAI's options by name.
+    """Translate our options of a model to ParlAI's, by name.
 
     Raises:
         InputError: ParlAI's agents lack a feature of this model; the message names it.
