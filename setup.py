@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 
@@ -199,6 +200,8 @@ EXTRAS = {
 # Folders at the top of the repository that are installed inside polyagents: their names are too common to claim in
 # everybody's site-packages.
 INSIDE = ("benchmarks", "tasks", "zoo")
+# What bench_inference and bench_training need of benchmarks/; everything else there runs in a clone.
+MEASURING = {"__init__", "inference", "measure", "peers", "report", "training"}
 
 
 def version() -> str:
@@ -209,11 +212,21 @@ def version() -> str:
 
 
 def packages() -> list[str]:
-    """Every package in the tree, by the name that it is imported by."""
+    """Every package that is installed, by the name that it is imported by."""
     found = find_packages(include=["polyagents", "polyagents.*"])
     for folder in INSIDE:
-        found += [f"polyagents.{folder}", *(f"polyagents.{folder}.{name}" for name in find_packages(folder))]
+        within = [] if folder == "benchmarks" else find_packages(folder)
+        found += [f"polyagents.{folder}", *(f"polyagents.{folder}.{name}" for name in within)]
     return sorted(found)
+
+
+class Build(build_py):
+    """Builds what is installed, which holds only a part of benchmarks/."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """Return package, name and path of the modules of a package that are installed."""
+        found = super().find_package_modules(package, package_dir)
+        return [one for one in found if package != "polyagents.benchmarks" or one[1] in MEASURING]
 
 
 setup(
@@ -235,6 +248,7 @@ setup(
     python_requires=">=3.10",
     package_dir={"polyagents": "polyagents"} | {f"polyagents.{folder}": folder for folder in INSIDE},
     packages=packages(),
+    cmdclass={"build_py": Build},
     package_data={"": ["sample/*", "static/*", "templates/*"], "polyagents": ["py.typed"]},
     install_requires=CORE,
     extras_require=EXTRAS,

@@ -41,11 +41,11 @@ def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/
     if name.count("/") != 1 or not all(name.split("/")):
         raise InputError(f"{name!r} is not a name for mteb; give OWNER/MODEL.")
     given = ranker if isinstance(ranker, Ranker) else Ranker.load(ranker)
-    described = description(given.model, name)
+    described = model_meta(given.model, name)
     return SearchModel(given, described) if isinstance(given.model, TwoTowerModel) else PairModel(given, described)
 
 
-def description(model: RankingModel, name: str) -> Any:
+def model_meta(model: RankingModel, name: str) -> Any:
     """Build mteb's ModelMeta of a model; an InputError says if mteb is not installed."""
     try:
         from mteb.models.model_meta import ModelMeta, ScoringFunction

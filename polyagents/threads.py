@@ -59,9 +59,9 @@ def quotas(root: str) -> Iterator[float]:
             if controllers:  # version 1
                 quota = first_words(os.path.join(folder, "cpu.cfs_quota_us"))
                 period = first_words(os.path.join(folder, "cpu.cfs_period_us"))
-                yield from share([*quota, *period])
+                yield from quota_cores([*quota, *period])
             else:
-                yield from share(first_words(os.path.join(folder, "cpu.max")))
+                yield from quota_cores(first_words(os.path.join(folder, "cpu.max")))
 
 
 def groups(path: str) -> Iterator[tuple[str, str]]:
@@ -88,7 +88,7 @@ def first_words(path: str) -> list[str]:
         return []
 
 
-def share(words: list[str]) -> Iterator[float]:
+def quota_cores(words: list[str]) -> Iterator[float]:
     """Convert ["150000", "100000"], microseconds in each period, to 1.5 cores; yield nothing for "max" or "-1"."""
     if len(words) == 2 and words[0].isdigit() and int(words[0]) > 0 and int(words[1]) > 0:
         yield int(words[0]) / int(words[1])

@@ -33,8 +33,13 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Measure, print tables, write files."""
-    parts = check_parts(opt)
-
+    parts = set(opt["parts"].split(","))
+    if unknown := parts - set(PARTS):
+        raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
+    if {"scoring", "reply", "index"} & parts and not opt["index_dir"]:
+        raise InputError("--parts scoring, reply and index need --index-dir; the index is built if it is missing.")
+    if "rerank" in parts and not opt["cross_model_file"]:
+        raise InputError("--parts rerank needs --cross-model-file.")
     import torch  # these import torch and the peers: errors in flags are reported before
 
     from polyagents.benchmarks import inference, report
@@ -66,19 +71,3 @@ def run(opt: Mapping[str, Any]) -> None:
     report.publish(tables, os.path.join(opt["out"], "inference.json"))
     if "scoring" in tables:
         report.scoring_picture(tables["scoring"], os.path.join(opt["out"], "scoring.png"))
-
-
-def check_parts(opt: Mapping[str, Any]) -> set[str]:
-    """Return the parts to measure.
-
-    Raises:
-        InputError: one of them does not exist, or needs a flag that is missing.
-    """
-    parts = set(opt["parts"].split(","))
-    if unknown := parts - set(PARTS):
-        raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
-    if {"scoring", "reply", "index"} & parts and not opt["index_dir"]:
-        raise InputError("--parts scoring, reply and index need --index-dir; the index is built if it is missing.")
-    if "rerank" in parts and not opt["cross_model_file"]:
-        raise InputError("--parts rerank needs --cross-model-file.")
-    return parts

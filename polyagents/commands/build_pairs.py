@@ -40,12 +40,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then print the result, and how to use it."""
-    from polyagents.tasks.pairs.build_pairs import (  # imports numpy: errors in flags are reported before
-        PairsPlan,
-        build,
-        describe_counts,
-    )
+    """Build; then say what was built, and how to use it."""
+    # Imports numpy: errors in flags are reported before.
+    from polyagents.tasks.pairs.build_pairs import PairsPlan, build, describe_counts
 
     made = build(PairsPlan(opt["source"], opt["outdir"], opt["context_lines"], opt["valid_examples"]))
     counts = describe_counts(made["counts"])

@@ -38,11 +38,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Build; then print the result, and how to use it."""
-    from polyagents.tasks.wiki_search.build_data import (  # imports libraries that only this command needs
-        WikiPlan,
-        build,
-    )
+    """Build; then say what was built, and how to use it."""
+    from polyagents.tasks.wiki_search.build_data import WikiPlan, build  # imports what only this command needs
     from polyagents.tasks.wiki_search.splitting import Sizes
 
     sizes = Sizes(opt["valid_examples"], opt["test_examples"], opt["eval_pool"])

@@ -3,7 +3,7 @@
 import argparse
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tqdm import tqdm
@@ -34,18 +34,24 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read all splits, print their counts and the warnings.
-
-    Raises:
-        InputError: the table cannot be trained on.
-    """
+    """Read all splits, print their counts and the warnings; an InputError says why the table cannot be trained on."""
     from polyagents.tasks.table.checking import Split, rows_of, warnings_of
     from polyagents.tasks.table.splits import KINDS, is_divided, open_split, splits_of
 
     path = opt["table"]
     if not os.path.exists(path):
         raise InputError(f"There is no file or folder {path}; give {KINDS}.")
-    length, limits, unit = measure_of(opt)
+    limits, unit = (opt["text_truncate"], opt["label_truncate"]), "tokens"
+    if opt["backbone"] is None:
+        limits, unit = (int(limits[0] * WORDS_PER_TOKEN), int(limits[1] * WORDS_PER_TOKEN)), WORDS
+    else:
+        from polyagents.text.pretrained import load_tokenizer
+
+        tokenizer = load_tokenizer(opt["backbone"])
+
+    def length(text: str) -> int:
+        return len(text.split()) if opt["backbone"] is None else len(tokenizer.encode([text])[0])
+
     splits = {}
     for name in splits_of(path):
         table = open_split(path, name)
@@ -65,19 +71,3 @@ def run(opt: Mapping[str, Any]) -> None:
     if not warnings:
         print("\nNothing to warn of.")
     print(f"\nTrain: polyagents train_model -m poly -t polyagents.tasks.table --table-path {path} -mf runs/mine")
-
-
-def measure_of(opt: Mapping[str, Any]) -> tuple[Callable[[str], int], tuple[int, int], str]:
-    """Decide how lengths are measured.
-
-    Returns:
-        What measures a text; how much of a context and of a label a model reads, in the same unit; the unit.
-    """
-    limits = opt["text_truncate"], opt["label_truncate"]
-    if opt["backbone"] is None:
-        text, label = (int(limit * WORDS_PER_TOKEN) for limit in limits)
-        return (lambda given: len(given.split())), (text, label), WORDS
-    from polyagents.text.pretrained import load_tokenizer
-
-    tokenizer = load_tokenizer(opt["backbone"])
-    return (lambda given: len(tokenizer.encode([given])[0])), limits, "tokens"

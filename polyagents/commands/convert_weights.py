@@ -60,14 +60,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def write_huggingface(model: "RankingModel", folder: str) -> str:
-    """Write the encoder that reads contexts, and say how it is used.
-
-    Args:
-        folder: where to write.
-
-    Returns:
-        how it is used, for the user.
-    """
+    """Write the encoder that reads contexts to a folder, and say how it is used."""
     from polyagents.model_files.hugging_face import write_folder
 
     write_folder(model.context_encoder.backbone, model.tokenizer, folder)
@@ -80,14 +73,7 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
 
 
 def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
-    """Write a bi- or cross-encoder for sentence-transformers, and say how it is used.
-
-    Args:
-        folder: where to write.
-
-    Returns:
-        how it is used, for the user.
-    """
+    """Write a bi- or cross-encoder for sentence-transformers to a folder, and say how it is used."""
     from polyagents.model_files.sentence_transformers_export import write_folder
 
     write_folder(model, folder)
@@ -96,14 +82,7 @@ def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
 
 
 def write_model_file(model: "RankingModel", file: str) -> str:
-    """Write a model file as training does, and say how it is used.
-
-    Args:
-        file: where to write.
-
-    Returns:
-        how it is used, for the user.
-    """
+    """Write a model file as training does, and say how it is used."""
     from polyagents.model_files.saving import save_model
 
     save_model(model, file)
@@ -113,13 +92,7 @@ def write_model_file(model: "RankingModel", file: str) -> str:
 def write_parlai(model: "RankingModel", file: str) -> str:
     """Write ParlAI's model file, its options and dictionary, and say how they are used.
 
-    The model file comes last, so where it is, the others are.
-
-    Args:
-        file: where to write.
-
-    Returns:
-        how it is used, for the user.
+    The model file comes last, so if it is there, the others are.
     """
     from parlai.core.params import ParlaiParser
 

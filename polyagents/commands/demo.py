@@ -52,12 +52,11 @@ class Result:
     seconds: float
 
 
-def train(name: str, model_file: str, start: dict[str, str], percent: int) -> float:
-    """Train like `parlai train_model`, with a progress bar instead of its log; return the seconds that it took.
+def train_one(name: str, model_file: str, start: dict[str, str], percent: int) -> float:
+    """Train like `parlai train_model`, with a progress bar instead of its log, with a part, in percent, of the updates.
 
-    Args:
-        model_file: where the model goes.
-        percent: the part of the demo's updates.
+    Returns:
+        The seconds that it took.
     """
     from parlai.scripts.train_model import TrainLoop, TrainModel  # imports ParlAI, which --help should not need
 
@@ -85,7 +84,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
     return seconds
 
 
-def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]) -> tuple[float, float, float]:
+def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[str]) -> tuple[float, float, float]:
     """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
@@ -104,19 +103,15 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
     return float(report["hits@1"]), float(report["mrr"]), 1000 * median
 
 
-def table(results: list[Result], replies: int) -> str:
-    """Format the comparison as text.
-
-    Args:
-        replies: how many candidates there are.
-    """
+def comparison_table(results: list[Result], replies: int) -> str:
+    """Format the comparison, in which a reply is one of that many, as text."""
     lines = [f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'training, s':>14}   (a reply is one of {replies})"]
     for r in results:
         lines.append(f"{r.name:8}{r.recall:>8.3f}{r.mrr:>8.3f}{r.milliseconds:>15.2f}{r.seconds:>14.0f}")
     return "\n".join(lines)
 
 
-def draw(results: list[Result], path: str) -> None:
+def draw_quality(results: list[Result], path: str) -> None:
     """Draw quality against speed."""
     import matplotlib
 
@@ -177,15 +172,15 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
         start = {"backbone": "zoo:minilm"}
         if name in ("uni", "cross"):
             start["init_model"] = os.path.join(output, START, "M")
-        seconds = train(name, model_file, start, opt["percent"])
-        measured = evaluate(name, model_file, everything, [dialogue[0].text for dialogue in test])
+        seconds = train_one(name, model_file, start, opt["percent"])
+        measured = evaluate_one(name, model_file, everything, [dialogue[0].text for dialogue in test])
         results.append(Result(name, *measured, seconds))
-    comparison = table(results, len(everything))
+    comparison = comparison_table(results, len(everything))
     print(f"\n{comparison}\n")
     with open(os.path.join(output, "table.txt"), "w", encoding="utf-8") as file:
         file.write(f"{comparison}\n")
     print("All start from MiniLM; uni and cross, which pay for each candidate, from the bi-encoder trained above.")
-    draw(results, os.path.join(output, "quality_speed.png"))
+    draw_quality(results, os.path.join(output, "quality_speed.png"))
     print(f"The picture is in {output}/quality_speed.png, the models are in {output}/*/M.\n")
     print("A test dialogue, answered by the poly-encoder from all replies of the task:\n")
     longest = max(test, key=len)

@@ -8,9 +8,9 @@ from typing import Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
-from polyagents.commands.out_file import check_out_file
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.errors import InputError
+from polyagents.files.own_folder import check_out_file
 from polyagents.zoo.models import our_agent
 
 
@@ -29,11 +29,7 @@ class EvaluateParser(TaskCommandParser):
         return opt | {"evaluated": [opt, *(self.parse_for_model([*arguments, "-mf", file], file) for file in files)]}
 
     def parse_for_model(self, arguments: list[str], file: str | None) -> dict[str, Any]:
-        """Return ParlAI's options of a command line, for the model whose file comes last in it.
-
-        Args:
-            file: the model file; None for the one in the command line.
-        """
+        """Return ParlAI's options of a command line, for the model whose file comes last in it, if any."""
         written_by_parlai = file is not None and not parlai_command.names_a_model(arguments) and our_agent(file)
         return super().parse_with_task([*arguments, "-m", written_by_parlai] if written_by_parlai else arguments)
 
@@ -62,8 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Rank, measure, print the table, write the files."""
-    check(opt)
-
+    check_flags(opt)
     from polyagents.evaluation import report  # imports SciPy and torch: errors in flags are reported before
     from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
@@ -84,12 +79,8 @@ def run(opt: Mapping[str, Any]) -> None:
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
 
 
-def check(opt: Mapping[str, Any]) -> None:
-    """Refuse impossible evaluations before a model is loaded.
-
-    Raises:
-        InputError: with the flag to change.
-    """
+def check_flags(opt: Mapping[str, Any]) -> None:
+    """Refuse, with an InputError, what cannot be evaluated before a model is loaded."""
     if "train" in opt["datatype"] and "evalmode" not in opt["datatype"]:
         raise InputError("--datatype train draws its examples; give train:evalmode to evaluate on the training set.")
     if "," in opt["task"]:

@@ -46,11 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
-    """Add the flags that `build_index` has, too.
-
-    Args:
-        required: whether a model and a file are always needed.
-    """
+    """Add the flags that `build_index` has, too; there a model and a file are required."""
     parser.add_argument("-mf", "--model-file", required=required, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=required, help="UTF-8 text, one candidate per line")
     place = parser.add_mutually_exclusive_group(required=True)
@@ -84,11 +80,7 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Do one step, and report its result.
-
-    Raises:
-        InputError: the step does not exist, lacks a flag, or has one too many.
-    """
+    """Do one step, and report its result; an InputError says if it does not exist, or which flag is wrong."""
     what = opt["what"]
     if NEEDED.get(what) != {name for name in ("model_file", "candidates_file") if opt[name]}:
         raise InputError(f"Give one of: {USAGE}.")
@@ -110,10 +102,17 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
     if opt["ray"] and what != "build":
         raise InputError("--ray is for building; --append and --delete work on this machine.")
     if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError("--ray starts its own processes; run it without torchrun, or torchrun without --ray.")
+        raise InputError("--ray starts processes of its own; run it without torchrun, or torchrun without --ray.")
+    import torch  # takes seconds, as the next one does: errors in flags are reported before
+
+    from polyagents.ranker import Ranker
+
+    overrides: dict[str, Any] = {"backend": opt["backend"]}
+    overrides |= {"precision": opt["precision"]} if opt["precision"] else {}
+    if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():  # each process has a GPU of its own
+        overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     with contextlib.ExitStack() as stack:
-        overrides = overridden(opt)
-        ranker = loaded(opt["model_file"], overrides)
+        ranker: Any = Ranker.load(opt["model_file"], **overrides) if opt["model_file"] else None
         cluster = None
         if opt["ray"]:
             from polyagents.ray_cluster import RayCluster
@@ -127,30 +126,8 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def overridden(opt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with which the model is loaded; each process of torchrun has a GPU of its own."""
-    import torch  # takes a second: errors in flags are reported before
-
-    overrides: dict[str, Any] = {"backend": opt["backend"]}
-    overrides |= {"precision": opt["precision"]} if opt["precision"] else {}
-    if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():
-        overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
-    return overrides
-
-
-def loaded(file: str | None, overrides: Mapping[str, Any]) -> Any:
-    """Load the model; None if the step needs none."""
-    from polyagents.ranker import Ranker
-
-    return Ranker.load(file, **overrides) if file else None
-
-
 def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
-    """Work on a vector database; print a JSON line of a build, or one for each model that has encoded candidates.
-
-    Args:
-        cluster: the machines that encode; None for this one.
-    """
+    """Work on a vector database; print a JSON line of a build, or one for each model that has encoded candidates."""
     from polyagents.index.engines.candidates import remove
     from polyagents.index.engines.urls import open_engine
     from polyagents.index.texts import FileTexts, read_candidates
@@ -204,15 +181,15 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     if worker.rank > 0:
         return
     if ranker is None:
-        report(store, describe(store) if what == "status" else None)
+        report_content(store, describe(store) if what == "status" else None)
     elif opt["index_type"] in (None, "exact"):
-        report(store, None)
+        report_content(store, None)
     else:
         contexts = read_candidates(opt["contexts_file"]) if opt["contexts_file"] else None
-        report(store, ranker.approximate(store, opt["index_type"], contexts))
+        report_content(store, ranker.approximate(store, opt["index_type"], contexts))
 
 
-def report(store: "CandidateStore", approximate: "Description | None") -> None:
+def report_content(store: "CandidateStore", approximate: "Description | None") -> None:
     """Print one JSON line: candidates, bytes, and the recall of an approximate index."""
     line: dict[str, Any] = {"candidates": len(store), "stored_as": store.stored_as, "width": store.width}
     if approximate is not None:

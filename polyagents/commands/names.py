@@ -7,16 +7,12 @@ from polyagents.console import in_columns
 
 @dataclass(frozen=True)
 class OwnCommand:
-    """A command of ours.
-
-    Its module has `parser() -> argparse.ArgumentParser` and `run(opt: Mapping[str, Any])`.
+    """A command of ours; its module has `parser() -> argparse.ArgumentParser` and `run(opt: Mapping[str, Any])`.
 
     Attributes:
-        summary: one line for the list of commands.
         extra: the extra of setup.py that it needs; None if the core is enough.
-        computes: whether it trains, builds or serves for long, so that its number of threads is worth a line in the
-            log.
-        loads_models: whether the first thing that it does is to import torch and transformers, which may take seconds.
+        computes: whether it trains, builds or serves for long, so that its threads are worth a line in the log.
+        loads_models: whether the first thing that it does is to import torch and transformers, which takes seconds.
     """
 
     summary: str
@@ -35,11 +31,9 @@ class ParlaiCommand:
     """A command of ParlAI 1.7.2.
 
     Attributes:
-        summary: one line for the list of commands.
-        aliases: its other names.
         hidden: ParlAI shows it only in `helpall`.
         takes_a_model: whether it has the flag `--model`.
-        script: the module in parlai.scripts, if it is not called as the command is.
+        script: the module in parlai.scripts; None if it is called as the command is.
     """
 
     summary: str

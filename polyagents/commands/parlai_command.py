@@ -47,11 +47,7 @@ def with_our_agent(arguments: list[str]) -> list[str]:
 
 
 def check_model_file(arguments: Sequence[str]) -> None:
-    """Say that a model file is missing before ParlAI complains about flags that only the model would have known.
-
-    Raises:
-        InputError: it is missing, or zoo: names no model.
-    """
+    """Say, by an InputError, that a model file is missing before ParlAI misses the flags that only the model knows."""
     file = model_file(arguments)
     if file and os.path.isdir(file) and not os.path.exists(f"{file}.opt"):
         if arguments[0] in OWN_COMMANDS and arguments[0] != "evaluate":
@@ -94,11 +90,6 @@ def check_own_text(arguments: Sequence[str]) -> None:
             raise InputError(f"{file} cannot be read ({error.strerror}); give another --fromfile-datapath.") from error
 
 
-def flags_in(arguments: Sequence[str]) -> set[str]:
-    """Return the flags of a command line, without values."""
-    return {argument.split("=", 1)[0] for argument in arguments if argument.startswith("-")}
-
-
 def values_in(arguments: Sequence[str]) -> dict[str, str]:
     """Return the word after each flag of a command line."""
     return {flag: value for flag, value in itertools.pairwise(arguments) if flag.startswith("-")}
@@ -130,7 +121,8 @@ def run(arguments: Sequence[str]) -> Any:
     name = BY_EVERY_NAME[arguments[0]]
     if not parlai_is_installed():
         raise InputError(f"polyagents {name} is a command of ParlAI, which is not installed: {INSTALL_PARLAI}")
-    if name in NEED_A_TASK and not {*NAMES_A_TASK, *HELP} & flags_in(arguments):
+    flags = {argument.split("=", 1)[0] for argument in arguments}
+    if name in NEED_A_TASK and not {*NAMES_A_TASK, *HELP} & flags:
         raise InputError(f"{name}: {OF_PARLAI['No task specified']}")
     check_own_text(arguments)
     script = PARLAI_COMMANDS[name].script or name

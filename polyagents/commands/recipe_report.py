@@ -58,11 +58,7 @@ class Trained:
         return find(self.name)
 
     def percent(self, split: str, metric: str) -> float | None:
-        """Return its result, in percent.
-
-        Args:
-            metric: the metric, by the paper's name.
-        """
+        """Return its result of a metric, by the paper's name, in percent; None if there is none."""
         value = self.reports[split].get(METRICS.get(metric, metric.replace("R@", "hits@")))
         return None if value is None else 100 * value
 
@@ -88,7 +84,7 @@ def report(folder: str) -> None:
         ]
     )
     write_text(os.path.join(folder, "report.md"), f"{text}\n")
-    draw(models, os.path.join(folder, "report.png"))
+    draw_panels(models, os.path.join(folder, "report.png"))
     print(text)
     say(f"Written to {os.path.join(folder, 'report.md')} and report.png.")
 
@@ -113,7 +109,7 @@ def trained_in(folder: str) -> list[Trained]:
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if flags_of(name) is not None and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))
-            found.append((file, name, changed_flags(name, opt), epochs, candidates_of(name, opt), reports))
+            found.append((file, name, changed_flags(name, opt), epochs, candidates_count(name, opt), reports))
     if not found:
         raise InputError(
             f"{folder} has no finished model of a recipe; train one with polyagents recipe run NAME -mf "
@@ -139,7 +135,7 @@ def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
     return ", ".join(changed)
 
 
-def candidates_of(name: str, opt: Mapping[str, Any]) -> int:
+def candidates_count(name: str, opt: Mapping[str, Any]) -> int:
     """Return the number of candidates of an example: the task's number, or the fixed ones and the label."""
     if opt.get("eval_candidates") != "fixed":
         return CANDIDATES[find(name).task]
@@ -184,7 +180,8 @@ def quality(models: Sequence[Trained]) -> list[dict[str, Any]]:
                     "recipe": first.name,
                     "split": split,
                     "metric": f"{metric}{size}",
-                    "measured": mean_and_deviation(measured),
+                    "measured": f"{statistics.mean(measured):.1f}"
+                    + (f" ± {statistics.stdev(measured):.1f}" if len(measured) > 1 else ""),
                     "paper": together(values),
                     "source": ", ".join(dict.fromkeys(value.source for value in values)),
                     "models": len(measured),
@@ -198,12 +195,6 @@ def quality(models: Sequence[Trained]) -> list[dict[str, Any]]:
     return rows
 
 
-def mean_and_deviation(values: Sequence[float]) -> str:
-    """Format a mean and its deviation as in the paper."""
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
-
-
 def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
     """Make a row for each group of models."""
     rows = []
@@ -214,7 +205,7 @@ def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(models: Sequence[Trained], path: str) -> None:
+def draw_panels(models: Sequence[Trained], path: str) -> None:
     """Draw R@1 against milliseconds per reply, one panel per task."""
     import matplotlib
 
@@ -243,11 +234,7 @@ def draw(models: Sequence[Trained], path: str) -> None:
 
 
 def draw_group(panel: Any, group: Sequence[Trained], split: str, colour: str) -> None:
-    """Draw a dot for a measurement, with its deviation, and a ring for each number of the paper.
-
-    Args:
-        panel: where to draw.
-    """
+    """Draw a dot for a measurement, with its deviation, and a ring for each number of the paper."""
     recipe = group[0].recipe
     points = [value for model in group if (value := model.percent(split, "R@1")) is not None]
     milliseconds = statistics.median(model.milliseconds for model in group)

@@ -15,11 +15,8 @@ class TaskCommandParser(CommandParser):
     """Parses a command's own flags at once, and all flags by ParlAI's parser if a task is given.
 
     ParlAI takes seconds to import. A missing flag is therefore reported before, and a command without a task does not
-    import it. With a task, the result is ParlAI's `Opt`, a dict, instead of a namespace.
-
-    Attributes:
-        evaluates: whether the command evaluates a model, so that it accepts the flags of the model, too, and reads the
-            valid split in batches of BATCH by default.
+    import it. With a task, the result is ParlAI's `Opt`, a dict, instead of a namespace. A command that evaluates a
+    model accepts the flags of the model, too, and reads the valid split by default.
     """
 
     def __init__(self, prog: str, description: str, task_required: bool, evaluates: bool = False):
@@ -33,22 +30,13 @@ class TaskCommandParser(CommandParser):
             argparse.ArgumentParser.add_argument(self, "-mf", "--model-file", required=True, help="a trained model")
 
     def add_argument(self, *names: Any, **settings: Any) -> Any:
-        """Add a flag of the command's own to this parser and to ParlAI's.
-
-        Args:
-            **settings: as for argparse.
-        """
+        """Add a flag of the command's own to this parser and to ParlAI's."""
         if "-h" not in names:
             self.own_flags.append((names, settings))
         return super().add_argument(*names, **settings)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse a command line; the result is a namespace without a task, and ParlAI's `Opt` with one.
-
-        Args:
-            args: the command line; None for the process's own.
-            namespace: where the values go; None for a new one.
-        """
+        """Parse a command line, or the process's, to a namespace without a task, and to ParlAI's `Opt` with one."""
         arguments = list(sys.argv[1:] if args is None else args)
         if {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
             with_task = parlai_is_installed()

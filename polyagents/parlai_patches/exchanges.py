@@ -116,7 +116,7 @@ class WorldInOrder(BatchWorld):
 
     def parley(self) -> None:
         """World: evaluate the next batch, which may be empty at the end."""
-        self.acts = [[], []]
+        self.acts: list[list[Message]] = [[], []]
         waiting: list[tuple[Message, Asked]] = []
         for message in self.messages():
             waiting.append((self.model.observe(message), Asked.of(self.teacher)))

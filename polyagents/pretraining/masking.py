@@ -30,12 +30,7 @@ class MaskingVocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, mask: str, special: Sequence[str]) -> "MaskingVocabulary":
-        """Describe the vocabulary of a tokenizer.
-
-        Args:
-            mask: the token that hides another.
-            special: tokens that are never guessed, besides those that the tokenizer calls special.
-        """
+        """Describe a tokenizer's vocabulary; `special` tokens, and those that it calls special, are never guessed."""
         tokens = [tokenizer.id_to_token(number) or "" for number in range(tokenizer.get_vocab_size())]
         never = {*special, mask, *(str(token) for token in tokenizer.get_added_tokens_decoder().values())}
         is_text = torch.tensor([token not in never for token in tokens])
@@ -53,11 +48,9 @@ def starts(tokens: Sequence[str]) -> list[bool]:
 def mask(
     tokens: AnyTokens, vocabulary: MaskingVocabulary, generator: torch.Generator, whole_words: bool = False
 ) -> tuple[AnyTokens, Tensor]:
-    """Hide tokens of a batch on the CPU.
+    """Hide tokens of a batch [B, T] on the CPU.
 
     Args:
-        tokens: [B, T].
-        generator: source of all random choices.
         whole_words: choose words with all of their pieces; the share of tokens stays the same.
 
     Returns:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import A_CONTEXT, Context, Request, Text, whole
+from polyagents.serving.messages import A_CONTEXT, Context, Request, Text, whole_number
 from polyagents.serving.problems import Unanswerable
 
 
@@ -32,7 +32,7 @@ Document = (
         ),
     ]
 )
-Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(whole_number)]
 
 
 class NoSpans(BaseModel):
@@ -88,8 +88,8 @@ class RerankRequest(Request):
         NoSpans | None, Field(description='an object with "mode": "disabled": parts of documents are not returned')
     ] = None
     priority: Annotated[
-        Annotated[int, Field(ge=0), BeforeValidator(whole)] | None,
-        Field(description="a whole number from 0 on, which has no effect: clients take turns"),
+        Annotated[int, Field(ge=0), BeforeValidator(whole_number)] | None,
+        Field(description="a whole number from 0 on, which nobody reads: clients take turns"),
     ] = None
 
     def texts(self) -> tuple[str, ...]:
@@ -170,11 +170,7 @@ class CohereProblem(BaseModel):
 
 
 def result_of(match: Match, request: RerankRequest) -> RerankResult:
-    """Convert a match of the Python API; it includes the document if the request asks for it.
-
-    Args:
-        request: the request, which has the documents.
-    """
+    """Convert a match of the Python API; it includes the document if the request asks for it."""
     sent = request.documents[match.index] if request.return_documents else None
     return RerankResult(
         index=match.index,

@@ -11,7 +11,7 @@ from polyagents.serving.answering import Answering
 from polyagents.serving.cohere_messages import CohereProblem, RerankRequest, RerankResponse
 from polyagents.serving.messages import ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse, OpenAIProblem
-from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2
 
 PROBLEMS = {
     400: "The body is not JSON, or did not come whole",

@@ -10,13 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.batching import RankingResult
-from polyagents.serving.limits import (
-    CANDIDATE_CHARACTERS,
-    CANDIDATES,
-    CONTEXT_CHARACTERS,
-    TOP_K,
-    TURNS,
-)
+from polyagents.serving.limits import CANDIDATE_CHARACTERS, CANDIDATES, CONTEXT_CHARACTERS, TOP_K, TURNS
 
 
 def characters(text: str) -> str:
@@ -25,7 +19,7 @@ def characters(text: str) -> str:
     return text
 
 
-def whole(number: Any) -> Any:
+def whole_number(number: Any) -> Any:
     """Convert 1.0 to 1, which are the same number in JSON and its schemas; every other value stays as it is."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
@@ -50,7 +44,7 @@ Turns = Annotated[list[Text], Field(min_length=1, max_length=TURNS), AfterValida
 TopK = Annotated[
     int,
     Field(ge=1, le=TOP_K, description=f"a whole number from 1 to {TOP_K}: how many to return"),
-    BeforeValidator(whole),  # after the limits, which a schema would lose
+    BeforeValidator(whole_number),  # after the limits, which a schema would lose
 ]
 
 
@@ -162,13 +156,7 @@ class RankResponse(BaseModel):
 
     @classmethod
     def of(cls, result: RankingResult, source: CandidateSource, ms: float) -> dict[str, Any]:
-        """Return the fields of a response.
-
-        Args:
-            result: the matches, and how many requests were ranked together.
-            source: where the candidates came from.
-            ms: milliseconds since the request came.
-        """
+        """Return the fields of a response, `ms` milliseconds after its request."""
         return {
             "matches": [RankedCandidate.of(match) for match in result.matches],
             "complete": result.complete,

@@ -15,8 +15,7 @@ IDLE: "dict[PatientProtocol, asyncio.TimerHandle]" = {}  # of all connections of
 class OneAtATime(FlowControl):
     """uvicorn's flow control, which would read on while a request is being answered, to notice that its client goes.
 
-    Attributes:
-        holds: whether another request has come, which waits; nothing more is read.
+    If a further request has come, which waits, it `holds`: nothing more is read.
     """
 
     holds = False
