@@ -19,4 +19,4 @@ class NeedsClone:
 
 
 if not (Path(__file__).parents[1] / "setup.py").exists():
-    sys.meta_path.append(NeedsClone)  # type: ignore[arg-type]
+    sys.meta_path.append(NeedsClone)
