@@ -31,13 +31,7 @@ FLAGS = {
     "uni": {"model": "polyagents:UniEncoder", "batchsize": 16, "cross_negatives": 7, "learningrate": 1e-4},
     "cross": {"model": "polyagents:CrossEncoder", "batchsize": 8, "cross_negatives": 7, "learningrate": 1e-4},
 }
-COMMON = {
-    "task": TASK,
-    "reduction_type": "mean",
-    "learningrate": 2e-4,
-    "warmup_updates": 5,
-    "dropout": 0.0,
-}
+COMMON = {"task": TASK, "reduction_type": "mean", "learningrate": 2e-4, "warmup_updates": 5, "dropout": 0.0}
 TIMED_CONTEXTS = {"bi": 25, "poly": 25, "uni": 5, "cross": 3}
 
 
@@ -101,14 +95,6 @@ def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[
     ranker = Ranker.load(model_file)
     median = reply_seconds(ranker, contexts[: TIMED_CONTEXTS[name]], ranker.prepare(replies))
     return float(report["hits@1"]), float(report["mrr"]), 1000 * median
-
-
-def comparison_table(results: list[Result], replies: int) -> str:
-    """Format the comparison, in which a reply is one of that many, as text."""
-    lines = [f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'training, s':>14}   (a reply is one of {replies})"]
-    for r in results:
-        lines.append(f"{r.name:8}{r.recall:>8.3f}{r.mrr:>8.3f}{r.milliseconds:>15.2f}{r.seconds:>14.0f}")
-    return "\n".join(lines)
 
 
 def draw_quality(results: list[Result], path: str) -> None:
@@ -175,7 +161,11 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
         seconds = train_one(name, model_file, start, opt["percent"])
         measured = evaluate_one(name, model_file, everything, [dialogue[0].text for dialogue in test])
         results.append(Result(name, *measured, seconds))
-    comparison = comparison_table(results, len(everything))
+    heading = f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'training, s':>14}"
+    lines = [f"{heading}   (a reply is one of {len(everything)})"]
+    for r in results:
+        lines.append(f"{r.name:8}{r.recall:>8.3f}{r.mrr:>8.3f}{r.milliseconds:>15.2f}{r.seconds:>14.0f}")
+    comparison = "\n".join(lines)
     print(f"\n{comparison}\n")
     with open(os.path.join(output, "table.txt"), "w", encoding="utf-8") as file:
         file.write(f"{comparison}\n")
