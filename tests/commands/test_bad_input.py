@@ -107,7 +107,7 @@ HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and 
     ("human_eval import pipe", "pipe cannot be read (it is a pipe or a device"),
     ("human_eval import /dev/zero", "/dev/zero cannot be read (it is a pipe or a device"),
     ("human_eval import link", "link cannot be read (No such file"),
-    ("human_eval report --out new --database sqlite:///e.db?timeout=x", "is of 'sqlite', without a file or with"),
+    ("human_eval report --out new --database sqlite:///e.db?timeout=x", "'sqlite' without a file or with"),
     ("human_eval report --out new --database sqlite:///e.db?mode=memory&x=y", "without a file or with parameters"),
     ("human_eval report --out new --database sqlite:///e.db?detect_types=99999999999999999999", "with parameters"),
     ("human_eval report --out new --database sqlite:///:memory:", "without a file"),
