@@ -24,8 +24,8 @@ from polyagents.training.objective import Objective
 from polyagents.training.scoring import training_scores
 from polyagents.training.watch import Watch
 
-CONTEXTS = [*SENTENCES[:4], " ".join(SENTENCES)]
-LABELS = SENTENCES[1:] + SENTENCES[:1]
+CONTEXTS = [*SENTENCES[:2], " ".join(SENTENCES)]
+LABELS = SENTENCES[1:5]
 VARIANTS = {
     "bi": ("BiEncoder", {}),
     "bi, cosine, mean": ("BiEncoder", {"similarity": "cosine", "reduction_type": "mean"}),

@@ -139,12 +139,12 @@ def test_any_state_comes_back_as_it_was(tmp_path):
 def test_a_resumed_run_that_does_not_improve_keeps_the_better_model(tmp_path):
     task = write_task(tmp_path, colour_dialogues())
     file = tmp_path / "M"
-    flags = (*task, "--validation-every-n-steps", 5, "--validation-metric", "hits@1")
-    train("bi", file, *flags, "--max-train-steps", 60)
+    flags = (*task, "--validation-every-n-steps", 4, "--validation-metric", "hits@1")
+    train("bi", file, *flags, "--max-train-steps", 8)
     best, states = evaluate(file, *task)["hits@1"], {part: Path(f"{file}{part}").read_bytes() for part in PARTS}
     stats = Path(f"{file}.checkpoint.trainstats")
     stats.write_text(json.dumps(json.loads(stats.read_text()) | {"best_valid": 2.0}))  # nothing will beat that
-    valid, _ = train("bi", file, *flags, "--max-train-steps", 75)
+    valid, _ = train("bi", file, *flags, "--max-train-steps", 12)
     assert Path(file).read_bytes() == states[""]
     assert float(valid["hits@1"]) == best == evaluate(file, *task)["hits@1"]
     assert json.loads(Path(f"{file}.opt").read_text())["init_model"] is None
