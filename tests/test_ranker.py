@@ -424,7 +424,7 @@ LINES = {  # of standard input: the context that is read, or what is wrong, and 
     '{"context": []}': ("context has no turns", {}),
     '{"context": {"a": "b"}}': ("context is {'a': 'b'}", {}),
     '{"context": "\\ud83d"}': ("context has half a character", {}),
-    '{"context": "hi", "candidates": ["a"]}': ("The key candidates is one of the answer", {}),
+    '{"context": "hi", "candidates": ["a"]}': ("The key candidates is reserved for the answer", {}),
     "{}": ("context is None", {}),
 }
 WRONG = list(LINES)[10:]

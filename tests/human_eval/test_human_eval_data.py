@@ -789,7 +789,7 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
         (tmp_path / "none" / "x.db", "unable to open database file"),
         ("postgresql://nobody@/none?host=/nowhere", "cannot be used"),
         ("mysql://a@b/c", "'mysql' is not supported"),
-        ("sqlite://", "is of 'sqlite'"),
+        ("sqlite://", "'sqlite' without a file"),
         ("://", "is not a URL"),
     ):
         (line,) = ends_with_2(*invite, wrong)
