@@ -227,6 +227,7 @@ CAUSES = {
     "weights": other_weight,
     "tokenizer": lambda model: model.tokenizer.add_tokens(["canada"]),
     "truncation": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, label_truncate=5)),
+    "plain_texts": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, plain_texts=True)),
     "candidate_prompt": other_option(candidate_prompt="the "),
     "reduction_type": other_option(reduction_type="mean"),
     "similarity": other_option(similarity="cosine"),

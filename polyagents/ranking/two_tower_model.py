@@ -177,7 +177,7 @@ class TwoTowerModel(RankingModel):
         settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
         settings.append(self.settings.label_truncate)
         settings += [ranking.candidate_prompt] if ranking.candidate_prompt else []
-        settings += ["plain"] if self.settings.plain_texts else []
+        settings += [["plain"]] if self.settings.plain_texts else []
         settings += ["without its outputs"] if self.module.left_out[1] else []
         backend = self.module.candidate_encoder.backend
         settings += [backend.quantized] if backend is not None and backend.quantized else []

@@ -172,8 +172,8 @@ def classifiers(tmp_path_factory):
             if name == "DistilBert":
                 width = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
             extra = {"embedding_size": 16} if name in ("Albert", "Electra") else {}
-            if name in ROBERTAS:  # as in the real ones, whose positions begin after that of the padding
-                extra = {"type_vocab_size": 1, "max_position_embeddings": 514}
+            if name in (*ROBERTAS, "MPNet"):  # as in the real ones, whose positions begin after that of the padding
+                extra = {"max_position_embeddings": 514} | ({} if name == "MPNet" else {"type_vocab_size": 1})
                 edited(folder, "tokenizer_config.json", model_max_length=512)
             if name in ("Albert", "Bert", "Electra"):
                 names = ["input_ids", "token_type_ids", "attention_mask"]
