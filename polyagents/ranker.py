@@ -406,6 +406,7 @@ class Ranker:
         no_cuda: bool = False,
         gpu: int = -1,
         datapath: str | None = None,
+        eval_candidates: str | Iterable[str] | None = None,
         **options: Any,
     ) -> "Ranker":
         """Train a model, by the steps of `train_model`, without ParlAI.
@@ -429,6 +430,9 @@ class Ranker:
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
+            eval_candidates: what a validation example ranks, besides its label: "batch", the labels of its batch;
+                "inline", its own candidates; texts, these. None: its own candidates if it has some, else all labels of
+                train and valid if these are at most 1,000, else those of its batch; the summary says which.
             options: of the model and of its training, by the names of train_model's flags, such as backbone,
                 poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md lists all.
 
@@ -438,8 +442,8 @@ class Ranker:
         from polyagents.training_loop.from_python import train  # not needed to rank
 
         file = None if model_file is None else os.fspath(model_file)
-        run_on = device(no_cuda, gpu)
-        return cls(train(examples, file, model, valid, callbacks, progress, run_on, datapath, options))
+        how = (callbacks, progress, device(no_cuda, gpu), datapath, eval_candidates, options)
+        return cls(train(examples, file, model, valid, *how))
 
     @undisturbed()
     def save(self, model_file: str | os.PathLike[str]) -> None:

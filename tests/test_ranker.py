@@ -233,7 +233,6 @@ CAUSES = {
     "similarity": other_option(similarity="cosine"),
     "output_scaling": other_scaling,
     "include_prompt": without_prompt,
-    "plain_texts": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, plain_texts=True)),
 }
 
 

@@ -90,7 +90,12 @@ def report(folder: str) -> None:
 
 
 def trained_in(folder: str) -> list[Trained]:
-    """Return the finished models of a folder and of those below it, in the order of the recipes."""
+    """Return the finished models of a folder and of those below it, in the order of the recipes.
+
+    Raises:
+        InputError: there is none, a file is damaged, or two models of a task were evaluated on different examples.
+    """
+    evaluated: dict[tuple[str, bool, str], tuple[list[str], str]] = {}
     found: list[tuple[str, str, str, float, int, dict[str, dict[str, float]]]] = []
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.trainstats"), recursive=True)):
         file = path.removesuffix(".trainstats")
@@ -102,13 +107,21 @@ def trained_in(folder: str) -> list[Trained]:
             stats = read_json(path)
         except ValueError as error:
             raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
-        if not isinstance(stats, dict) or not fits(stats.get("total_epochs", 0), float):
+        digests_fit = isinstance(stats, dict) and fits(stats.get("evaluated", {}), dict[str, list[str]])
+        if not digests_fit or not fits(stats.get("total_epochs", 0), float):
             raise InputError(
                 f"{path} is damaged: it does not describe a training run; train that model again, or remove it."
             )
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if flags_of(name) is not None and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))
+            for split, digests in stats.get("evaluated", {}).items():
+                first = evaluated.setdefault((find(name).task, name.endswith(SMOKE), split), (digests, file))
+                if digests != first[0]:
+                    raise InputError(
+                        f"{first[1]} and {file} were evaluated on different examples of {split}, and cannot be "
+                        f"compared; remove the one of the data that you do not mean."
+                    )
             found.append((file, name, changed_flags(name, opt), epochs, candidates_count(name, opt), reports))
     if not found:
         raise InputError(

@@ -58,6 +58,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
     report = loop.valid_reports[-1] if loop.valid_reports else final
+    lack = int(report.get("no_candidates", 0))
     return Summary(
         updates=loop._train_steps,
         seconds=loop.train_time.time(),
@@ -67,7 +68,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
         plot=plot,
         next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
         candidates=float(report["candidates"]) if "candidates" in report else None,
-        no_candidates=int(report.get("no_candidates", 0)),
+        ranked=f"{lack:,} examples without any rank the labels of their batch" if lack else "",
     )
 
 

@@ -26,6 +26,7 @@ from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_data import TrainingData
 from polyagents.training_loop.training_files import TrainingFiles
 from polyagents.training_loop.training_options import TrainingOptions, check_names
+from polyagents.training_loop.validation import validation_of
 from polyagents.zoo.resolve import zoo_file
 
 
@@ -39,6 +40,7 @@ def train(
     progress: bool,
     device: torch.device,
     datapath: str | None,
+    eval_candidates: str | Iterable[str] | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
     """Train a model, and return it with its best weights; `given` are the options of `Ranker.train`.
@@ -53,7 +55,7 @@ def train(
     options = TrainingOptions.of(architecture, given)
     check_together(options)
     data = TrainingData(examples, options.seed)
-    held_out = read_valid(valid, options.validation_max_exs)
+    held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
@@ -79,7 +81,7 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
     again = () if file is None else ((f"Ranker.load({file!r})", "the same ranker in another program"),)
     if progress:
         metric = trainer.options.validation_metric
-        ranked = trainer.evaluation.get("candidates"), int(trainer.evaluation.get("no_candidates", 0))
+        ranked = trainer.evaluation.get("candidates"), trainer.valid.ranked
         for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked).lines():
             say(line)
 

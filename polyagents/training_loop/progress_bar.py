@@ -68,7 +68,7 @@ class ProgressBar(Callback):
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
         """Print the metrics."""
         figures = ", ".join(f"{name} {report[name]:.3f}" for name in METRICS)
-        among = among_text(report["candidates"], report["no_candidates"])
+        among = among_text(report["candidates"], trainer.valid.ranked)
         say(f"After {trainer.updates} updates: {figures}{' (best so far)' if trainer.is_best else ''}, among {among}")
 
     def on_train_end(self, trainer: "Trainer") -> None:

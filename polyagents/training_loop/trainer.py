@@ -28,7 +28,7 @@ from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles
 from polyagents.training_loop.training_options import TrainingOptions
-from polyagents.training_loop.validation import SMALLER_IS_BETTER, validate
+from polyagents.training_loop.validation import SMALLER_IS_BETTER, Validation, validate
 
 NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports -> ours
 
@@ -79,7 +79,7 @@ class Trainer:
         self,
         model: RankingModel,
         data: TrainingData,
-        valid: Sequence[TextExample],
+        valid: Validation,
         options: TrainingOptions,
         files: TrainingFiles,
         callbacks: Sequence[Callback] = (),

@@ -60,6 +60,10 @@ class TrainingData:
         """Return whether any example has candidates; True if they can be read only once."""
         return self.is_read_once or any(read_example(one, "An example").candidates for one in self.examples)
 
+    def in_order(self) -> Iterator[TextExample]:
+        """Read all examples as they come."""
+        return (read_example(given, f"Example {place}") for place, given in enumerate(self.examples))
+
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:
         """Read the examples of an epoch, counted from 0, without the first `skipped`.
 

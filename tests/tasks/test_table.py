@@ -16,6 +16,7 @@ from polyagents import InputError
 from polyagents.errors import NoTestSplit
 from polyagents.files import csv_rows, lines
 from polyagents.tasks.streaming import blocks
+from polyagents.tasks.table import agents
 from polyagents.tasks.table.splits import open_split, part_of
 
 TASK = "polyagents.tasks.table"
@@ -256,7 +257,22 @@ def test_nothing_is_there(tmp_path):
         teacher(TASK, "train", table_path=str(tmp_path / "nothing"))
 
 
-def test_an_evaluation_without_candidates_asks_among_twenty(tmp_path):
+def test_an_evaluation_ranks_all_labels_of_train_and_valid(tmp_path):
+    rows = [
+        {"context": f"question {i}", "label": ["Same", "same."][i % 2] if i < 4 else f"answer {i}"} for i in range(9)
+    ]
+    rows += [{"context": "question 8", "label": "another right answer"}]
+    for name, some in (("train", rows[:7]), ("valid", rows[7:]), ("test", [{"context": "q", "label": "new"}, rows[1]])):
+        written(tmp_path / f"{name}.jsonl", some)
+    answers = ["Same", *(f"answer {i}" for i in range(4, 9)), "another right answer"]
+    found = {split: told(TASK, split, table_path=str(tmp_path)) for split in ("valid", "test")}
+    valid, test = ([[*one["label_candidates"]] for one in some] for some in found.values())
+    assert [{*answers} - {*one} for one in valid] == [set(), {"another right answer"}, {"answer 8"}]
+    assert test == [["new", *answers], ["same.", *answers[1:]]]
+
+
+def test_an_evaluation_among_many_labels_asks_among_twenty(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "ANSWERS", 30)
     rows = [
         {"context": f"question {i}", "label": ["Same", "same."][i % 2] if i < 30 else f"answer {i}"} for i in range(90)
     ]
