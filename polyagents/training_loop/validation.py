@@ -54,11 +54,10 @@ class Validation:
 
 
 def validation_of(examples: Sequence[TextExample], data: TrainingData, given: str | Iterable[str] | None) -> Validation:
-    """Decide what validation examples rank.
+    """Decide what validation examples rank; `given` is `eval_candidates` of `Ranker.train`.
 
     Args:
         data: the training examples, whose labels are answers, too.
-        given: `eval_candidates` of Ranker.train.
 
     Raises:
         InputError: `given` is not possible, or there is nothing to validate.
