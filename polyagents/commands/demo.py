@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from polyagents.arguments import CommandParser, Whole
+from polyagents.console import Bar
 from polyagents.files.own_folder import own_folder
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
         log_every_n_steps=5,
         seed=1,
     )
-    with quiet(), tqdm(total=steps, desc=f"training {name:5}", unit=" steps") as bar:
+    with quiet(), Bar(total=steps, desc=f"training {name:5}", unit=" steps") as bar:
         loop = TrainLoop(opt)
         begin = time.perf_counter()
         for log in loop.train_steps():

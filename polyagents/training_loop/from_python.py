@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -56,6 +56,7 @@ def train(
     check_together(options)
     data = TrainingData(examples, options.seed)
     held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
+    held_out = replace(held_out, is_shown=progress)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
