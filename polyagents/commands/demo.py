@@ -88,11 +88,9 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
     """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
-    from polyagents.parlai_patches.exchanges import patch_eval_model
     from polyagents.parlai_patches.quiet import quiet
     from polyagents.ranker import Ranker, reply_seconds
 
-    patch_eval_model()
     print(f"evaluating {name} ...", flush=True)
     with quiet(), contextlib.redirect_stdout(io.StringIO()):  # ParlAI prints the whole report, twice
         report = EvalModel.main(
