@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.files.hashing import fingerprint, text_key, utf8
 from polyagents.index.base import Hits
 from polyagents.index.builder import BLOCK, CandidateEncoder, Worker, write_shards
@@ -142,7 +142,7 @@ def mine(
         Every pair with its negatives.
     """
     miner = Miner(pairs, model, pool, wanted, margin)
-    with tqdm(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
+    with Bar(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
         for start in range(0, len(pairs), CONTEXTS_AT_ONCE):
             block = pairs[start : start + CONTEXTS_AT_ONCE]
             yield from miner.mine(block)

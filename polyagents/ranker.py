@@ -13,9 +13,9 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from polyagents.backends.exported_backbone import TORCH, use_backend
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.index.base import Hits, Index
@@ -366,7 +366,7 @@ class Ranker:
         if not texts:
             return self.encode_contexts("").rows(slice(0, 0))
         parts = []
-        with tqdm(total=len(texts), unit=" contexts", desc="Encoding contexts", disable=not show_progress) as bar:
+        with Bar(total=len(texts), unit=" contexts", desc="Encoding contexts", disable=not show_progress) as bar:
             for block in in_blocks(texts):
                 parts.append(self.query(block).context.to(torch.device("cpu")))
                 bar.update(len(block))

@@ -16,8 +16,8 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.hashing import file_digest
@@ -148,7 +148,7 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
         total: the size of the whole file; None if it is unknown.
     """
     label = f"Downloading {os.path.basename(part).removesuffix('.part')}"
-    with open(part, "ab") as out, tqdm(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
+    with open(part, "ab") as out, Bar(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
         # Not iter_content, which unpacks a .tgz if the server declares it as a compressed transfer.
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
             if out.write(chunk) and out.tell() > LARGEST:

@@ -6,10 +6,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from tqdm import tqdm
-
 from polyagents.arguments import CommandParser, token_limit
-from polyagents.console import in_columns
+from polyagents.console import Bar, in_columns
 from polyagents.errors import InputError
 
 WORDS = "words"
@@ -55,9 +53,7 @@ def run(opt: Mapping[str, Any]) -> None:
     splits = {}
     for name in splits_of(path):
         table = open_split(path, name)
-        splits[name] = Split.of(
-            tqdm(table, total=sum(table.sizes), desc=name, unit=" examples", disable=None, leave=False), length
-        )
+        splits[name] = Split.of(Bar(table, total=sum(table.sizes), desc=name, unit=" examples", leave=False), length)
     if "train" not in splits:
         raise InputError(f"{path} has no training examples; name one of its files train.")
     divided = "; one file: a tenth of the contexts each is valid and test, by a checksum" if is_divided(path) else ""

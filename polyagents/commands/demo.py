@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from polyagents.arguments import CommandParser, Whole
+from polyagents.console import Bar
 from polyagents.files.own_folder import own_folder
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def train_one(name: str, model_file: str, start: dict[str, str], percent: int) -
         log_every_n_steps=5,
         seed=1,
     )
-    with quiet(), tqdm(total=steps, desc=f"training {name:5}", unit=" steps") as bar:
+    with quiet(), Bar(total=steps, desc=f"training {name:5}", unit=" steps") as bar:
         loop = TrainLoop(opt)
         begin = time.perf_counter()
         for log in loop.train_steps():
@@ -82,11 +81,9 @@ def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[
     """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
-    from polyagents.parlai_patches.exchanges import patch_eval_model
     from polyagents.parlai_patches.quiet import quiet
     from polyagents.ranker import Ranker, reply_seconds
 
-    patch_eval_model()
     print(f"evaluating {name} ...", flush=True)
     with quiet(), contextlib.redirect_stdout(io.StringIO()):  # ParlAI prints the whole report, twice
         report = EvalModel.main(

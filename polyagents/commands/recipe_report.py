@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
 from polyagents.arithmetic import training_machine
-from polyagents.console import markdown, say
+from polyagents.console import Bar, markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
@@ -129,7 +127,7 @@ def trained_in(folder: str) -> list[Trained]:
             f"{os.path.join(folder, 'M')}."
         )
     models = []
-    for file, name, changed, epochs, candidates, reports in tqdm(found, desc="timing replies", unit=" models"):
+    for file, name, changed, epochs, candidates, reports in Bar(found, desc="timing replies", unit=" models"):
         milliseconds = reply_time(file, find(name).kind)
         models.append(Trained(file, name, changed, epochs, candidates, reports, milliseconds))
     return sorted(models, key=lambda model: model.recipe.place)

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from tqdm import tqdm
 
-from polyagents.console import say
+from polyagents.console import Bar, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import file_digest
@@ -101,7 +100,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
 
     index = empty_index(index_type, store)
     with index_folder(store.folder):
-        with tqdm(
+        with Bar(
             total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=store.slots < BLOCK
         ) as bar:
             for block in store.blocks():

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from parlai.core.agents import create_agent
 from parlai.core.opt import Opt
-from tqdm import tqdm
 
-from polyagents.console import SLOW
+from polyagents.console import SLOW, Bar
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
@@ -67,7 +66,7 @@ def ranker_and_world(opt: Opt, num_examples: int | None) -> tuple[RankerAgent, W
 def judged_examples(world: WorldInOrder) -> Iterator[Example]:
     """Yield the examples that have a label, in order: the dialogue of each, the task's message, and its ranking."""
     dialogue = 0
-    with tqdm(total=world.num_examples() or None, unit=" examples", delay=SLOW) as bar:
+    with Bar(total=world.num_examples() or None, unit=" examples", delay=SLOW) as bar:
         for message, reply in exchanges(world):
             if reply.get("judged") is not None:
                 yield dialogue, message, reply["judged"]

@@ -115,9 +115,9 @@ def over_test_worlds(run_eval: Any) -> Any:
 
 
 def over_first_examples(run_eval: Any) -> Any:
-    """Wrap ParlAI's evaluation: of worlds in order, exactly as many examples as wanted, and no test set twice.
+    """Wrap ParlAI's evaluation: of worlds in order, exactly as many examples as wanted.
 
-    A task without a test set may give its valid set for it, as ParlAI's convai2 does.
+    A task without a test set may give its valid set for it, as ParlAI's convai2 does: it is not evaluated again.
     """
 
     def patched(
@@ -128,15 +128,14 @@ def over_first_examples(run_eval: Any) -> Any:
         if max_exs > 0:
             for place, world in enumerate(worlds):
                 world.limit = (int(max_exs) + place) // len(worlds)
-        if datatype == "test":
-            known = vars(self).get("evaluated", {}).get("valid", ())
-            same = [world for world in worlds if world.digest_of_all() in known]
-            for world in same:
-                logging.info(f"--task {world.opt['task']} has no test set: it gives the valid set, evaluated above.")
-            worlds = [world for world in worlds if world not in same]
+        known = vars(self).setdefault("evaluated", {})
+        if datatype == "test" and worlds and [world.digest_of_all() for world in worlds] == known.get("valid"):
+            logging.info(f"--task {opt['task']} gives its valid set for test: the result is that of valid, above.")
+            known["test"] = known["valid"]
+            return dict(self.final_valid_report)
         report = dict(run_eval(self, worlds, opt, datatype, -1, *args, **kwargs))
         if kwargs.get("write_log"):  # at the end, of the best model
-            self.evaluated = vars(self).get("evaluated", {}) | {datatype: [world.digest for world in worlds]}
+            known[datatype] = [world.digest for world in worlds]
         return report
 
     return patched

@@ -12,6 +12,7 @@ from parlai.utils.distributed import is_primary_worker
 from polyagents.console import say
 from polyagents.training_loop.summary import Summary, command
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.training_files import after_the_end
 
 UPDATES = "train_steps"  # ParlAI's name in .trainstats
 
@@ -25,7 +26,8 @@ def with_summary(train: Any) -> Any:
             self.agent.watch.check_learned()
         file = self.opt.get("model_file")
         if is_primary_worker() and file:
-            summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])))
+            spare = after_the_end(file, self.opt.get("keep_checkpoint", True))
+            summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])), spare)
             # Not isEnabledFor, which remembers an earlier level: Python does not know of ParlAI's logger.
             if logging.logger.getEffectiveLevel() <= logging.INFO:
                 for line in summary.lines():
@@ -53,8 +55,12 @@ def points_of(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> l
     ]
 
 
-def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> Summary:
-    """Return the summary of a training, given the validation at its end, and the picture of its curves."""
+def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spare: int) -> Summary:
+    """Return the summary of a training; `final` is its last validation.
+
+    Args:
+        spare: the size of its checkpoint in bytes.
+    """
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
     report = loop.valid_reports[-1] if loop.valid_reports else final
@@ -69,6 +75,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
         next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
         candidates=float(report["candidates"]) if "candidates" in report else None,
         ranked=f"{lack:,} examples without any rank the labels of their batch" if lack else "",
+        checkpoint=spare,
     )
 
 

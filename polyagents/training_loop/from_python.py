@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from polyagents.training_loop.trackers import trackers
 from polyagents.training_loop.trainer import Trainer
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_data import TrainingData
-from polyagents.training_loop.training_files import TrainingFiles
+from polyagents.training_loop.training_files import TrainingFiles, after_the_end
 from polyagents.training_loop.training_options import TrainingOptions, check_names
 from polyagents.training_loop.validation import validation_of
 from polyagents.zoo.resolve import zoo_file
@@ -56,6 +56,7 @@ def train(
     check_together(options)
     data = TrainingData(examples, options.seed)
     held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
+    held_out = replace(held_out, is_shown=progress)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
@@ -69,20 +70,22 @@ def train(
         if resumed:
             trainer.resume()
         trainer.train()
-    say_summary(trainer, progress)
+    conclude(trainer, progress)
     return built
 
 
-def say_summary(trainer: Trainer, progress: bool) -> None:
-    """Draw the curves of a training that has ended, beside its model file, and print its summary if `progress`."""
+def conclude(trainer: Trainer, progress: bool) -> None:
+    """Draw the curves of a training that has ended, tidy up, and print its summary if `progress`."""
     done, file = trainer.progress, trainer.files.file
     curves = Curves([Point(*point) for point in done.reports], [Point(*point) for point in done.evaluations])
     plot = draw_beside(file, curves) if file is not None else None
+    keep = trainer.options.keep_checkpoint or not trainer.is_finished
+    spare = after_the_end(file, keep) if file is not None else 0
     again = () if file is None else ((f"Ranker.load({file!r})", "the same ranker in another program"),)
     if progress:
         metric = trainer.options.validation_metric
         ranked = trainer.evaluation.get("candidates"), trainer.valid.ranked
-        for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked).lines():
+        for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, spare).lines():
             say(line)
 
 

@@ -27,6 +27,7 @@ class Summary:
         next: commands and what each of them does.
         candidates: how many a validation example ranked, on average; None if that is not known.
         ranked: what these are, in words; empty if it goes without saying.
+        checkpoint: the size of the checkpoint's files in bytes; 0 if there are none.
     """
 
     updates: int
@@ -38,6 +39,7 @@ class Summary:
     next: tuple[tuple[str, str], ...] = ()
     candidates: float | None = None
     ranked: str = ""
+    checkpoint: int = 0
 
     def lines(self) -> list[str]:
         """Return the summary, a line each."""
@@ -48,6 +50,11 @@ class Summary:
             lines.append(f"Best {self.metric} on the validation examples: {self.best:.4g}{meaning_of(self)}{among}")
         if self.model_file is not None:
             lines.append(f"Model:  {self.model_file} (with {self.model_file}.opt and {self.model_file}.dict)")
+        if self.checkpoint:
+            lines.append(
+                f"Spare:  {self.model_file}.checkpoint (and .opt, .dict), {self.checkpoint / 1e6:,.0f} MB: needed to "
+                f"continue the run only, so you may delete it (or give keep_checkpoint false)"
+            )
         if self.plot is not None:
             lines.append(f"Plot:   {self.plot} (loss and R@1 over the updates)")
         if self.next:

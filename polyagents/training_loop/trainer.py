@@ -125,6 +125,11 @@ class Trainer:
         return self.progress.updates
 
     @property
+    def is_finished(self) -> bool:
+        """Whether the training that has ended was not stopped before its end."""
+        return not self.stop or self._is_over()
+
+    @property
     def last(self) -> Report:
         """Loss and hits@1 of the last batch. Reading it waits for the GPU, so read it rarely."""
         return {} if self._last is None else {n: sum(v) / len(v) for n, v in numbers_of([self._last]).items()}
@@ -202,7 +207,7 @@ class Trainer:
         done = self.progress
         self._look()
         self._watch.check_learned()
-        if not self.stop or self._is_over():
+        if self.is_finished:
             if self.valid and self.updates > (done.evaluations[-1][0] if done.evaluations else 0):
                 self._validate(in_turn=False)
             self._log()

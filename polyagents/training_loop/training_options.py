@@ -32,7 +32,7 @@ EPOCHS = 3.0  # if neither epochs nor updates are given: as in transformers' Tra
 
 @dataclass(frozen=True)
 class MemoryOptions(Options, title="Training (polyagents)"):
-    """Options of memory and arithmetic in a training."""
+    """Options of memory, on the disk too, and arithmetic in a training."""
 
     chunk_tokens: int | None = option(
         None,
@@ -43,6 +43,11 @@ class MemoryOptions(Options, title="Training (polyagents)"):
     compile: bool = option(
         False,
         "compile the encoders (torch.compile, about a minute) for training on a GPU; on CPUs it does not pay off",
+        boolean,
+    )
+    keep_checkpoint: bool = option(
+        True,
+        "after the end of a run, keep M.checkpoint, three times as large as M, from which a longer run continues",
         boolean,
     )
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from polyagents.console import SLOW, Bar
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, inline_set, shared_set_with_own
@@ -30,12 +31,14 @@ class Validation:
         own: whether examples with candidates rank those.
         answers: what all others rank, and their label; None for the labels of their batch.
         named: what those are, in words.
+        is_shown: whether an evaluation of some seconds shows its progress.
     """
 
     examples: Sequence[TextExample] = ()
     own: bool = True
     answers: tuple[str, ...] | None = None
     named: str = "the labels of their batch"
+    is_shown: bool = False
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -107,7 +110,8 @@ def validate(model: RankingModel, valid: Validation, batchsize: int) -> dict[str
     model.module.eval()
     sums: defaultdict[str, float] = defaultdict(float)
     answers = None if valid.answers is None else model.candidates(valid.answers)
-    for batch in batches(iter(valid.examples), batchsize):
+    shown = {"desc": "Validating", "unit": " examples", "delay": SLOW, "leave": False}
+    for batch in batches(iter(Bar(valid.examples, not valid.is_shown, **shown)), batchsize):
         encoded = token_ids_of(model, batch, random.Random(0))  # the same label each time
         candidates = candidates_of(encoded if valid.own else dataclasses.replace(encoded, given=None), answers)
         scores = model.scores(encoded.contexts, candidates).cpu()

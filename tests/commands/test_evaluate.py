@@ -142,8 +142,8 @@ def test_validation_takes_the_same_examples(talk, tmp_path):
     flags = (*talk, "--max-train-steps", 5, "-vme", 26, "--short-final-eval", True, "--candidates", "batch")
     valid, test = train("bi", tmp_path / "M", *flags, "--eval-batchsize", 7)
     stats = json.loads((tmp_path / "M.trainstats").read_text())
-    # This task gives the same file as train, valid and test.
-    assert float(valid["exs"]) == 26 and test == {} and stats["evaluated"]["test"] == []
+    assert float(valid["exs"]) == 26 and test == valid  # this task gives one file as train, valid and test
+    assert stats["evaluated"]["test"] == stats["evaluated"]["valid"] and not (tmp_path / "M.test").exists()
     assert same(evaluate(tmp_path / "M", *talk, "-ne", 26), {name: float(value) for name, value in valid.items()})
 
 

@@ -409,7 +409,7 @@ def test_a_dump_that_cannot_be_read_to_its_end(wrong, workers, dump, tmp_path, s
         assert f"{dump} is damaged" in said and middle <= byte <= middle + 4_000
     dump.write_bytes(whole)
     first = parts.there(str(tmp_path / "1" / "parts"))[-1]
-    assert parts.fits(first.header, Source([str(dump)]), first.header.options, parts.tqdm(disable=True))
+    assert parts.fits(first.header, Source([str(dump)]), first.header.options, parts.Bar(disable=True))
     assert build(dump, tmp_path / "1") == build(dump, tmp_path / "2")
 
 

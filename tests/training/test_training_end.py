@@ -12,6 +12,7 @@ from PIL import Image
 from polyagents import Ranker
 from polyagents.parlai_patches.training_end import points_of
 from polyagents.training_loop import training_curve
+from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.summary import Summary
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 
@@ -79,6 +80,25 @@ def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
     assert [point.updates for point in drawn[1].validation] == [1, 2, 3, 4, 5, 6]
     assert [point.updates for point in drawn[1].training] == [1, 2, 3, 4, 5, 6]
     assert is_picture(f"{file}.png")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("way", ["python", "parlai"])
+def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_path, capsys):
+    file = tmp_path / "M"
+    if way == "python":
+        stop = type("Stop", (Callback,), {"on_step_end": lambda self, trainer: setattr(trainer, "stop", True)})()
+        Ranker.train(PAIRS, file, max_train_steps=2, keep_checkpoint=keep, callbacks=[stop], **SMALL)
+        assert (tmp_path / "M.checkpoint").exists()  # a run that was stopped is resumed
+        Ranker.train(PAIRS, file, max_train_steps=2, keep_checkpoint=keep, **SMALL)
+        said = capsys.readouterr().err.rpartition("Training finished")[2]
+    else:
+        said = trained(file, *colours, "--max-train-steps", "2", "--keep-checkpoint", keep)
+    left = list(tmp_path.glob("M.checkpoint*"))
+    size = sum(path.stat().st_size for path in left) / 1e6
+    assert bool(left) == keep and (f"Spare:  {file}.checkpoint (and .opt, .dict), {size:.0f} MB: " in said) == keep
+    assert "Spare" in said or not keep
+    assert Ranker.load(file).rank("red ?", ["red", "blue"])
 
 
 def test_without_progress_a_training_from_python_says_nothing(tmp_path, capsys):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.index.approximate import Neighbours, search_one
 from polyagents.index.base import Hits, Index
@@ -101,7 +101,7 @@ class EngineCandidates(Index):
         else:
             parts = [BuildPart(start, min(start + SHARD, len(texts))) for start in range(0, len(texts), SHARD)]
             size = len(texts)
-            with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
+            with Bar(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
                 for part in cluster.map(EngineWork(engine, model, width), texts, parts):
                     bar.update(part.stop - part.start)
         worker.wait()
@@ -118,7 +118,7 @@ class EngineCandidates(Index):
         """Add candidates that are not there yet; the next search finds them. A worker adds its part of them."""
         parts = range(worker.rank * BLOCK, len(texts), worker.world * BLOCK)
         size = sum(min(BLOCK, len(texts) - start) for start in parts)
-        with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
+        with Bar(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
             for start in parts:
                 part = texts.part(start, start + BLOCK)
                 ids = candidate_ids(part)
