@@ -265,8 +265,8 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     possible = {field.name for group in option_groups(architecture) for field in fields_of(group)}
     if "joint_head" in possible:  # the head starts as the similarity of the model that it starts from
         similarity = saved.get("similarity")
-        saved = {"joint_head": similarity if similarity in ("dot", "cosine") else "linear"} | saved
-    elif "similarity" in possible and saved.get("joint_head") == "cosine":  # and in the other direction
+        saved = {"joint_head": f"{similarity}+late" if similarity in ("dot", "cosine") else "linear"} | saved
+    elif "similarity" in possible and str(saved.get("joint_head")).startswith("cosine"):  # and in the other direction
         saved = {"similarity": "cosine"} | saved
     return {name: saved[name] for name in DECIDED if name in saved and name in possible}
 

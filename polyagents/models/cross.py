@@ -18,4 +18,4 @@ class CrossEncoder(Joint):
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
         """Score a chunk of pairs: [p, T] -> [p, 1]."""
         scores: Tensor = self.linear(reduce(self.encoder(chunk), chunk.mask, self.kind, self.m, self.encoder.causal))
-        return scores if self.head == "linear" else scores + self.similarity(chunk)
+        return scores if self.similarity_is is None else scores + self.similarity(chunk)

@@ -12,6 +12,7 @@ from polyagents.options import Options, option
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 CODES_INITS = ("normal", "uniform", "unit")
+JOINT_HEADS = ("linear", "dot", "cosine", "dot+late", "cosine+late")
 SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 
 
@@ -106,8 +107,9 @@ class JointOptions(RankingOptions):
     joint_head: str = option(
         "linear",
         "linear: a linear layer (the papers); dot, cosine: a bi-encoder's score of both texts, plus a linear layer "
-        "that starts at 0. By default the similarity of an --init-model with two encoders",
-        choices=("linear", "dot", "cosine"),
+        "that starts at 0; +late: plus how well each token of a candidate is matched by one of the context. By "
+        "default, with an --init-model that has two encoders, its similarity+late",
+        choices=JOINT_HEADS,
     )
 
 

@@ -29,6 +29,6 @@ class UniEncoder(Joint):
         states = self.encoder(chunk, chunk.together(causal), chunk.positions)
         vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, causal)
         scores: Tensor = self.linear(vectors[:, 1:])[..., 0]
-        if self.head != "linear":
+        if self.similarity_is is not None:
             scores = scores + self.similarity(chunk)
         return scores
