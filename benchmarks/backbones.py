@@ -384,14 +384,14 @@ def page(results: Mapping[str, Mapping[str, str]]) -> str:
     counts = ", ".join(f"{kind} {number}" for kind, number in zip(ARCHITECTURES, working, strict=True))
     left_out = {family: result["not tried"] for family, result in results.items() if family not in tested}
     paragraphs = [
-        f"`python -m polyagents.benchmarks.backbones` has written this page. Of the {len(results)} families that read "
-        f"texts only and that `AutoModel` of transformers {transformers.__version__} knows, it has tried "
-        f"{len(tested)}, with tiny models and random weights. Each was trained for three steps, ranked with, saved and "
-        f"loaded. Scores were compared alone, beside longer texts, and with texts up to the last position. "
+        f"`python -m polyagents.benchmarks.backbones` wrote this page. `AutoModel` of transformers "
+        f"{transformers.__version__} knows {len(results)} families that read only texts. {len(tested)} of them were "
+        f"tried, with tiny models and random weights. Each was trained for three steps, ranked with, saved and loaded. "
+        f"Scores were compared alone, with longer texts in the batch, and with texts up to the last position. "
         f"**Works: {counts}.**",
         "Everything else is refused before the first step, with a sentence that the table numbers. *All layers* needs "
-        "`--train-layers all`, since the family has no list of its layers. A family with pretrained weights of another "
-        "shape may differ: each run tries its own backbone in the same way before its first step.",
+        "`--train-layers all`, because the family has no list of its layers. A family with pretrained weights of "
+        "another shape may differ: each run tries its own backbone in the same way before its first step.",
     ]
     lines = ["# Backbones", "", *("\n".join(textwrap.wrap(text, 100)) + "\n" for text in paragraphs), markdown(rows)]
     lines += ["", "## Refusals", "", *(wrapped(f"{number}. ", said) for said, number in sentences.items())]

@@ -32,7 +32,7 @@ from polyagents.index.engines.engine import EngineError, candidate_ids
 from polyagents.index.engines.milvus import MilvusCollection
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.exact import search
-from polyagents.index.faiss_index import recall
+from polyagents.index.faiss_index import measured_recall
 from polyagents.index.store import CandidateStore
 from polyagents.models.query import Query
 from polyagents.ranker import Ranker
@@ -165,7 +165,7 @@ def timed(way: str, asked: Sequence[Query], find: Callable[[Query], tuple[np.nda
     """
     turn = itertools.cycle(asked)
     found = [find(query) for query in asked]
-    at_1, at_10 = recall(exact, np.stack([indices for indices, _ in found]))
+    at_1, at_10 = measured_recall(exact, np.stack([indices for indices, _ in found]))
     ms = side_by_side({way: lambda: find(next(turn))}, 2 * len(asked))[way]
     complete = float(np.mean([done for _, done in found]))
     return {"search": way, "ms": round(ms, 1), "recall@1": at_1, "recall@10": at_10, "stop rule held": complete}

@@ -25,11 +25,11 @@ from polyagents.benchmarks.measure import copy_time, peak_memory, resident, side
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import score_all, search
-from polyagents.index.faiss_index import recall
+from polyagents.index.faiss_index import measured_recall
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.shard import SHARD
 from polyagents.index.store import CandidateStore
-from polyagents.index.stored_vectors import Block, Coarse, StoredVectors
+from polyagents.index.stored_vectors import Coarse, StoredVectors, VectorBlock
 from polyagents.model_files.saving import save_model
 from polyagents.models.bi import BiEncoder
 from polyagents.models.model_options import PolyOptions, TowerOptions
@@ -49,13 +49,13 @@ Row = dict[str, Any]
 class Blocks:
     """Candidate vectors in memory in the form in which a store maps them, in bf16 with a coarse copy."""
 
-    def __init__(self, blocks: Sequence[Block]):
+    def __init__(self, blocks: Sequence[VectorBlock]):
         self.list = list(blocks)
 
     def __len__(self) -> int:
         return sum(len(block.vectors) for block in self.list)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[VectorBlock]:
         """Yield all of them."""
         yield from self.list
 
@@ -82,7 +82,7 @@ def filled(vectors: Tensor, count: int, doubled: bool) -> Blocks:
             part += 0.1 * scale * torch.randn(part.shape, generator=generator)
         part = (wider(part) if doubled else part).bfloat16()
         norms = torch.linalg.vector_norm(part.float(), dim=1)
-        blocks.append(Block(start, part, norms, coarse=Coarse.of(StoredVectors(part))))
+        blocks.append(VectorBlock(start, part, norms, coarse=Coarse.of(StoredVectors(part))))
     return Blocks(blocks)
 
 
@@ -333,7 +333,7 @@ def approximate(
         rounds: how often each is measured.
     """
     found = [search_shortlist(query, store.shortlist, store, 10) for query in asked]
-    at_1, at_10 = recall(np.stack(exact), np.concatenate([got.indices for got, _ in found]))
+    at_1, at_10 = measured_recall(np.stack(exact), np.concatenate([got.indices for got, _ in found]))
     turn = itertools.cycle(asked)
     times = side_by_side({"faiss": lambda: search_shortlist(next(turn), store.shortlist, store, 10)}, rounds * 3)
     return {

@@ -26,7 +26,7 @@ from polyagents.console import markdown
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import search
-from polyagents.index.faiss_index import recall
+from polyagents.index.faiss_index import measured_recall
 from polyagents.index.store import CandidateStore
 from polyagents.models.query import Query
 
@@ -87,7 +87,7 @@ def compressed(store: CandidateStore, asked: Sequence[Query]) -> list[Row]:
         index.add(vectors)
         for length in LISTS:
             found = [search_shortlist(query, Compressed(index, length), store, 10)[0].indices for query in asked]
-            at_1, at_10 = recall(exact, np.concatenate(found))
+            at_1, at_10 = measured_recall(exact, np.concatenate(found))
             size = index.sa_code_size()
             rows.append({"kept as": form, "bytes a vector": size, "list": length, "recall@1": at_1, "recall@10": at_10})
     return rows

@@ -370,7 +370,7 @@ def st_features(model: Any, texts: Sequence[str], labels: Sequence[str]) -> list
 
 
 def pair_tokenizer(tokenizer: RankingTokenizer) -> PreTrainedTokenizerFast:
-    """Convert our tokenizer for Hugging Face: a pair becomes [S] context [S] [S] candidate [S], as in `pad_pairs`.
+    """Convert our tokenizer for Hugging Face: a pair becomes [S] context [S] [S] candidate [S], as in `pad_joint`.
 
     A line end becomes our newline token, as in `RankingTokenizer.encode`.
     """

@@ -62,12 +62,7 @@ def __getattr__(name: str) -> Any:
 
 
 def agent(name: str) -> Any:
-    """Return the agent of a name, by which ParlAI resolves `-m polyagents:NAME`.
-
-    Raises:
-        AttributeError: there is neither an architecture of that name nor another agent.
-        ImportError: ParlAI is not installed.
-    """
+    """Return the agent that ParlAI finds by `-m polyagents:NAME`; errors are those of `__getattr__`."""
     if name != "Pretrain" and not importlib.import_module("polyagents.models.architecture").is_known(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     importlib.import_module("polyagents.parlai_patches.patches").apply()  # no agent runs on an unpatched ParlAI

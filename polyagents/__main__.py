@@ -12,9 +12,9 @@ from typing import Any
 
 from polyagents import __version__, threads
 from polyagents.commands import parlai_command, recipe
-from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, TRAIN_COMMANDS, listing, no_such_command
+from polyagents.commands.names import BY_EVERY_NAME, OWN_COMMANDS, TRAIN_COMMANDS, listing
 from polyagents.console import LOADING, say, take_over_streams, waiting
-from polyagents.errors import InputError
+from polyagents.errors import InputError, did_you_mean
 from polyagents.faults import users_fault
 
 STOPPED = 130  # the exit code of shells for SIGINT
@@ -45,11 +45,7 @@ def main() -> None:
 
 
 def check_characters(arguments: Sequence[str]) -> None:
-    """Refuse names that no file, page or JSON of ours can hold.
-
-    Raises:
-        InputError: an argument is not UTF-8.
-    """
+    """Refuse arguments that are not UTF-8: names that no file, page or JSON of ours can hold."""
     for argument in arguments:
         try:
             argument.encode("utf-8")
@@ -80,7 +76,8 @@ def start(arguments: Sequence[str]) -> None:
             say(chosen)
         parlai_command.run(arguments)
     else:
-        raise InputError(no_such_command(name))
+        hint = did_you_mean(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
+        raise InputError(f"There is no command {name}{hint}; polyagents --help lists all commands.")
 
 
 def versions() -> str:

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 from polyagents.console import one_line
 
 AUTO = "auto"  # of --output-scaling
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+BACKENDS = ("torch", "onnx", "openvino")
 INDEX_URL = (
     "candidates in a vector database: milvus:FOLDER.db/NAME, milvus://HOST:19530/NAME, milvus+https://HOST/NAME or "
     "postgresql://USER@HOST/DATABASE/NAME"
@@ -84,16 +86,14 @@ def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoRetur
     sys.exit(2)
 
 
-def add_precision_flag(parser: argparse.ArgumentParser) -> None:
+def add_precision_flag(parser: argparse.ArgumentParser, help: str = "by default as in training") -> None:
     """Add `--precision`, how a model that is loaded computes."""
-    # Literal, as the module that defines these choices, polyagents.models.model_options, imports torch.
-    parser.add_argument("--precision", choices=("auto", "fp32", "bf16", "fp16"), help="by default as in training")
+    parser.add_argument("--precision", choices=PRECISIONS, help=help)
 
 
 def add_backend_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--backend`, what computes the encoders of a model that is loaded."""
-    # Literal, as the module that knows them, polyagents.backends, imports torch.
-    parser.add_argument("--backend", choices=("torch", "onnx", "openvino"), default="torch", help=BACKEND)
+    parser.add_argument("--backend", choices=BACKENDS, default="torch", help=BACKEND)
 
 
 # ---- types of flags --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 
 @functools.cache
 def has_bf16() -> bool:
-    """Tell whether this CPU multiplies in bf16; where it does not, torch converts, which is slower than fp32."""
+    """Tell whether this CPU multiplies in bf16; if not, torch converts, which is slower than fp32."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 

@@ -35,9 +35,7 @@ TOKENIZERS = re.compile(r"\w*(Tokenizer|Backend)\w*")  # classes that may be the
 
 
 def check_files(folder: str) -> None:
-    """Refuse a folder in which a pipe, a socket, a device or a link to nothing is in place of a file.
-
-    Reading one might not end.
+    """Refuse a folder with a pipe, a socket, a device or a link to nothing in place of a file: reading might not end.
 
     Raises:
         ValueError: there is one.
@@ -49,9 +47,6 @@ def check_files(folder: str) -> None:
 
 def read_config(name: str, flag: str = "--backbone") -> "transformers.PretrainedConfig":
     """Read the configuration of a model's folder or hub name, as `config_of` does.
-
-    Args:
-        name: of the folder, or on the hub.
 
     Raises:
         InputError: the model is quantised, is only adapters, or its configuration cannot be used.
@@ -68,7 +63,12 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
             content = file.read(LARGEST_CONFIG + 1)
         if len(content) > LARGEST_CONFIG:
             raise ValueError(f"its {CONFIG} is larger than {LARGEST_CONFIG:,} bytes")
-        values = json.loads(content, object_hook=decoded)
+        values = json.loads(  # transformers writes an infinity as {"__float__": "Infinity"}
+            content,
+            object_hook=lambda group: (
+                float(group["__float__"]) if group.get("__float__") in ("Infinity", "-Infinity") else group
+            ),
+        )
     else:
         values = transformers.PretrainedConfig.get_config_dict(name)[0]
     if not isinstance(values, dict):
@@ -83,18 +83,12 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
     return config
 
 
-def decoded(group: dict[str, Any]) -> Any:
-    """Return a group of values, or the number that transformers writes as one: {"__float__": "Infinity"}."""
-    return float(group["__float__"]) if group.get("__float__") in ("Infinity", "-Infinity") else group
-
-
 def config_of(
     values: Mapping[str, Any], refusal: str = "The backbone's configuration in the model's dictionary file is damaged"
 ) -> "transformers.PretrainedConfig":
     """Build a backbone's configuration from plain values, as far as they may decide anything.
 
     Args:
-        values: by name.
         refusal: the beginning of the sentence about values that cannot be used.
 
     Raises:
@@ -119,14 +113,14 @@ def decided(values: Mapping[str, Any], family: Any) -> dict[str, Any]:
     """Return the values that a configuration may decide.
 
     Args:
-        values: by name.
         family: transformers' class for them; None for a group of values that is not a configuration.
 
     Raises:
         ValueError: a number is not possible.
     """
-    declared = own_fields(family) if family is not None else None
-    inner = {} if family is None else family.sub_configs
+    declared, inner = None, {}
+    if family is not None:  # attribute_map has the old names
+        declared, inner = {field.name for field in fields(family)} | {*family.attribute_map}, family.sub_configs
     found: dict[str, Any] = {}
     for name, value in values.items():
         if NEVER.fullmatch(name) or name == "model_type":
@@ -134,29 +128,15 @@ def decided(values: Mapping[str, Any], family: Any) -> dict[str, Any]:
         check_numbers(name, value)
         if isinstance(value, Mapping):
             if declared is None or name in declared or name in OLDER:
-                found[name] = decided(value, family_of(inner[name], value) if name in inner else None)
+                within = inner.get(name)
+                if within is transformers.AutoConfig:  # the inner model_type decides
+                    within = transformers.CONFIG_MAPPING[str(value["model_type"])] if "model_type" in value else None
+                found[name] = decided(value, within)
                 if name in inner and "model_type" in value:
                     found[name]["model_type"] = value["model_type"]
         elif declared is None or name in declared or name in OLDER or is_numbers(value):
             found[name] = value
     return found
-
-
-def own_fields(family: Any) -> set[str]:
-    """Return the names of the values that a family of models has, old ones included."""
-    return {field.name for field in fields(family)} | {*family.attribute_map}
-
-
-def family_of(declared: Any, values: Mapping[str, Any]) -> Any:
-    """Return the class of a configuration within another.
-
-    Args:
-        declared: the class that the outer one names, or AutoConfig.
-        values: those of the inner one, whose model_type then decides.
-    """
-    if declared is not transformers.AutoConfig:
-        return declared
-    return transformers.CONFIG_MAPPING[str(values["model_type"])] if "model_type" in values else None
 
 
 def groups_in(value: Any) -> list[Mapping[str, Any]]:
@@ -172,14 +152,7 @@ def is_numbers(value: Any) -> bool:
 
 
 def check_numbers(name: str, value: Any) -> None:
-    """Refuse numbers that no model has.
-
-    Args:
-        value: a number, a list, or anything else, which passes.
-
-    Raises:
-        ValueError: a number is such.
-    """
+    """Refuse, with a ValueError, numbers that no model has; a value that is neither number nor list passes."""
     if isinstance(value, list):
         for item in value:
             check_numbers(f"{name}[]", item)
@@ -188,14 +161,7 @@ def check_numbers(name: str, value: Any) -> None:
 
 
 def is_possible(name: str, value: float) -> bool:
-    """Tell whether a number of a configuration is plausible, judged by its name: a count, a probability, or another.
-
-    Args:
-        name: the field, with [] at its end for an item of a list.
-
-    Returns:
-        False for a number that no model has.
-    """
+    """Tell whether a model may have a number, by its field's name, with [] at its end for an item of a list."""
     if COUNTS.fullmatch(name):
         return 1 <= value <= MOST_LAYERS
     if "dropout" in name or name.endswith("_prob"):

@@ -24,10 +24,9 @@ PIPE_CLOSED = 141  # the exit code of shells for SIGPIPE
 
 
 def one_line(text: str, kept: str = "(?!)") -> str:
-    """Show the control characters of a text.
+    """Show the control characters of a text but those that the regular expression `kept` matches.
 
-    Args:
-        kept: a regular expression for those that stay; by default none, so that no name forges a line or a column.
+    By default none is kept, so that no name forges a line or a column.
     """
     return re.sub(f"({kept})|{CONTROL}", lambda part: part[1] or f"\\u{ord(part[0]):04x}", text)
 
@@ -35,15 +34,11 @@ def one_line(text: str, kept: str = "(?!)") -> str:
 class Output:
     """A standard stream on which control characters are shown, but line ends and tabs.
 
-    A command ends where its standard output cannot be written to; for standard error, what cannot be written is lost.
+    A command ends if its standard output cannot be written to; for standard error, what cannot be written is lost.
     """
 
     def __init__(self, stream: TextIO, is_error: bool):
-        """Take the place of a stream; every character can be written to it afterwards.
-
-        Args:
-            is_error: whether it is standard error.
-        """
+        """Take the place of a stream; every character can be written to it afterwards."""
         self.stream, self.is_error, self.exit_code = stream, is_error, 0
         self.kept = "|".join([r"[\n\t]", *([COLOUR] if stream.isatty() else []), *([BAR] if is_error else [])])
         if hasattr(stream, "reconfigure"):
@@ -72,7 +67,7 @@ class Output:
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
-        """End the command with a sentence where standard output fails; quietly if its reader has read enough.
+        """End the command with a sentence if standard output fails; quietly if its reader has read enough.
 
         SystemExit passes the handlers of logging, which would print a traceback and continue.
         """
@@ -127,11 +122,7 @@ def say(sentence: str) -> None:
 
 @contextlib.contextmanager
 def waiting(sentence: str) -> Iterator[None]:
-    """Print a sentence to a terminal if what is inside takes longer than SLOW.
-
-    Args:
-        sentence: what the program does meanwhile.
-    """
+    """Print a sentence, what the program does meanwhile, to a terminal if what is inside takes longer than SLOW."""
     timer = threading.Timer(SLOW, say, [sentence])
     timer.daemon = True  # does not keep a program alive that has failed
     if sys.stderr.isatty():
@@ -143,14 +134,10 @@ def waiting(sentence: str) -> Iterator[None]:
 
 
 def in_columns(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
-    """Format rows of cells as lines with aligned columns.
+    """Format rows of as many cells each as lines with aligned columns.
 
     Args:
-        rows: with the same number of cells each.
         numbers: whether all cells but the first of a row are numbers, which are aligned to the right.
-
-    Returns:
-        A line for each row.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = ["<", *(">" if numbers else "<" for _ in widths[1:])]

@@ -31,13 +31,10 @@ def first_line(error: BaseException, most: int = 10_000) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the names that a misspelt one may mean, as a part of a sentence: " (did you mean poly?)"; or nothing.
+    """Return the names that a misspelt one may mean, as a part of a sentence: " (did you mean poly?)"; empty if none.
 
     Args:
         prefix: what all names begin with, and which says nothing about their likeness, if `name` begins with it, too.
-
-    Returns:
-        The part of the sentence, with a space before it; empty if no name is close.
     """
     prefix = prefix if name.startswith(prefix) else ""
     rests = [one.removeprefix(prefix) for one in known if one.startswith(prefix)]

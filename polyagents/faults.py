@@ -51,11 +51,7 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     """Return the sentence for an error that the user can correct; None for all others.
 
     Args:
-        extra: the extra of setup.py that the command needs. A missing module that several extras bring is then said to
-            come with this one.
-
-    Returns:
-        The sentence, or None.
+        extra: the extra of setup.py that the command needs; of several that bring a missing module, it is named.
     """
     if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
         return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
@@ -78,15 +74,7 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
 
 
 def missing_module(name: str, extra: str | None) -> str | None:
-    """Say what to install for a module that could not be imported; None if that is not known.
-
-    Args:
-        name: the module, with or without submodules.
-        extra: as in `users_fault`.
-
-    Returns:
-        The sentence, or None.
-    """
+    """Say what to install for a module, or its submodule, that could not be imported; None if that is not known."""
     module = name.split(".")[0]
     if module == "parlai" and not parlai_is_installed():
         return f"This needs ParlAI, which is not installed: {INSTALL_PARLAI}"

@@ -26,13 +26,12 @@ Columns = Mapping[str, Any]
 
 
 def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/model") -> "SearchModel | PairModel":
-    """Wrap a ranker as a model that `mteb.evaluate` accepts.
+    """Wrap a ranker, or the model file that it is loaded from, as a model that `mteb.evaluate` accepts.
 
     >>> import mteb
     >>> mteb.evaluate(mteb_model("runs/poly", "me/poly"), mteb.get_tasks(["NFCorpus"]))  # doctest: +SKIP
 
     Args:
-        ranker: a ranker, or the model file that it is loaded from.
         name: the name under which mteb keeps the results, "OWNER/MODEL". Their revision is a hash of the weights and of
             all options that decide a score, so that results of another training are not taken for this one's.
 
@@ -47,14 +46,7 @@ def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/
 
 
 def description(model: RankingModel, name: str) -> Any:
-    """Build mteb's ModelMeta of a model.
-
-    Args:
-        model: any architecture.
-
-    Raises:
-        InputError: mteb is not installed.
-    """
+    """Build mteb's ModelMeta of a model; an InputError says if mteb is not installed."""
     try:
         from mteb.models.model_meta import ModelMeta, ScoringFunction
     except ModuleNotFoundError as error:
@@ -84,7 +76,7 @@ def description(model: RankingModel, name: str) -> Any:
 
 
 class SearchModel:
-    """A two-tower model that implements mteb's SearchProtocol.
+    """A two-tower model that implements mteb's SearchProtocol; arguments that its methods do not use are mteb's.
 
     Attributes:
         mteb_model_meta: what mteb writes beside the results.
@@ -109,19 +101,11 @@ class SearchModel:
         num_proc: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Encode the documents of a task.
-
-        Args:
-            task_metadata: not used; mteb passes it.
-            hf_split: not used.
-            hf_subset: not used.
-            encode_kwargs: not used.
-            num_proc: not used.
-            kwargs: not used.
-        """
+        """Encode the documents of a task."""
         documents = list(corpus)
         self.ids = [str(document["id"]) for document in documents]
-        self.texts = [document_text(document) for document in documents]
+        # As mteb gives documents to models.
+        self.texts = [f"{document.get('title') or ''} {document['text']}".strip() for document in documents]
         self.encoded = self.ranker.prepare(self.texts)
 
     def search(
@@ -140,14 +124,8 @@ class SearchModel:
         """Find the best documents of every query.
 
         Args:
-            task_metadata: not used; mteb passes it.
-            hf_split: not used.
-            hf_subset: not used.
             top_k: how many documents are found for a query, at most.
-            encode_kwargs: not used.
             top_ranked: the names of the documents that each query ranks; by default it ranks all.
-            num_proc: not used.
-            kwargs: not used.
 
         Returns:
             The scores of the documents that were found, by query and document name.
@@ -164,15 +142,10 @@ class SearchModel:
     def rerank(
         self, asked: Mapping[str, str], top_ranked: Mapping[str, Sequence[str]], top_k: int
     ) -> dict[str, dict[str, float]]:
-        """Rank the list of documents that each query brings; a query without one finds nothing.
-
-        Args:
-            asked: the queries, by name.
-            top_ranked: the names of each query's documents.
-            top_k: how many documents are found for a query, at most.
+        """Rank the documents that `top_ranked` names for each query; a query without any finds nothing.
 
         Returns:
-            The scores of the documents that were found, by query and document name.
+            The scores of at most `top_k` documents, by query and document name.
         """
         text_of = dict(zip(self.ids, self.texts, strict=True))
         lists = {query: list(top_ranked.get(query, ())) for query in asked}
@@ -185,11 +158,7 @@ class SearchModel:
 
 
 class PairModel:
-    """A joint model that implements mteb's CrossEncoderProtocol.
-
-    Attributes:
-        mteb_model_meta: what mteb writes beside the results.
-    """
+    """A joint model that implements mteb's CrossEncoderProtocol; mteb writes `mteb_model_meta` beside the results."""
 
     def __init__(self, ranker: Ranker, described: Any):
         self.ranker, self.mteb_model_meta = ranker, described
@@ -205,20 +174,7 @@ class PairModel:
         prompt_type: Any = None,
         **kwargs: Any,
     ) -> np.ndarray:
-        """Score pairs of a query and a document.
-
-        Args:
-            inputs1: N queries in batches.
-            inputs2: N documents in batches.
-            task_metadata: not used; mteb passes it.
-            hf_split: not used.
-            hf_subset: not used.
-            prompt_type: not used.
-            kwargs: not used.
-
-        Returns:
-            The scores, [N] fp32, in the order of the pairs.
-        """
+        """Score N pairs of a query and a document, both in batches: scores [N] fp32, in the order of the pairs."""
         contexts = [text for batch in inputs1 for text in query_texts(batch)]
         documents = [text for batch in inputs2 for text in batch["text"]]
         pairs = zip(contexts, documents, strict=True)
@@ -231,15 +187,7 @@ class PairModel:
 
 
 def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str]]]) -> list[np.ndarray]:
-    """Score each context's own candidates.
-
-    Args:
-        model: any architecture.
-        lists: contexts, each with its candidates; a list may be empty.
-
-    Returns:
-        The scores [C] of each list, in its order.
-    """
+    """Score each context's own candidates, which may be none: scores [C] for each list."""
     found: list[np.ndarray] = []
     for start in range(0, len(lists), CONTEXTS_AT_ONCE):
         block = lists[start : start + CONTEXTS_AT_ONCE]
@@ -253,11 +201,6 @@ def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str
 
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
-
-
-def document_text(document: Columns) -> str:
-    """Return a document as mteb gives it to models: its title, if it has one, and its text."""
-    return f"{document.get('title') or ''} {document['text']}".strip()
 
 
 def query_text(query: Columns) -> str:
@@ -285,9 +228,5 @@ def turns(conversation: Sequence[str | Columns]) -> str:
 
 
 def with_instruction(context: str, instruction: str | None) -> str:
-    """Put an instruction before a conversation, as mteb does, but on a line of its own.
-
-    Args:
-        instruction: None for none.
-    """
+    """Put an instruction, if there is one, before a conversation, as mteb does, but on a line of its own."""
     return f"{instruction}\n{context}" if instruction else context

@@ -11,8 +11,8 @@ WAIT = 3.0  # seconds for a connection; on a network that has one it takes a ten
 def is_offline() -> bool:
     """Return whether files come from the hub's cache only, because the user says so or the hub cannot be reached.
 
-    Where it cannot, huggingface_hub's offline mode is switched on for this process, in which a model that is in the
-    cache is loaded at once, and one that is not is refused at once.
+    If it cannot, huggingface_hub's offline mode is switched on for this process, in which a model that is in the cache
+    is loaded at once, and one that is not is refused at once.
     """
     from huggingface_hub import constants
 
@@ -23,11 +23,7 @@ def is_offline() -> bool:
 
 @functools.cache
 def is_reachable(endpoint: str) -> bool:
-    """Return whether a server answers at an address; True without asking where a proxy would be in between.
-
-    Args:
-        endpoint: http://HOST:PORT or https://HOST.
-    """
+    """Return whether a server answers at http(s)://HOST[:PORT]; True without asking if a proxy would be in between."""
     parts = urlsplit(endpoint)
     if parts.hostname is None or urllib.request.getproxies().keys() & {parts.scheme, "all"}:
         return True

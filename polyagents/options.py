@@ -1,11 +1,13 @@
 """Options that are declared once: a field of a frozen dataclass is a flag, a key of `M.opt` and an attribute.
 
-A field has its default, its possible values, and the sentence that `--help` shows. A model reads its options file
-through such classes; everything else in the file is ignored.
+A field has its default, its possible values, the sentence that `--help` shows, and its role. A model reads its options
+file through such classes; everything else in the file is ignored. The models' are in models/model_options.py, those of
+training in training_loop/training_options.py, and what only ParlAI's commands have in parlai_agents/flags.py.
 """
 
 import argparse
 import dataclasses
+import enum
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +18,32 @@ from polyagents.errors import InputError
 AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 
-def option(default: Any, help: str, parse: Callable[[str], Any] = str, choices: Sequence[str] | None = None) -> Any:
+class Role(enum.Flag):
+    """What an option of a model decides."""
+
+    NONE = 0  # it may change from use to use
+    WEIGHTS = enum.auto()  # which weights there are, and of which size
+    VECTORS = enum.auto()  # the vector of a candidate, from the same weights
+    SCORES = enum.auto()  # a score, from the same weights and candidate vectors
+    TRAINING = enum.auto()  # how weights start, learn or are kept: nothing that a trained model could have otherwise
+    CARD = enum.auto()  # nothing; a model's card names it
+
+
+def option(
+    default: Any,
+    help: str,
+    parse: Callable[[str], Any] = str,
+    choices: Sequence[str] | None = None,
+    role: Role = Role.NONE,
+) -> Any:
     """Declare a field that is a flag.
 
     Args:
         default: the value if none is given; None is a possible value.
         parse: converts the flag's text to a value; it raises argparse.ArgumentTypeError for impossible text.
-        choices: all possible values, where these are words.
+        choices: all possible values, if these are words.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "parse": parse, "choices": choices})
+    return dataclasses.field(default=default, metadata={"help": help, "parse": parse, "choices": choices, "role": role})
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,11 @@ class Options:
         title: the heading of the group in `--help`.
     """
 
-    title: ClassVar[str]
+    title: ClassVar[str] = ""
+
+    def __init_subclass__(cls, title: str | None = None) -> None:
+        """Take the title of a group from its class statement; by default it is that of the class that it extends."""
+        cls.title = cls.title if title is None else title
 
     @classmethod
     def read(cls: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:

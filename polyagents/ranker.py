@@ -8,14 +8,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from polyagents.backends.loading import TORCH, use_backend
+from polyagents.backends.exported_backbone import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.index.base import Hits, Index
@@ -30,12 +30,12 @@ from polyagents.model_files import hub
 from polyagents.model_files.loading import architecture_of, has_adapters, load_model
 from polyagents.model_files.model_folder import write_folder
 from polyagents.model_files.saving import save_model
-from polyagents.models.query import Query, stack_queries
+from polyagents.models.architecture import options_of, options_with
+from polyagents.models.query import Query
 from polyagents.models.reduction import ContextVectors, stacked
-from polyagents.options import fields_of, with_plain_paths
-from polyagents.ranking.option_groups import option_groups
+from polyagents.options import Role, with_plain_paths
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
-from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
+from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import undisturbed
 from polyagents.training_loop.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
@@ -45,17 +45,6 @@ Candidates = Iterable[str] | Index
 
 AnIndex = TypeVar("AnIndex", bound=Index)
 
-# Options that decide how a model is trained or which weights it has: another value afterwards would change nothing, or
-# replace one encoder's weights by the other's.
-ONLY_IN_TRAINING = {
-    "backbone",
-    "vocabulary",
-    "train_layers",
-    "codes_init",
-    "share_encoders",
-    "lora_rank",
-    "backbone_bits",
-}
 CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 
 
@@ -150,8 +139,10 @@ class Ranker:
                 backend, or only one of other weights.
         """
         file = zoo_file(os.fspath(model_file), datapath)
-        possible = {field.name for group in option_groups(architecture_of(file)) for field in fields_of(group)}
-        possible -= ONLY_IN_TRAINING - ({"backbone"} if has_adapters(file) else set())
+        architecture = architecture_of(file)
+        # Another value after the training would change nothing, or replace one encoder's weights by the other's.
+        possible = options_of(architecture).keys() - options_with(architecture, Role.TRAINING)
+        possible |= {"backbone"} if has_adapters(file) else set()
         if unknown := overrides.keys() - possible:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: no option of this model; possible are {', '.join(sorted(possible))}."
@@ -449,8 +440,11 @@ class Ranker:
         """
         if isinstance(contexts, str):
             return np.asarray(self.score([contexts], candidates)[0])
-        if isinstance(contexts, ContextVectors) or isinstance(candidates, Tensor):
-            return self._score_vectors(contexts, candidates)
+        known = contexts if isinstance(contexts, ContextVectors) else None
+        vectors = candidates if isinstance(candidates, Tensor) else None
+        if known is not None or vectors is not None:
+            known = self.encode_contexts(cast("Iterable[str]", contexts)) if known is None else known
+            return self._score_vectors(known, self.encode_candidates(candidates) if vectors is None else vectors)
         texts, candidates = texts_of(contexts, "contexts"), texts_of(candidates, "candidates")
         if not texts or not candidates:
             return np.zeros((len(texts), len(candidates)), np.float32)
@@ -458,14 +452,8 @@ class Ranker:
         parts = [listed.scores(self.model.context_ids(block)).cpu().numpy() for block in in_blocks(texts)]
         return np.concatenate(parts)
 
-    def _score_vectors(
-        self, contexts: Iterable[str] | ContextVectors, candidates: Iterable[str] | Tensor
-    ) -> np.ndarray:
-        """Return scores [B, C] where contexts or candidates were encoded before."""
-        if not isinstance(contexts, ContextVectors):
-            contexts = self.encode_contexts(contexts)
-        if not isinstance(candidates, Tensor):
-            candidates = self.encode_candidates(candidates)
+    def _score_vectors(self, contexts: ContextVectors, candidates: Tensor) -> np.ndarray:
+        """Return scores [B, C] of what was encoded before."""
         if candidates.ndim != 2 or candidates.size(1) != contexts.vectors.size(2):
             raise InputError(
                 f"Candidates of shape {list(candidates.shape)} have no score with context vectors of shape "
@@ -574,9 +562,9 @@ class Ranker:
         texts = texts_of(candidates, "candidates")
         if not texts:
             raise InputError("There are no candidates to prepare; give at least one text.")
-        if not isinstance(self.model, TwoTowerModel):
+        if self.model.version() is None:
             return texts
-        return InMemoryCandidates.encode(texts, self.model)
+        return InMemoryCandidates.encode(texts, two_towers(self.model))
 
     @undisturbed()
     def index(
@@ -731,8 +719,8 @@ class Ranker:
         two_towers(self.model).check(index.encoded_by)
         given = [] if contexts is None else texts_of(contexts, "contexts", one=True)
         asked = given or sample_of(index, 200)
-        parts = [self.query(block) for block in in_blocks(asked)]
-        return build_shortlist(index, index_type, stack_queries(parts))
+        parts = [self.query(block).context for block in in_blocks(asked)]
+        return build_shortlist(index, index_type, Query(two_towers(self.model).module, stacked(parts)))
 
 
 def matches_of(hits: Hits) -> list[Match]:

@@ -22,13 +22,13 @@ from typing import Any
 from polyagents.console import say
 from polyagents.errors import InputError, first_line
 from polyagents.faults import users_fault
-from polyagents.index.builder import Part
+from polyagents.index.builder import BuildPart
 from polyagents.index.texts import Texts
 from polyagents.ranker import Ranker
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.zoo.resolve import zoo_file
 
-Work = Callable[[TwoTowerModel, Texts, Part], None]
+Work = Callable[[TwoTowerModel, Texts, BuildPart], None]
 # Parts that an actor has: one that it works on, and one that waits for it. Ray grows the pool only with at least two.
 IN_FLIGHT = 2
 RETRIES = 3  # retries of a part whose actor died; Ray's own default is to retry forever
@@ -85,7 +85,7 @@ class RayCluster:
 
         ray.shutdown()
 
-    def map(self, work: Work, texts: Texts, parts: Sequence[Part]) -> Iterator[Part]:
+    def map(self, work: Work, texts: Texts, parts: Sequence[BuildPart]) -> Iterator[BuildPart]:
         """Do work with each of the parts, on any machine, and yield them, each as soon as it is done."""
         import ray
         import ray.data
@@ -136,11 +136,7 @@ def next_of(rows: Iterator[Any]) -> Any:
 
 
 def place_of(row: Any, left: Set[int]) -> int:
-    """Return the place of the part that an actor says it has done.
-
-    Args:
-        row: what the cluster sent for an actor's answer.
-        left: the places that nobody has answered for.
+    """Return the place of the part that a row of the cluster says is done, of those `left`.
 
     Raises:
         InputError: the actor says that it could not, or the row is not an actor's.
@@ -155,11 +151,7 @@ def place_of(row: Any, left: Set[int]) -> int:
 
 @contextlib.contextmanager
 def reporting_waits(kind: str) -> Iterator[None]:
-    """Say that a cluster has nothing free where that takes long; Ray itself waits without a word.
-
-    Args:
-        kind: what is waited for, CPU or GPU.
-    """
+    """Say that a cluster has no free CPU or GPU (`kind`) if that takes long; Ray itself waits without a word."""
     import ray
 
     def tell() -> None:
@@ -176,21 +168,11 @@ def reporting_waits(kind: str) -> Iterator[None]:
 
 
 class Actor:
-    """The worker on a machine of the cluster.
+    """The worker on a machine; it loads everything with its first part, so that errors can be reported."""
 
-    It loads everything with its first part, so that errors can be reported.
-    """
-
-    def __init__(self, everything: list[Any], parts: Sequence[Part], model_file: str, overrides: dict[str, Any]):
+    def __init__(self, everything: list[Any], parts: Sequence[BuildPart], model_file: str, overrides: dict[str, Any]):
         self.everything, self.parts, self.model_file, self.overrides = everything, parts, model_file, overrides
-
-    @functools.cached_property
-    def work_and_texts(self) -> tuple[Work, Texts]:
-        """The function to call, and the texts to call it with."""
-        import ray
-
-        work, texts = ray.get(self.everything[0])
-        return work, texts
+        self.work_and_texts: tuple[Work, Texts] | None = None
 
     @functools.cached_property
     def model(self) -> TwoTowerModel:
@@ -198,12 +180,13 @@ class Actor:
         return two_towers(Ranker.load(self.model_file, **self.overrides).model)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Do the work with one part.
-
-        An error is returned as a sentence, since Ray does not keep the types of errors.
-        """
+        """Do the work with one part; an error becomes a sentence, since Ray does not keep the types of errors."""
         fault = ""
         try:
+            if self.work_and_texts is None:
+                import ray
+
+                self.work_and_texts = ray.get(self.everything[0])
             work, texts = self.work_and_texts
             work(self.model, texts, self.parts[row["place"]])
         except Exception as error:

@@ -20,10 +20,8 @@ FLOATS = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.e
 INFERRED = {torch.tensor, torch.full, torch.arange, torch.range, torch.scalar_tensor, torch.as_tensor}
 DRAWING = {torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial}
 DRAWING |= {getattr(Tensor, f"{name}_") for name in ("normal", "uniform", "random", "bernoulli", "exponential")}
-DRAWING |= {getattr(nn.init, f"{name}_") for name in ("normal", "uniform", "trunc_normal", "kaiming_uniform")}
-DRAWING |= {
-    getattr(nn.init, f"{name}_") for name in ("kaiming_normal", "xavier_uniform", "xavier_normal", "orthogonal")
-}
+INITS = "normal uniform trunc_normal kaiming_uniform kaiming_normal xavier_uniform xavier_normal orthogonal"
+DRAWING |= {getattr(nn.init, f"{name}_") for name in INITS.split()}
 
 
 class Threads(threading.local):
@@ -61,10 +59,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 @contextlib.contextmanager
 def undisturbed(gradients: bool = False) -> Iterator[None]:
-    """Compute in this thread as torch does where nobody has set anything: in fp32, on the CPU, without autocast.
-
-    Args:
-        gradients: whether they are recorded.
+    """Compute in this thread as torch does if nobody has set anything: in fp32, on the CPU, without autocast.
 
     Raises:
         InputError: in a process that was forked by a thread which had computed with others (`Threads`).
@@ -101,7 +96,7 @@ class InFp32(TorchFunctionMode):
     """torch.set_default_dtype(torch.float32) for this thread alone."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch, with dtype=torch.float32 where torch would take the default."""
+        """Call a function of torch, with dtype=torch.float32 if torch would take the default."""
         kwargs = dict(kwargs or {})
         if func in FLOATS and kwargs.get("dtype") is None:
             kwargs["dtype"] = torch.float32
@@ -120,7 +115,7 @@ class OwnDraws(TorchFunctionMode):
         self.generator = torch.Generator().manual_seed(0)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch, with our generator where it would take torch's."""
+        """Call a function of torch, with our generator if it would take torch's."""
         if func in DRAWING:
             kwargs = {**(kwargs or {}), "generator": self.generator}
         return func(*args, **(kwargs or {}))
@@ -138,9 +133,8 @@ def silent_transformers() -> Iterator[None]:
     with LOADING:
         level, bars = logger.level, transformers_logging._tqdm_active
         logger.setLevel(logging.ERROR)
-        transformers_logging._tqdm_active = (
-            False  # disable_progress_bar would set the hub's as well, and lose its groups
-        )
+        # disable_progress_bar would set the hub's as well, and lose its groups
+        transformers_logging._tqdm_active = False
         try:
             yield
         finally:

@@ -18,13 +18,10 @@ POLICY = {"OMP_WAIT_POLICY": "PASSIVE"}  # chosen by benchmarks/threads.py
 
 
 def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
-    """Set the number of threads and how they wait, except where the user has done so.
-
-    Args:
-        environment: the variables of this process; changed in place.
+    """Set the number of threads and how they wait in the `environment`, except where the user has done so.
 
     Returns:
-        A line for the log that says what was chosen; None if the user had decided everything, or torch is imported
+        A line for the log that says what was chosen; None if the user had decided everything, or torch is imported.
     """
     if "torch" in sys.modules:
         return None
@@ -39,20 +36,17 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
 
 
 def available_cores(root: str = "/") -> int:
-    """Count the cores that this process may use: those of its affinity, or fewer where its quota is smaller.
+    """Count the cores that this process may use, at least 1: those of its affinity, or fewer if its quota is smaller.
 
     Args:
         root: the folder that holds `proc` and `sys`.
-
-    Returns:
-        At least 1.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in quotas(root))]))
 
 
 def quotas(root: str) -> Iterator[float]:
-    """Read how many cores each control group above this process grants it; yield nothing where none is limited.
+    """Read how many cores each control group above this process grants it; yield nothing if none is limited.
 
     A group limits all groups within it. In a container the path of the own group may be one of the host's, of which
     only the upper part, or nothing but the container's own group at the top, can be seen.
@@ -86,7 +80,7 @@ def groups(path: str) -> Iterator[tuple[str, str]]:
 
 
 def first_words(path: str) -> list[str]:
-    """Return the words of a small file; none where it cannot be read."""
+    """Return the words of a small file; none if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().split()
@@ -95,9 +89,6 @@ def first_words(path: str) -> list[str]:
 
 
 def share(words: list[str]) -> Iterator[float]:
-    """Convert ["150000", "100000"], microseconds in each period, to 1.5 cores.
-
-    Yield nothing for "max" or "-1", no limit.
-    """
+    """Convert ["150000", "100000"], microseconds in each period, to 1.5 cores; yield nothing for "max" or "-1"."""
     if len(words) == 2 and words[0].isdigit() and int(words[0]) > 0 and int(words[1]) > 0:
         yield int(words[0]) / int(words[1])

@@ -32,16 +32,12 @@ Times = dict[str, float]
 
 
 def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
-    """Return how long each way takes on this machine, with this many threads, and this version of torch.
+    """Return the seconds that each way takes on this machine, with this many threads, and this version of torch.
 
     The first process to ask measures; all others read the file, so that all of them decide alike.
 
     Args:
         what: what is computed, with its shapes.
-        ways: to compute it, by name.
-
-    Returns:
-        Seconds, by name.
     """
     file, name = os.path.join(folder(), "timings.json"), f"{machine()}: {what}"
     if (known := read(file).get(name, {})).keys() == ways.keys():
@@ -82,9 +78,6 @@ def read(file: str) -> dict[str, Times]:
 def medians(ways: Mapping[str, Callable[[], object]]) -> Times:
     """Measure each way, one after the other in each round, so that a busy moment does not decide.
 
-    Args:
-        ways: what to call, by name.
-
     Returns:
         The median of ROUNDS for each, in seconds; a first round is not counted.
     """
@@ -104,11 +97,7 @@ def layer_of(width: int) -> str:
 
 @functools.cache
 def encodes_in_bf16(width: int) -> bool:
-    """Tell whether a CPU computes an encoder faster in bf16 than in fp32, by the largest of its layers.
-
-    Args:
-        width: D.
-    """
+    """Tell whether a CPU computes an encoder of width D faster in bf16 than in fp32, by the largest of its layers."""
     if not has_bf16():
         return False
     # Not an nn.Linear, which would draw its weights, and so change what a training draws.

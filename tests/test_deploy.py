@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from polyagents.benchmarks import replicas
 from polyagents.commands import build_index, serve
 from polyagents.errors import InputError
-from polyagents.index.engines.urls import parsed, shown
+from polyagents.index.engines.urls import url_parts, without_secrets
 from polyagents.serving.guard import is_loopback
 from polyagents.serving.limits import WAITING
 from polyagents.serving.ranking_app import create_app
@@ -87,8 +87,8 @@ def test_replicas_search_what_build_index_builds_in_the_engine(services):
     urls = {options(serve, services[name]["command"])["index_url"] for name in ("replica-1", "replica-2")}
     assert urls == {built["index_url"]}
     engine, (url,) = services["engine"]["environment"], urls
-    assert shown(url) == f"postgresql://engine/{engine['POSTGRES_DB']}/replies"
-    assert parsed(url).username == engine["POSTGRES_USER"] and parsed(url).password is None
+    assert without_secrets(url) == f"postgresql://engine/{engine['POSTGRES_DB']}/replies"
+    assert url_parts(url).username == engine["POSTGRES_USER"] and url_parts(url).password is None
     for name in ("build_index", "replica-1", "replica-2"):
         assert services[name]["environment"]["PGPASSWORD"] == engine["POSTGRES_PASSWORD"]
         assert services[name]["depends_on"] == {"engine": {"condition": "service_healthy"}}

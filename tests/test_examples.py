@@ -68,7 +68,8 @@ def public_names():
         yield f"{value.__module__}.{name}", value
         for member, what in vars(value).items():
             if not member.startswith("_") and (isinstance(what, property | classmethod) or inspect.isfunction(what)):
-                yield f"{value.__module__}.{name}.{member}", what
+                called = getattr(what, "__name__", member)  # `add = append` has the example of `append`
+                yield f"{value.__module__}.{name}.{called}", what
 
 
 @pytest.mark.parametrize("name", dict(public_names()))

@@ -53,16 +53,6 @@ def test_entries_that_say_what_the_name_says_are_found(linters, entry, is_idle):
     assert len(list(docstrings.idle(found_in(docstrings, f'def a(device):\n    """{text}"""')))) == is_idle
 
 
-def test_banned_words_are_found_with_what_to_write_instead(linters, tmp_path, monkeypatch):
-    _, prose = linters
-    words = prose.settings()["words"]
-    monkeypatch.setattr(prose, "ROOT", tmp_path)
-    page = tmp_path / "page.md"
-    page.write_text("All is well.\nThe flag is wrong; leave it away.\nTrainers mention it.\n")
-    ((_, line),) = prose.banned([page], words)
-    assert line == 'page.md:2: "leave it away": write remove, omit'
-
-
 def test_proselint_reads_prose_and_no_code(linters, tmp_path, monkeypatch):
     _, prose = linters
     switched = prose.settings()["proselint"]

@@ -13,7 +13,7 @@ from mteb.models.models_protocols import CrossEncoderProtocol, SearchProtocol
 
 from polyagents import InputError, Ranker
 from polyagents.evaluation.judged import Judged
-from polyagents.evaluation.metrics import metrics
+from polyagents.evaluation.rank_metrics import metrics
 from polyagents.mteb_models import mteb_model
 
 COLOURS = ("red", "green", "blue", "black", "white", "pink", "gray", "brown")

@@ -16,6 +16,8 @@ from commands import own
 from polyagents import InputError, Match, Ranker
 from polyagents.commands.parlai_command import check_model_file, with_full_names
 from polyagents.files.context_lines import read_contexts
+from polyagents.models.architecture import ARCHITECTURES, options_with
+from polyagents.options import Role
 
 REPLIES = ["i am here", "canada is in north america", "fruits are still very nice", "i am here"]
 CONTEXTS = ["where is canada", "hi", "your persona: i ski .\nhello\nhow are you ?"]
@@ -216,15 +218,26 @@ def other_option(**options):
     return change
 
 
+def without_prompt(model):
+    model.module.left_out = (0, 2)
+
+
+# Of the options those whose role is Role.VECTORS, and what else decides a vector.
 CAUSES = {
     "weights": other_weight,
     "tokenizer": lambda model: model.tokenizer.add_tokens(["canada"]),
     "truncation": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, label_truncate=5)),
-    "prompt": other_option(candidate_prompt="the "),
-    "reduction": other_option(reduction_type="mean"),
+    "candidate_prompt": other_option(candidate_prompt="the "),
+    "reduction_type": other_option(reduction_type="mean"),
     "similarity": other_option(similarity="cosine"),
-    "scaling": other_scaling,
+    "output_scaling": other_scaling,
+    "include_prompt": without_prompt,
 }
+
+
+def test_every_option_that_decides_a_vector_is_among_the_causes():
+    for kind in ARCHITECTURES:
+        assert {*options_with(kind, Role.VECTORS)} <= CAUSES.keys()
 
 
 @pytest.mark.parametrize("cause", CAUSES)

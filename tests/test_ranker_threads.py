@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from polyagents import InputError, Ranker
-from polyagents.ranking.vector_cache import VectorCache
+from polyagents.ranking.two_tower_model import VectorCache
 from polyagents.text import tokenizer
 
 THREADS = 6

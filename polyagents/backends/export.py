@@ -9,8 +9,8 @@ import torch
 
 from polyagents.backends.export_folder import (
     FORMAT,
+    ExportManifest,
     GraphFiles,
-    Manifest,
     backbone_fingerprint,
     folder_of,
     publish,
@@ -30,11 +30,7 @@ SAME = 1e-3
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export.
-
-    Attributes:
-        difference: the largest difference of an encoder's output from torch's, divided by the largest output.
-    """
+    """An export in its folder, with the largest difference of an output from torch's, over the largest output."""
 
     folder: str
     difference: float
@@ -44,12 +40,8 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
     """Write the encoders of a model for another runtime, beside its file, in place of an earlier export.
 
     Args:
-        model: on a CPU.
-        model_file: the file that it was loaded from.
+        model: on a CPU, loaded from `model_file`.
         int8: keep weights in 8 bits, and multiply in them; scores then differ from torch's.
-
-    Returns:
-        The folder, and how far the export is from torch.
 
     Raises:
         InputError: packages are missing, the backbone cannot be exported, or the folder cannot be written.
@@ -57,39 +49,22 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
     runtime = find_runtime(to)
     runtime.require(runtime.exports_with)
     folder, calls = folder_of(model_file, runtime), recorded_calls(model)
-    graphs, differences = [], [0.0]
+    graphs: list[GraphFiles] = []
+    differences = [0.0]
     with temporary_folder(folder) as temporary:
         for name, encoder in encoders_of(model.module).items():
             for number, same_way in enumerate(calls[name].values()):
                 path = os.path.join(temporary, f"{name}{number}{runtime.endings[0]}")
-                differences.append(write(encoder, same_way, path, runtime, int8))
+                differences.append(write_graph(encoder, same_way, path, runtime, int8))
                 axes = {given: value.ndim for given, value in same_way[0].items()}
                 graphs.append(store_graph(folder, path, name, axes, runtime))
-        publish(folder, manifest_of(model, graphs, int8), runtime)
+        encoders = {name: backbone_fingerprint(encoder) for name, encoder in encoders_of(model.module).items()}
+        publish(folder, ExportManifest(FORMAT, int8, encoders, [vars(graph) for graph in graphs]), runtime)
     return Exported(folder, max(differences))
 
 
-def manifest_of(model: RankingModel, graphs: Sequence[GraphFiles], int8: bool) -> Manifest:
-    """Build the manifest of an export.
-
-    Args:
-        int8: whether weights are in 8 bits.
-    """
-    encoders = {name: backbone_fingerprint(encoder) for name, encoder in encoders_of(model.module).items()}
-    return Manifest(FORMAT, int8, encoders, [vars(graph) for graph in graphs])
-
-
-def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, int8: bool) -> float:
-    """Write one graph, and compare it with torch.
-
-    Args:
-        calls: the first is traced; all are compared.
-        path: that of the graph's first file.
-        runtime: the runtime that will read it.
-        int8: whether weights get 8 bits.
-
-    Returns:
-        The largest difference, as `Exported` has it.
+def write_graph(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, int8: bool) -> float:
+    """Write one graph, tracing the first call, compare it with torch in all, and return the largest difference.
 
     Raises:
         InputError: the runtime lacks an operation, or computes something else.
@@ -98,7 +73,7 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
     try:
         runtime.own.write(Traced(backbone).eval(), calls[0], path, int8)
         graph = runtime.own.open_graph(path)
-        off = max(difference(encoder, graph, call) for call in calls)
+        off = max(distance(encoder, graph, call) for call in calls)
     except (InputError, OSError, MemoryError):
         raise
     except Exception as error:  # each tracer and runtime raises a dozen kinds, by version
@@ -115,12 +90,8 @@ def write(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, 
 
 
 @torch.no_grad()
-def difference(encoder: Encoder, graph: Graph, call: Call) -> float:
-    """Measure how far a graph is from torch.
-
-    Returns:
-        The largest difference of a real token's outputs, divided by the largest output.
-    """
+def distance(encoder: Encoder, graph: Graph, call: Call) -> float:
+    """Measure the largest difference of a real token's outputs from torch's, over the largest output."""
     expected = encoder.backbone(**call).last_hidden_state.numpy()
     found = graph({name: value.numpy() for name, value in call.items()}, torch.float32)
     mask = call["attention_mask"]

@@ -57,11 +57,10 @@ class GraphFiles:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ExportManifest:
     """The content of an export.
 
     Attributes:
-        format: the number of the folder's format.
         int8: whether weights are in 8 bits, and multiplied in them.
         encoders: the fingerprint of the backbone of each encoder, by the encoder's name in the model.
         graphs: the fields of a `GraphFiles` each.
@@ -74,11 +73,7 @@ class Manifest:
 
 
 def folder_of(model_file: str, runtime: Runtime) -> str:
-    """Return the folder of a model's export, whether or not it exists.
-
-    Returns:
-        The path.
-    """
+    """Return the folder of a model's export, whether or not it exists."""
     return f"{model_file.rstrip(os.sep)}.{runtime.name}"
 
 
@@ -118,12 +113,7 @@ def temporary_folder(folder: str) -> Iterator[str]:
 
 
 def store_graph(folder: str, written: str, encoder: str, inputs: dict[str, int], runtime: Runtime) -> GraphFiles:
-    """Move the files of a graph to the folder, under their final names.
-
-    Args:
-        written: the path of the first of them in the temporary folder.
-        inputs: the names of its inputs, and how many axes each has.
-    """
+    """Move the files of a graph, of which `written` is the first, from the temporary folder to their final names."""
     root, first = os.path.splitext(written)
     paths = [written, *(root + ending for ending in runtime.endings if ending != first)]
     files = [(os.path.getsize(path), file_digest(path)) for path in paths]
@@ -133,7 +123,7 @@ def store_graph(folder: str, written: str, encoder: str, inputs: dict[str, int],
     return GraphFiles(encoder, inputs, stem, files)
 
 
-def publish(folder: str, manifest: Manifest, runtime: Runtime) -> None:
+def publish(folder: str, manifest: ExportManifest, runtime: Runtime) -> None:
     """Replace the manifest, and remove the graphs that only the one before named."""
     write_text(os.path.join(folder, MANIFEST), json.dumps(dataclasses.asdict(manifest), indent=1) + "\n")
     named = {graph["stem"] + ending for graph in manifest.graphs for ending in runtime.endings}
@@ -147,15 +137,11 @@ def publish(folder: str, manifest: Manifest, runtime: Runtime) -> None:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
-    """Read the manifest of a model's export.
-
-    Raises:
-        InputError: there is no export, or its manifest is damaged.
-    """
+def read_manifest(model_file: str, runtime: Runtime) -> ExportManifest:
+    """Read the manifest of a model's export; an InputError says if there is none, or it is damaged."""
     folder, again = folder_of(model_file, runtime), export_command(model_file, runtime)
     try:
-        manifest = read_fields(os.path.join(folder, MANIFEST), Manifest)
+        manifest = read_fields(os.path.join(folder, MANIFEST), ExportManifest)
         if manifest.format != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
     except FileNotFoundError as error:
@@ -167,7 +153,7 @@ def read_manifest(model_file: str, runtime: Runtime) -> Manifest:
     return manifest
 
 
-def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> list[GraphFiles]:
+def checked_graphs(model_file: str, runtime: Runtime, manifest: ExportManifest) -> list[GraphFiles]:
     """Return the graphs that a manifest names, after a check that their files are those that were written.
 
     Raises:
@@ -177,27 +163,17 @@ def checked_graphs(model_file: str, runtime: Runtime, manifest: Manifest) -> lis
     try:
         graphs = [fields_of_json(graph, GraphFiles) for graph in manifest.graphs]
         for graph in graphs:
-            check(folder, graph, runtime)
+            if not STEM.fullmatch(graph.stem) or len(graph.files) != len(runtime.endings):
+                raise ValueError("a graph has an invalid name")
+            for ending, (size, digest) in zip(runtime.endings, graph.files, strict=True):
+                path = os.path.join(folder, graph.stem + ending)
+                if not os.path.isfile(path) or os.path.getsize(path) != size or file_digest(path) != digest:
+                    raise ValueError(f"{graph.stem}{ending} is missing, or not what was exported")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         again = export_command(model_file, runtime)
         raise InputError(f"The export in {folder} is damaged ({reason}); export again with {again}.") from error
     return graphs
-
-
-def check(folder: str, graph: GraphFiles, runtime: Runtime) -> None:
-    """Compare a graph's files with the manifest.
-
-    Raises:
-        OSError: a file is missing, or cannot be read.
-        ValueError: a file has another name, size or content.
-    """
-    if not STEM.fullmatch(graph.stem) or len(graph.files) != len(runtime.endings):
-        raise ValueError("a graph has an invalid name")
-    for ending, (size, digest) in zip(runtime.endings, graph.files, strict=True):
-        path = os.path.join(folder, graph.stem + ending)
-        if not os.path.isfile(path) or os.path.getsize(path) != size or file_digest(path) != digest:
-            raise ValueError(f"{graph.stem}{ending} is missing, or not what was exported")
 
 
 def export_command(model_file: str, runtime: Runtime) -> str:

@@ -27,16 +27,15 @@ EXTERNAL_DATA, DATA_LOCATION = 13, 14  # fields of a tensor that say in which fi
 
 
 def refuse_other_files(content: memoryview, kind: str) -> None:
-    """Refuse a model that takes numbers from other files: no digest covers them, and our exports have none.
-
-    Args:
-        content: the bytes of a message.
+    """Refuse a message that takes numbers from other files: no digest covers them, and our exports have none.
 
     Raises:
         ValueError: it does, or is not of the format.
     """
     place = 0
     while place < len(content):
+        # Protocol buffers: a tag, which holds a field's number and how its value is encoded, then the value: a number
+        # (0), eight bytes (1), four bytes (5), or a size and that many bytes (2): a text, numbers, or another message.
         tag, place = number_at(content, place)
         field, wire = tag >> 3, tag & 7
         number = 0
@@ -55,15 +54,7 @@ def refuse_other_files(content: memoryview, kind: str) -> None:
 
 
 def number_at(content: memoryview, place: int) -> tuple[int, int]:
-    """Read a number of a protocol buffer, 7 bits a byte; return it and the place after it.
-
-    Args:
-        content: the bytes of a message.
-        place: where the number begins.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Read a number, 7 bits a byte, and return it with the place after it; a ValueError says if there is none."""
     found = shift = 0
     for byte in content[place : place + 10]:
         found |= (byte & 127) << shift
@@ -74,10 +65,7 @@ def number_at(content: memoryview, place: int) -> tuple[int, int]:
 
 
 def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:
-    """Trace a backbone, and write it as one file.
-
-    Args:
-        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
+    """Trace a backbone with one call's inputs, and write it as one file; an axis longer than 1 may have any length.
 
     Raises:
         InputError: the backbone is too large for the format.

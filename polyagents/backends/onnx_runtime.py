@@ -12,17 +12,10 @@ from polyagents.threads import WAITING
 
 
 def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
-    """Trace a backbone, and write it as one file.
+    """Trace a backbone, and write it as one file; arguments and errors are those of `trace`.
 
     With int8, weights of matrix products have 8 bits, with a scale for each column, and their other operand is rounded
     to 8 bits when it is known, with a scale for each product. No texts are needed to choose scales.
-
-    Args:
-        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
-        int8: whether weights get 8 bits.
-
-    Raises:
-        InputError: the backbone is too large for the format.
     """
     if not int8:
         trace(backbone, inputs, path)
@@ -53,24 +46,12 @@ class OnnxGraph:
         self.names = [given.name for given in self.session.get_inputs()]
 
     def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
-        """Compute states [B, T, D].
-
-        Args:
-            inputs: those of the backbone, by name.
-            arithmetic: ignored; products on a CPU are in fp32 or int8.
-
-        Returns:
-            [B, T, D] fp32.
-        """
+        """Compute states [B, T, D] fp32; the arithmetic is ignored, as products on a CPU are in fp32 or int8."""
         states: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
         return states
 
 
 def open_graph(path: str) -> OnnxGraph:
-    """Load a file that `write` wrote.
-
-    Raises:
-        ValueError: it takes numbers from another file, or is cut off.
-    """
+    """Load a file that `write` wrote; a ValueError says if it takes numbers from another file, or is cut off."""
     refuse_other_files(np.memmap(path, np.uint8, "r").data, "model")
     return OnnxGraph(path)

@@ -16,13 +16,7 @@ PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"
 
 
 def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
-    """Trace a backbone, and write it as two files.
-
-    Args:
-        inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
-        path: the .xml file; the .bin file is written beside it.
-        int8: whether weights get 8 bits.
-    """
+    """Trace a backbone, and write it as an .xml file at `path` and a .bin file beside it; int8: weights of 8 bits."""
     import openvino
 
     traced = f"{path}.onnx"
@@ -66,37 +60,21 @@ class OpenvinoGraph:
         self.requests = threading.local()  # a request computes for one thread at a time
 
     def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
-        """Compute states [B, T, D].
-
-        Args:
-            inputs: those of the backbone, by name.
-            arithmetic: fp32 or bf16.
-
-        Returns:
-            [B, T, D] fp32.
-        """
-        request, names = self._request(arithmetic)
-        found = request.infer({name: inputs[name] for name in names}, share_inputs=True)
-        states: np.ndarray = found[0]
-        return states
-
-    def _request(self, arithmetic: torch.dtype) -> tuple[Any, list[str]]:
-        """Return this thread's request, and the names of the inputs that it takes."""
+        """Compute states [B, T, D] fp32, with products in fp32 or bf16."""
         own: dict[Any, tuple[Any, list[str]]] = self.requests.__dict__
         if arithmetic not in own:
             if arithmetic not in self.compiled:
-                self.compiled[arithmetic] = self._compile(PRECISIONS[arithmetic])
+                settings = {
+                    "PERFORMANCE_HINT": "LATENCY",
+                    "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+                    "INFERENCE_PRECISION_HINT": PRECISIONS[arithmetic],  # by default bf16, if the machine has it
+                }
+                self.compiled[arithmetic] = self.core.compile_model(self.model, "CPU", settings)
             compiled = self.compiled[arithmetic]
             own[arithmetic] = compiled.create_infer_request(), [port.any_name for port in compiled.inputs]
-        return own[arithmetic]
-
-    def _compile(self, precision: str) -> Any:
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-            "INFERENCE_PRECISION_HINT": precision,  # by default bf16, where the machine has it
-        }
-        return self.core.compile_model(self.model, "CPU", settings)
+        request, names = own[arithmetic]
+        states: np.ndarray = request.infer({name: inputs[name] for name in names}, share_inputs=True)[0]
+        return states
 
 
 def open_graph(path: str) -> OpenvinoGraph:

@@ -17,15 +17,7 @@ class Graph(Protocol):
     """A graph that a runtime has loaded; several threads may call it at the same time."""
 
     def __call__(self, inputs: Mapping[str, np.ndarray], arithmetic: torch.dtype) -> np.ndarray:
-        """Compute states [B, T, D] fp32.
-
-        Args:
-            inputs: those of the backbone, by name.
-            arithmetic: the precision of matrix products, if the runtime has it.
-
-        Returns:
-            [B, T, D] fp32.
-        """
+        """Compute states [B, T, D] fp32, with products in the given arithmetic if the runtime has it."""
         ...
 
 
@@ -33,12 +25,9 @@ class RuntimeModule(Protocol):
     """The interface of our modules that know a runtime."""
 
     def write(self, backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
-        """Trace a backbone, and write it.
+        """Trace a backbone with the inputs of one call, and write it at `path` (its first file).
 
-        Args:
-            inputs: those of one call, by name. An axis longer than 1 may have any length afterwards.
-            path: the first file.
-            int8: whether weights get 8 bits.
+        An axis longer than 1 may have any length afterwards; with int8, weights get 8 bits.
         """
         ...
 
@@ -54,9 +43,9 @@ class Runtime:
     Attributes:
         name: the value of `--backend` and `--to`; the name of its extra in setup.py; the ending of its folder.
         module: our module that knows it.
-        endings: those of the files of a graph.
+        endings: the endings of a graph's files.
         computes_with: the packages that compute, by the names that Python imports.
-        has_bf16: whether it computes in bf16 where the machine does.
+        has_bf16: whether it computes in bf16 if the machine does.
     """
 
     name: str
@@ -68,11 +57,7 @@ class Runtime:
     has_bf16: bool
 
     def require(self, modules: tuple[str, ...]) -> None:
-        """Refuse to continue without some packages.
-
-        Raises:
-            InputError: a package is not installed.
-        """
+        """Refuse, with an InputError, to continue without some packages."""
         for module in modules:
             if importlib.util.find_spec(module) is None:
                 raise InputError(f"This needs {module}, which is not installed: pip install 'polyagents[{self.name}]'")
@@ -106,11 +91,7 @@ RUNTIMES = {
 
 
 def find_runtime(name: str) -> Runtime:
-    """Return the runtime of a name.
-
-    Raises:
-        InputError: there is no such runtime.
-    """
+    """Return the runtime of a name; an InputError says if there is none."""
     if name not in RUNTIMES:
         raise InputError(f"There is no backend {name}; give torch, {' or '.join(RUNTIMES)}.")
     return RUNTIMES[name]

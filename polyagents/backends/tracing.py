@@ -5,8 +5,7 @@ separately).
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -52,17 +51,7 @@ class Traced(nn.Module):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Compute the last hidden states from the inputs of `Encoder.inputs`.
-
-        Args:
-            input_ids: [B, T].
-            attention_mask: [B, T], or [B, 1, T, T].
-            token_type_ids: [B, T], or None.
-            position_ids: [B, T], or None.
-
-        Returns:
-            [B, T, D].
-        """
+        """Compute states [B, T, D] from the inputs of `Encoder.inputs`; the mask may be [B, 1, T, T]."""
         given = {"token_type_ids": token_type_ids, "position_ids": position_ids}
         further = {name: value for name, value in given.items() if value is not None}
         states: Tensor = self.backbone(
@@ -109,29 +98,18 @@ def signature(inputs: Mapping[str, Any]) -> Signature:
 @torch.no_grad()
 def recorded_calls(model: RankingModel) -> dict[str, dict[Signature, list[Call]]]:
     """Record the calls of each encoder of a model, by its name: two or more of each kind."""
-    recorders = {name: Recorder(encoder) for name, encoder in encoders_of(model.module).items()}
-    with computing_by(model, recorders):
-        for contexts, candidates in zip(CONTEXTS, CANDIDATES, strict=True):
-            given = shared_set(model.candidates(candidates), None)
-            model.scores(model.context_ids(contexts), given)
-    return {name: recorder.calls for name, recorder in recorders.items()}
-
-
-@contextmanager
-def computing_by(model: RankingModel, recorders: Mapping[str, Recorder]) -> Iterator[None]:
-    """Let recorders compute for a while.
-
-    Args:
-        model: changed, and restored at the end.
-    """
     encoders = encoders_of(model.module)
     before = {name: encoder.backend for name, encoder in encoders.items()}
+    recorders = {name: Recorder(encoder) for name, encoder in encoders.items()}
     model.forget()  # cached vectors would not be computed
     try:
         for name, recorder in recorders.items():
             encoders[name].backend = recorder
-        yield
+        for contexts, candidates in zip(CONTEXTS, CANDIDATES, strict=True):
+            given = shared_set(model.candidates(candidates), None)
+            model.scores(model.context_ids(contexts), given)
     finally:
         for name, encoder in encoders.items():
             encoder.backend = before[name]
         model.forget()
+    return {name: recorder.calls for name, recorder in recorders.items()}

@@ -72,7 +72,7 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
     for path in files:
         try:
             with lines.opened(path) as file:
-                yield from lines.texts_of(file, path, keep_ends=True)
+                yield from lines.text_lines(file, path, keep_ends=True)
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}); give text files.") from error
 

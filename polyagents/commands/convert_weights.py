@@ -72,8 +72,8 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
 
     write_folder(model.context_encoder.backbone, model.tokenizer, folder)
     ranking, scaling = model.settings.ranking, model.context_encoder.output_scaling
-    others = {"--context-prompt": ranking.context_prompt, "--candidate-prompt": ranking.candidate_prompt}
-    given = [f"{flag} {shlex.quote(prompt)}" for flag, prompt in others.items() if prompt]
+    both = zip(("context", "candidate"), ranking.prompts, strict=True)
+    given = [f"--{of}-prompt {shlex.quote(prompt)}" for of, prompt in both if prompt]
     given += [f"--output-scaling {scaling}"] if scaling != 1 else []
     note = f" {' '.join(given)}, which the folder does not hold" if given else ""
     return f"{folder} is a Hugging Face folder: use it with --backbone {folder}{note}"
@@ -123,11 +123,13 @@ def write_parlai(model: "RankingModel", file: str) -> str:
     """
     from parlai.core.params import ParlaiParser
 
+    from polyagents.models.architecture import options_of
     from polyagents.parlai_files import parlai_options
     from polyagents.parlai_files.parlai_weights import ParlaiModel  # imports torch
 
     saved = {**model.saved, "output_scaling": model.context_encoder.output_scaling}
-    options = parlai_options.for_parlai(saved, model.architecture, model.context_encoder.backbone.config)
+    table, config = options_of(model.architecture), model.context_encoder.backbone.config
+    options = parlai_options.for_parlai(saved, table, model.architecture, config)
     try:
         converted = ParlaiModel.of(model.architecture, model.module.state_dict(), options)
         theirs = ParlaiParser(True, True).parse_args(["--model", parlai_options.AGENTS[model.architecture]])

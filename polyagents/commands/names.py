@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from polyagents.console import in_columns
-from polyagents.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -167,9 +166,3 @@ def listing(with_hidden: bool) -> str:
             *([] if with_hidden else ["ParlAI's other commands: polyagents helpall"]),
         ]
     )
-
-
-def no_such_command(name: str) -> str:
-    """Return the sentence for a command that does not exist, with those that may have been meant."""
-    hint = did_you_mean(name, [*OWN_COMMANDS, *BY_EVERY_NAME])
-    return f"There is no command {name}{hint}; polyagents --help lists all commands."

@@ -10,7 +10,7 @@ from polyagents.commands.names import AGENTS, BY_EVERY_NAME, OWN_COMMANDS, PARLA
 from polyagents.console import LOADING, waiting
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
-from polyagents.files.lines import opened, texts_of, without_mark
+from polyagents.files.lines import opened, text_lines, without_mark
 from polyagents.zoo.models import GROUP, find, our_agent
 
 SHORT_NAMES = {name: f"polyagents:{name.title()}Encoder" for name in AGENTS}
@@ -88,7 +88,7 @@ def check_own_text(arguments: Sequence[str]) -> None:
             with opened(file) as text:
                 if without_mark(text).tell():
                     raise InputError(f"{file} begins with a byte order mark, which ParlAI reads as text; remove it.")
-                if not any(line.strip() for line in texts_of(text, file)):
+                if not any(line.strip() for line in text_lines(text, file)):
                     raise InputError(f"{file} holds no text; give --fromfile-datapath a file in ParlAI's text format.")
         except OSError as error:
             raise InputError(f"{file} cannot be read ({error.strerror}); give another --fromfile-datapath.") from error

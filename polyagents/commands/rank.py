@@ -60,7 +60,7 @@ def run(opt: Mapping[str, Any]) -> None:
     top_k, candidates = opt["top_k"], as_index(prepared(ranker, opt), ranker.model)
     if sys.stdin.isatty():
         say("Type a context and press Enter; Ctrl-D ends.")
-    stdin = sys.stdin.buffer if isinstance(sys.stdin, io.TextIOWrapper) else io.BytesIO(sys.stdin.read().encode())
+    stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO(sys.stdin.read().encode())
     lines = unusable = 0
     for line in read_lines(stdin):
         lines += 1

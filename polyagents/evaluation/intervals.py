@@ -21,32 +21,22 @@ class Estimate(NamedTuple):
 
 
 def share(count: int, of: int) -> Estimate:
-    """Estimate a share, 0 to 1, with Wilson's score interval.
+    """Estimate a share, 0 to 1, with Wilson's score interval, of `count` independent cases `of` at least 1.
 
-    The interval stays within 0 and 1, has a width also where all or none are counted, and covers the true share about
-    as often as it says for small counts, which the textbook's p ± 1.96 standard errors does not (Brown et al. 2001,
-    Interval Estimation for a Binomial Proportion). It assumes that what is counted is independent.
-
-    Args:
-        of: out of how many, at least 1.
+    The interval stays within 0 and 1, has a width also if all or none are counted, and covers the true share about as
+    often as it says for small counts, which the textbook's p ± 1.96 standard errors does not (Brown et al. 2001,
+    Interval Estimation for a Binomial Proportion).
     """
     ends = stats.binomtest(count, of).proportion_ci(CONFIDENCE, method="wilson")
     return Estimate(count / of, float(ends.low), float(ends.high))
 
 
 def bootstrap_interval(draws: Floats, units: int) -> Floats:
-    """Return the ends of the expanded percentile interval.
+    """Return the ends of the expanded percentile interval, lower and upper: draws [R, ...] of the number -> [2, ...].
 
-    The plain percentiles of a bootstrap over few units are too narrow: a resample of n units varies by a factor of
-    √((n - 1)/n) too little, and takes no account of n being small, as Student's t does. So the percentiles are taken
-    further out, by both (Hesterberg 2015, What Teachers Should Know About the Bootstrap).
-
-    Args:
-        draws: [R, ...], the number in each resample.
-        units: how many there were to resample, at least 2.
-
-    Returns:
-        [2, ...], lower and upper end.
+    The plain percentiles of a bootstrap over few units, at least 2, are too narrow: a resample of n units varies by a
+    factor of √((n - 1)/n) too little, and takes no account of n being small, as Student's t does. So the percentiles
+    are taken further out, by both (Hesterberg 2015, What Teachers Should Know About the Bootstrap).
     """
     distance = stats.t.ppf((1 + CONFIDENCE) / 2, units - 1) * np.sqrt(units / (units - 1))
     tail = stats.norm.cdf(-distance)

@@ -45,23 +45,12 @@ class Judged:
         return above + np.arange(1, len(right) + 1)
 
     def best(self, count: int) -> NDArray[np.int64]:
-        """Return indices of the `count` best candidates, best first.
-
-        Among equal scores wrong ones come first, then earlier ones.
-        """
+        """Return indices of the `count` best, best first; of equal scores, wrong ones first, then earlier ones."""
         return top_k(self.scores, count, self.right.astype(np.int64))
 
 
 def judge(scores: np.ndarray, candidates: CandidateSet, labels: Sequence[Label | None]) -> list[Judged | None]:
-    """Rank the candidates of a batch.
-
-    Args:
-        scores: [B, C] fp32.
-        candidates: the candidates that were scored, with the labels among them.
-        labels: the right answers of the B examples.
-
-    Returns:
-        One for each example; None for those that have no label.
+    """Rank the candidates of a batch: scores [B, C] fp32 -> one for each example, None for those that have no label.
 
     Raises:
         InputError: a score is infinite or not a number.
@@ -74,47 +63,21 @@ def judge(scores: np.ndarray, candidates: CandidateSet, labels: Sequence[Label |
 
 
 def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: Any, label: Label) -> Judged:
-    """Rank the candidates of one example.
-
-    Args:
-        scores: [C] fp32.
-        real: [C], False for padding.
-        right: [C], True for candidates that are a label.
-        texts: the text of each candidate.
-
-    Returns:
-        The candidates without repeated answers.
-
-    Raises:
-        InputError: a score is infinite or not a number.
-    """
+    """Rank the candidates of one example: scores [C] fp32, real [C] (False: padding), right [C], a text for each."""
     if not np.isfinite(scores[real]).all():
         raise InputError(
             "The model scores candidates as infinite or not a number, so that there is no ranking to evaluate; its "
             "training has diverged, or --precision fp16 is too narrow for it."
         )
-    answers = first_and_best(scores, np.flatnonzero(right), texts, label)
-    columns = np.flatnonzero(real & ~right).tolist() + list(answers)
-    values = np.concatenate([scores[real & ~right], np.array([*answers.values()], np.float32)])
-    is_right = np.arange(len(columns)) >= len(columns) - len(answers)
-    order = np.argsort(columns)
-    return Judged(np.array(columns)[order], values[order], is_right[order])
-
-
-def first_and_best(scores: np.ndarray, right: np.ndarray, texts: Any, label: Label) -> dict[int, float]:
-    """Merge right candidates that read alike.
-
-    Args:
-        scores: [C] fp32.
-        texts: the text of each candidate.
-
-    Returns:
-        The best score of each answer, by its first column.
-    """
     readings = {normalized(text) for text in label.right}
-    found: dict[str, list[int]] = {}
-    for column in right.tolist():
+    alike: dict[str, list[int]] = {}
+    for column in np.flatnonzero(right).tolist():
         reading = normalized(texts[column])
         # A candidate that reads differently is right by its token ids, which equal those of the drawn label.
-        found.setdefault(reading if reading in readings else normalized(label.candidate.text), []).append(column)
-    return {columns[0]: float(scores[columns].max()) for columns in found.values()}
+        alike.setdefault(reading if reading in readings else normalized(label.candidate.text), []).append(column)
+    wrong = np.flatnonzero(real & ~right)
+    columns = np.concatenate([wrong, [places[0] for places in alike.values()]]).astype(np.int64)
+    values = np.concatenate([scores[wrong], np.array([scores[p].max() for p in alike.values()], np.float32)])
+    is_right = np.arange(len(columns)) >= len(wrong)
+    order = np.argsort(columns)
+    return Judged(columns[order], values[order], is_right[order])

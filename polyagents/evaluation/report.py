@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from polyagents.console import in_columns
 from polyagents.evaluation.intervals import CONFIDENCE, RESAMPLES, Estimate
-from polyagents.evaluation.metrics import Floats, metrics
+from polyagents.evaluation.rank_metrics import Floats, metrics
 from polyagents.evaluation.resampling import RANDOMISATIONS, estimates, randomisation_p
 from polyagents.files.json_files import json_number
 
@@ -19,16 +19,16 @@ SEED = 0  # for the draws of intervals and tests: the same evaluation reports th
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The results of one model on the examples of a task.
+    """The results of one model on the E examples of a task.
 
     Attributes:
-        architecture: the name of its architecture in reports, such as "poly-encoder".
+        architecture: its name in reports, such as "poly-encoder".
         cutoffs: the k of its metrics, its `--recall-at`.
         source: where its candidates came from: inline, batch, batch-all-cands or fixed.
-        right_ranks: the ranks of the right answers of each of E examples, best first.
+        right_ranks: the ranks of the right answers of each example, best first.
         sizes: [E], how many candidates each example ranked.
         dialogues: [E], the dialogue of each example, numbered from 0.
-        examples_hash: a hash of the examples' texts; equal for models that were given the same.
+        examples_hash: equal for models that were given the same texts.
         no_label: how many further examples had no label, and were skipped.
         no_candidates: how many examples had no candidates of their own, and ranked the labels of their batch.
     """
@@ -68,38 +68,19 @@ def measure(models: Sequence[Evaluated]) -> list[Measured]:
     The k of all metrics are those of the first model.
     """
     values = [metrics(model.right_ranks, models[0].cutoffs) for model in models]
-    return [
-        Measured(model, with_intervals(own, model), differences(own, values[0], model) if place else {})
-        for place, (model, own) in enumerate(zip(models, values, strict=True))
-    ]
-
-
-def with_intervals(values: dict[str, Floats], model: Evaluated) -> dict[str, Estimate]:
-    """Estimate the mean of each metric, with an interval within 0 and 1.
-
-    Args:
-        values: [E], by the name of the metric.
-
-    Returns:
-        The estimates, by the name of the metric.
-    """
-    found = estimates(np.stack([*values.values()], axis=1), model.dialogues, SEED)
-    return {
-        name: one._replace(low=float(np.maximum(one.low, 0)), high=float(np.minimum(one.high, 1)))
-        for name, one in zip(values, found, strict=True)
-    }
+    measured = []
+    for place, (model, own) in enumerate(zip(models, values, strict=True)):
+        found = estimates(np.stack([*own.values()], axis=1), model.dialogues, SEED)
+        within = {  # 0 and 1, beyond which an expanded interval may reach
+            name: one._replace(low=float(np.maximum(one.low, 0)), high=float(np.minimum(one.high, 1)))
+            for name, one in zip(own, found, strict=True)
+        }
+        measured.append(Measured(model, within, differences(own, values[0], model) if place else {}))
+    return measured
 
 
 def differences(values: dict[str, Floats], first: dict[str, Floats], model: Evaluated) -> dict[str, Difference]:
-    """Compare the metrics of a model with those of the first one, paired by example.
-
-    Args:
-        values: [E] of the model, by the name of the metric.
-        first: the same of the first model.
-
-    Returns:
-        The differences, by the name of the metric.
-    """
+    """Compare the metrics of a model, values [E] by name, with those of the first one, paired by example."""
     paired = np.stack([values[name] - first[name] for name in values], axis=1)
     ends = estimates(paired, model.dialogues, SEED)
     chances = randomisation_p(paired, model.dialogues, SEED)
@@ -110,12 +91,7 @@ def differences(values: dict[str, Floats], first: dict[str, Floats], model: Eval
 
 
 def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any]:
-    """Build the report as JSON; what is not known is null.
-
-    Args:
-        measured: the models, the first one first.
-        task: facts about the task, taken into the report.
-    """
+    """Build the report as JSON, the first model first, with facts about the task; what is not known is null."""
     first = measured[0].evaluated
     return {
         **task,
@@ -172,14 +148,16 @@ def unit(model: Evaluated) -> str:
 
 
 def as_text(measured: Sequence[Measured], task: str) -> str:
-    """Write the report for people.
-
-    Args:
-        measured: the models, the first one first.
-    """
+    """Write the report for people, the first model first."""
     first = measured[0].evaluated
     dialogues = f" of {count_dialogues(first):,} dialogues" if unit(first) == "dialogue" else ""
-    lines = [f"{task}: {len(first.right_ranks):,} examples{dialogues}, {candidates_text(first)}"]
+    least, most = int(first.sizes.min()), int(first.sizes.max())
+    count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    right = sum(map(len, first.right_ranks)) / len(first.right_ranks)
+    several = f", {right:.2f} of them right on average" if right > 1 else ""
+    lines = [
+        f"{task}: {len(first.right_ranks):,} examples{dialogues}, {count} candidates each ({first.source}){several}"
+    ]
     if first.no_candidates and first.source != "batch":
         lines.append(f"Without candidates, and ranked among the labels of their batch: {first.no_candidates:,}.")
     if first.no_label:
@@ -190,15 +168,6 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
     if len(measured) > 1:
         lines.append("Differences are a model's metric less the first one's; p by the paired randomisation test.")
     return "\n".join(lines)
-
-
-def candidates_text(model: Evaluated) -> str:
-    """Say how many candidates an example ranked, and how many right answers there are where some have several."""
-    least, most = int(model.sizes.min()), int(model.sizes.max())
-    count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    right = sum(map(len, model.right_ranks)) / len(model.right_ranks)
-    several = f", {right:.2f} of them right on average" if right > 1 else ""
-    return f"{count} candidates each ({model.source}){several}"
 
 
 def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
@@ -225,14 +194,9 @@ def shown(first: Measured) -> list[str]:
 
 
 def with_ends(estimate: Estimate, sign: str = "") -> str:
-    """Format a number with the ends of its interval: 0.652 (0.610, 0.693).
+    """Format a number with the ends of its interval, 0.652 (0.610, 0.693), or without them if they are not a number.
 
-    Args:
-        estimate: the ends are not shown where they are not a number.
-        sign: "+" shows the sign of positive numbers, too.
-
-    Returns:
-        The text, with three decimals.
+    A sign of "+" shows that of positive numbers, too.
     """
     value, low, high = (f"{number:{sign}.3f}" for number in estimate)
     return value if math.isnan(estimate.low) else f"{value} ({low}, {high})"

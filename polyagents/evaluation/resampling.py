@@ -19,15 +19,14 @@ Ints = NDArray[np.int64]
 
 
 def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
-    """Estimate the mean over examples of each of M columns, with its 95 % interval over dialogues.
+    """Estimate the means of M columns, each with its 95 % interval over dialogues.
 
     Args:
         values: [E, M].
         dialogues: [E], the dialogue of each example, numbered from 0.
-        seed: the same one draws the same dialogues.
 
     Returns:
-        M estimates; the ends of their intervals are not-a-number where there is only one dialogue.
+        M estimates; the ends of their intervals are not-a-number if there is only one dialogue.
     """
     sums, sizes = by_dialogue(values, dialogues)
     means = values.mean(0)
@@ -39,15 +38,7 @@ def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
 
 
 def by_dialogue(values: Floats, dialogues: Ints) -> tuple[Floats, Floats]:
-    """Sum the values of each dialogue.
-
-    Args:
-        values: [E, M].
-        dialogues: [E], numbered from 0 to K - 1.
-
-    Returns:
-        The sums [K, M], and how many examples each dialogue has, [K].
-    """
+    """Sum the values [E, M] of each of K dialogues: sums [K, M], and how many examples each dialogue has, [K]."""
     sizes = np.bincount(dialogues).astype(np.float64)
     sums = np.zeros((len(sizes), values.shape[1]))
     np.add.at(sums, dialogues, values)
@@ -55,15 +46,7 @@ def by_dialogue(values: Floats, dialogues: Ints) -> tuple[Floats, Floats]:
 
 
 def resampled(units: int, seed: int) -> Iterator[Floats]:
-    """Draw `RESAMPLES` resamples with replacement, in blocks that fit the memory.
-
-    Args:
-        units: how many units there are, and how many each resample draws.
-        seed: the same one draws the same units.
-
-    Yields:
-        Blocks [b, units]: how often each unit is in each resample.
-    """
+    """Draw `RESAMPLES` resamples with replacement, in blocks [b, units]: how often each unit is in each resample."""
     generator = np.random.default_rng(seed)
     for size in blocks(RESAMPLES, units):
         yield generator.multinomial(units, np.full(units, 1 / units), size).astype(np.float64)
@@ -80,7 +63,6 @@ def randomisation_p(differences: Floats, dialogues: Ints, seed: int) -> list[flo
     Args:
         differences: [E, M] of M metrics, one system's minus the other's.
         dialogues: [E], numbered from 0.
-        seed: decides what is exchanged.
 
     Returns:
         The p of each metric, not adjusted for other tests.
@@ -96,15 +78,7 @@ def randomisation_p(differences: Floats, dialogues: Ints, seed: int) -> list[flo
 
 
 def blocks(draws: int, units: int) -> Iterator[int]:
-    """Split draws into blocks that fit the memory.
-
-    Args:
-        draws: how many in all.
-        units: how many numbers each draw takes.
-
-    Yields:
-        The number of draws in each block.
-    """
+    """Split draws of `units` numbers each into blocks that fit the memory; yield the size of each block."""
     most = max(AT_ONCE // units, 1)
     for start in range(0, draws, most):
         yield min(most, draws - start)

@@ -8,8 +8,6 @@ the evaluation, from 1; a candidate's is its place in the list that the example 
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +20,13 @@ DEPTH = 1_000  # candidates of an example in a run, as in TREC's tracks
 Write = Callable[[int, Judged], None]
 """Takes the number of an example, from 1, and its ranked candidates."""
 
-Lines = Callable[[int, Judged], Iterator[str]]
-"""Makes lines of the same."""
-
 
 @contextlib.contextmanager
 def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]:
     """Open a run and qrels, each of which is written atomically.
 
     Args:
-        run: a file; None if none is wanted.
-        qrels: the same.
+        run: None if none is wanted; the same holds for `qrels`.
         name: the name of the run in the file; white space in it is replaced.
 
     Yields:
@@ -43,43 +37,28 @@ def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]
     """
     word = re.sub(r"\s+", "_", name) or "run"
     with contextlib.ExitStack() as files:
-        parts: list[tuple[str | None, Lines]] = [(run, partial(run_lines, name=word)), (qrels, qrel_lines)]
-        opened = [(lines, files.enter_context(new_text(path))) for path, lines in parts if path]
+        run_file, qrels_file = (
+            files.enter_context(open(files.enter_context(atomic_write(path)), "w", encoding="utf-8", newline="\n"))
+            if path
+            else None
+            for path in (run, qrels)
+        )
 
         def write(number: int, judged: Judged) -> None:
-            for lines, file in opened:
-                file.writelines(lines(number, judged))
+            if run_file:
+                run_file.writelines(run_lines(number, judged, word))
+            if qrels_file:
+                qrels_file.writelines(f"{number} 0 {column} 1\n" for column in judged.columns[judged.right].tolist())
 
         yield write
 
 
-@contextlib.contextmanager
-def new_text(path: str) -> Iterator[TextIO]:
-    """Open a text file that replaces an older one once all is written."""
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
-        yield file
-
-
 def run_lines(number: int, judged: Judged, name: str) -> Iterator[str]:
-    """Format an example for a run: its `DEPTH` best candidates, best first.
-
-    Args:
-        number: of the example, from 1.
-    """
+    """Format an example, numbered from 1, for a run: its `DEPTH` best candidates, best first."""
     best = judged.best(DEPTH)
     scores = strictly_falling(judged.scores[best])
     for rank, (column, score) in enumerate(zip(judged.columns[best].tolist(), scores, strict=True), 1):
         yield f"{number} Q0 {column} {rank} {score!s} {name}\n"
-
-
-def qrel_lines(number: int, judged: Judged) -> Iterator[str]:
-    """Format an example for the qrels: its right answers.
-
-    Args:
-        number: of the example, from 1.
-    """
-    for column in judged.columns[judged.right].tolist():
-        yield f"{number} 0 {column} 1\n"
 
 
 def strictly_falling(scores: NDArray[np.float32]) -> NDArray[np.float32]:

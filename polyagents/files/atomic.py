@@ -20,18 +20,12 @@ TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished
 
 
 def temporary_name(path: str) -> str:
-    """Return a name beside `path` for an unfinished file.
-
-    It says which process writes, and no two writers have the same.
-    """
+    """Return a name beside `path` for an unfinished file; it says which process writes, and no two are the same."""
     return f"{path}.{MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
 
 
 def clear_leftovers(path: str) -> None:
-    """Remove unfinished files that killed processes of this machine left of `path` or of longer names (`M.opt`).
-
-    Files of processes that are still running are kept.
-    """
+    """Remove unfinished files of `path`, or of longer names (`M.opt`), that killed processes of this machine left."""
     folder, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         return
@@ -89,14 +83,11 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
 
 @contextlib.contextmanager
 def atomic_folder(folder: str, kind: str, is_own: Callable[[str], bool] = lambda folder: False) -> Iterator[str]:
-    """Give a temporary folder to write to, whose files are moved to `folder` once all are there.
-
-    The weights come last.
+    """Give a temporary folder whose files are moved to `folder` once all are there, the weights last.
 
     Args:
         folder: may be missing.
-        kind: as for `refuse_foreign`.
-        is_own: as for `refuse_foreign`.
+        kind: as for `refuse_foreign`, as is `is_own`.
 
     Raises:
         InputError: the folder is another's, or cannot be written.
@@ -132,20 +123,12 @@ def sync_folder(folder: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a small file atomically.
-
-    Args:
-        text: its content, written as UTF-8.
-
-    Raises:
-        InputError: the disk is full, the folder may not be written, or `path` is no file.
-    """
+    """Write a small file atomically, as UTF-8; errors are those of `atomic_write`."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def umask() -> int:
     """Return the rights that this process withholds from its files; reading them means setting them for a moment."""
-    value = os.umask(0)
-    os.umask(value)
+    os.umask(value := os.umask(0))
     return value

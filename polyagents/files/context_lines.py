@@ -16,9 +16,8 @@ class ContextLine(NamedTuple):
 
     Attributes:
         number: from 1, blank lines counted.
-        context: the context; None for a line that has none.
-        fields: what else a line of JSON has, which belongs into the answer.
-        error: a sentence, if there is no context.
+        context: None if the line has none; then `error` is a sentence.
+        fields: the line's other JSON fields, which belong into the answer.
     """
 
     number: int
@@ -43,11 +42,7 @@ def read_lines(file: BinaryIO) -> Iterator[ContextLine]:
 
 
 def line_of(text: str, number: int) -> ContextLine:
-    """Read a line.
-
-    Args:
-        text: the line, without white space around it.
-    """
+    """Read a line, given without white space around it."""
     try:
         found = parse_json(text) if text.startswith("{") else None
     except ValueError:
@@ -70,7 +65,7 @@ def read_contexts(file: BinaryIO) -> Iterator[str]:
     """Read lines that all have a context.
 
     Raises:
-        InputError: one has none; the message has its number.
+        InputError: a line has none; the message gives its number.
     """
     for line in read_lines(file):
         if line.context is None:

@@ -5,15 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from polyagents.errors import InputError
-from polyagents.files.lines import LONGEST, texts_of
+from polyagents.files.lines import LONGEST, text_lines
 
 
 def check_names(names: Sequence[str], where: str) -> None:
-    """Refuse a header in which two columns have one name; those without a name do not count.
-
-    Raises:
-        InputError: there are two.
-    """
+    """Refuse, with an InputError, a header that names two columns alike; columns without a name do not count."""
     if twice := [name for name, times in Counter(names).items() if name and times > 1]:
         raise InputError(f"{where} has more than one column {twice[0]!r}; give each a name of its own.")
 
@@ -29,13 +25,12 @@ def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[st
     other cells a quote is a character like any other. Python's reader agrees, but for the length of cells.
 
     Args:
-        file: opened for reading bytes.
-        name: that of the file in sentences.
+        name: the file's name in error sentences.
 
     Raises:
-        InputError: as `texts_of`; or a row is not CSV, or longer than a line may be.
+        InputError: as `text_lines`; or a row is not CSV, or longer than a line may be.
     """
-    lines = texts_of(file, name, keep_ends=True)
+    lines = text_lines(file, name, keep_ends=True)
     for line in lines:
         if line.strip("\r\n"):
             try:
@@ -45,11 +40,7 @@ def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[st
 
 
 def row_of(line: str, lines: Iterator[str], delimiter: str) -> list[str]:
-    """Divide a row into its cells.
-
-    Args:
-        line: the first line of the row, with its end.
-        lines: the lines after it, of which a quoted cell may take some.
+    """Divide a row into its cells, given its first line and the `lines` after it, of which a quoted cell may take some.
 
     Raises:
         NotCsv: a quote is not closed, is followed by text, or a carriage return stands alone.

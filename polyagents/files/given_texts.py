@@ -11,11 +11,11 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
 
     Args:
         given: an iterable of strings: a list, a generator, a numpy array, a column of pandas, pyarrow or datasets.
-        name: that of the argument, in sentences.
+        name: the argument's name in error sentences.
         one: whether a string is one text; otherwise it is refused, since it would be read letter by letter.
 
     Raises:
-        InputError: it is something else, or one of its items is not a string, or has half a surrogate pair.
+        InputError: it is something else, or an item is not a string, or has half a surrogate pair.
     """
     wanted = "a text, or a list of texts" if one else "a list of texts"
     iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # which is enough for a loop

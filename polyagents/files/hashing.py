@@ -20,11 +20,7 @@ def text_key(text: bytes) -> bytes:
 
 
 def file_digest(path: str) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the SHA-256 of a file; an OSError says why it cannot be read."""
     with opened(path) as file:
         return stream_digest(file)
 

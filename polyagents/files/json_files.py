@@ -23,11 +23,7 @@ def json_number(value: float) -> float | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse a JSON text.
-
-    Raises:
-        ValueError: the text is no JSON, or nested more deeply than Python can follow.
-    """
+    """Parse a JSON text; a ValueError says if it is not JSON, or nested more deeply than Python can follow."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -49,12 +45,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_fields(path: str | os.PathLike[str], kind: type[Fields]) -> Fields:
-    """Read a JSON file as a dataclass or named tuple, as `fields_of_json` does.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is no JSON, or has other fields or types.
-    """
+    """Read a JSON file as a dataclass or named tuple; errors are those of `read_json` and `fields_of_json`."""
     return fields_of_json(read_json(path), kind)
 
 
@@ -81,15 +72,9 @@ def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value from JSON is of a type: plain types, None, unions, lists, tuples and dicts.
+    """Tell whether a JSON value is of a type that `get_type_hints` returned, down to its last item.
 
-    None is of others.
-
-    Args:
-        hint: the type, as `get_type_hints` returns it.
-
-    Returns:
-        True if it is, down to the last item.
+    Plain types, None, unions, lists, tuples and dicts are known; any other hint matches nothing.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:

@@ -34,11 +34,10 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
     r"""Yield the lines from the file's position on, each with its "\n"; no other character ends a line.
 
     The position stays after the line that was yielded last. A byte order mark at the beginning of a file is not part of
-    its first line, where the file can tell its position, or else where reading begins.
+    its first line; a file that cannot tell its position counts as at its beginning.
 
     Args:
-        file: opened for reading bytes.
-        name: that of the file in sentences.
+        name: the file's name in error sentences.
         longest: bytes of a line.
 
     Raises:
@@ -54,14 +53,8 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
         at_start = False
 
 
-def texts_of(file: BinaryIO, name: str, longest: int = LONGEST, keep_ends: bool = False) -> Iterator[str]:
-    r"""Yield the same lines as texts.
-
-    Args:
-        file: as for `lines_of`.
-        name: as for `lines_of`.
-        longest: as for `lines_of`.
-        keep_ends: whether a text keeps its "\n" or "\r\n".
+def text_lines(file: BinaryIO, name: str, longest: int = LONGEST, keep_ends: bool = False) -> Iterator[str]:
+    r"""Yield the same lines as texts; `keep_ends` keeps their "\n" or "\r\n".
 
     Raises:
         InputError: as `lines_of`; or a line is not in UTF-8.

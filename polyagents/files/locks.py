@@ -10,7 +10,7 @@ import filelock
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import read_json
-from polyagents.files.own_folder import LOCK, refuse_foreign
+from polyagents.files.own_folder import LOCK, refuse_foreign, unwritable
 
 OWN_FIELDS = {".opt": "model", ".trainstats": "total_epochs"}  # in each of such files, ours and ParlAI's
 PATIENCE = 6  # seconds: the helpers of a killed training notice within five that it has gone
@@ -20,16 +20,11 @@ LOCKS: "weakref.WeakValueDictionary[str, ModelLock]" = weakref.WeakValueDictiona
 
 @contextlib.contextmanager
 def exclusive_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], bool]) -> Iterator[None]:
-    """Lock a folder for its only builder; wait for another one to end.
+    """Lock a folder for its only builder until the end of the `with`; wait for another one to end.
 
     Args:
         folder: created if it is missing.
         kind: as for `refuse_foreign`, as are `flag` and `is_own`.
-        flag: the flag that gave the folder.
-        is_own: recognises an own folder.
-
-    Yields:
-        Nothing; the lock is released at the end.
 
     Raises:
         InputError: the folder is another's, or may not be written.
@@ -39,18 +34,15 @@ def exclusive_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], 
         os.makedirs(folder, exist_ok=True)
         lock = lock_file(os.path.join(folder, LOCK), f"{folder} is being built")
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
-        ) from error
+        raise unwritable(folder, flag, error) from error
     with lock:
         yield
 
 
 def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[filelock.BaseFileLock]:
-    """Lock a file; the lock is released at the end of its `with`.
+    """Lock a file, in a folder that exists, until the end of the `with`.
 
     Args:
-        path: the file, in a folder that exists.
         busy: what another process that has the lock is doing; said while this one waits.
 
     Raises:
@@ -74,9 +66,9 @@ def has_field(path: str, name: str) -> bool:
 
 
 class ModelLock:
-    """A lock on a model file for the one process that trains it, until the object is deleted or the process ends.
+    """A lock on a model file for the process that trains it, until the object is deleted or the process ends.
 
-    The lock is a file beside the model, `.M.lock`, which is removed together with the object.
+    It is a file beside the model, `.M.lock`, which is removed together with the object.
     """
 
     def __init__(self, file: str):
@@ -112,11 +104,7 @@ def lock_model(file: str) -> ModelLock | None:
 
 
 def release(lock: filelock.BaseFileLock, process: int) -> None:
-    """Remove a lock's file, then release the lock; do nothing in a child that the process has forked.
-
-    Args:
-        process: the id of the process that acquired it.
-    """
+    """Remove a lock's file, then release the lock, unless this is a child forked by the `process` that acquired it."""
     if os.getpid() == process:
         with contextlib.suppress(OSError):
             os.remove(lock.lock_file)

@@ -6,7 +6,7 @@ the optimiser are named by their path in there. Writes are atomic, and reading a
 
 import json
 import os
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -20,10 +20,7 @@ FORMAT = "polyagents-model-1"
 
 
 def write(path: str, state: dict[str, Any]) -> None:
-    """Write a state.
-
-    Args:
-        state: weights under "model", and numbers, texts, lists, dicts and tensors under other names.
+    """Write a state: weights under "model"; numbers, texts, lists, dicts and tensors under other names.
 
     Raises:
         InputError: the disk is full, or the file may not be written.
@@ -36,35 +33,27 @@ def write(path: str, state: dict[str, Any]) -> None:
 
 
 def read(path: str) -> dict[str, Any]:
-    """Read a state that `write` wrote, to the CPU.
-
-    Returns:
-        The state; what was a tuple is a list.
+    """Read a state that `write` wrote, to the CPU; what was a tuple is a list.
 
     Raises:
         OSError: there is no such file, or it cannot be read.
         safetensors.SafetensorError, ValueError: the file is damaged, or no model file of polyagents.
     """
-    with opened(path) as held, safe_open(same_file(held), "pt") as file:
-        metadata = file.metadata() or {}
-        if metadata.get("format") != FORMAT:
-            raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+    with opened(path) as held:
+        # safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong
+        # weights. This name remains that of the open file when a training replaces it; Windows replaces no open file.
+        descriptor = f"/dev/fd/{held.fileno()}"
+        with safe_open(descriptor if os.path.exists(descriptor) else held.name, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
     try:
         state = {name: restore_tensors(value, tensors) for name, value in parse_json(metadata["state"]).items()}
         same = parse_json(metadata["same"])
         return state | {"model": tensors | {name: tensors[other] for name, other in same.items()}}
     except (AttributeError, KeyError, RecursionError, TypeError) as error:
         raise ValueError(f"{path} is damaged") from error
-
-
-def same_file(held: BinaryIO) -> str:
-    """Return a name of an open file that remains valid when a training replaces the file.
-
-    safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong weights.
-    """
-    descriptor = f"/dev/fd/{held.fileno()}"
-    return descriptor if os.path.exists(descriptor) else held.name  # Windows has none, and replaces no open file
 
 
 def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -82,14 +71,9 @@ def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Te
 
 
 def extract_tensors(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """Replace tensors of a value by their names, for JSON; a dict becomes pairs, since its keys may be numbers.
+    """Replace the tensors of a nested value by their paths in the state, for JSON, and put them into `tensors`.
 
-    Args:
-        value: numbers, texts, lists, dicts and tensors, nested.
-        path: of the value in the state; names its tensors.
-
-    Returns:
-        The value for JSON.
+    A dict becomes pairs, since its keys may be numbers.
     """
     if isinstance(value, torch.Tensor):
         tensors[path] = value
@@ -102,15 +86,7 @@ def extract_tensors(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> 
 
 
 def restore_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Restore what `extract_tensors` was given; tuples have become lists.
-
-    Args:
-        value: from JSON.
-        tensors: those of the file; those that the value names are removed.
-
-    Returns:
-        The value with its tensors.
-    """
+    """Restore what `extract_tensors` was given; the tensors that it names are removed from `tensors`."""
     if isinstance(value, list):
         return [restore_tensors(item, tensors) for item in value]
     if isinstance(value, dict):

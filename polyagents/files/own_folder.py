@@ -14,8 +14,8 @@ def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bo
     Args:
         folder: may be missing.
         kind: the command, such as "demo"; an own folder may have a marker of that name.
-        flag: the flag that gave the folder, for the message of an error.
-        is_own: recognises an own folder without a marker, by its files; asked where the folder is not empty.
+        flag: the flag that gave the folder, for error sentences.
+        is_own: recognises an own folder without a marker, by its files; asked if the folder is not empty.
 
     Raises:
         InputError: the path is not a folder, or the folder cannot be read or is another's.
@@ -29,21 +29,16 @@ def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bo
             return
         there = []
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
-        ) from error
+        raise unwritable(folder, flag, error) from error
     holds = f"holds other files, such as {there[0]}" if there else "is a link to nothing"
     raise InputError(f"{folder} {holds}, and was not created by polyagents {kind}; give another {flag}, new or empty.")
 
 
 def own_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] = lambda folder: False) -> None:
-    """Prepare a folder in which a command may write and remove files, and mark it as its own.
+    """Prepare a folder, created if it is missing, in which a command may write and remove files; mark it as its own.
 
     Args:
-        folder: created if it is missing.
-        kind: as for `refuse_foreign`; the marker's name.
-        flag: as for `refuse_foreign`.
-        is_own: as for `refuse_foreign`.
+        kind: as for `refuse_foreign`, as are `flag` and `is_own`; the marker's name.
 
     Raises:
         InputError: as `refuse_foreign`; or the folder cannot be written.
@@ -54,9 +49,12 @@ def own_folder(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] 
         with open(os.path.join(folder, marker_of(kind)), "w", encoding="utf-8") as file:
             file.write(f"Made by polyagents {kind}, which may remove what is in here.\n")
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}."
-        ) from error
+        raise unwritable(folder, flag, error) from error
+
+
+def unwritable(folder: str, flag: str, error: OSError) -> InputError:
+    """Say that a folder cannot be written to, and why."""
+    return InputError(f"{folder} cannot be written to ({error.strerror}); give a folder of your own with {flag}.")
 
 
 def marker_of(kind: str) -> str:

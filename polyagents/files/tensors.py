@@ -16,16 +16,10 @@ from polyagents.files.atomic import atomic_write, temporary_name
 
 
 def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file atomically.
+    """Write a safetensors file atomically; errors are those of `atomic_write`.
 
     safetensors writes to a temporary file of its own first, whose name would not say which killed process left it; so
     it does that in a folder whose name does.
-
-    Args:
-        tensors: by name.
-
-    Raises:
-        InputError: the disk is full, or the file may not be written.
     """
     folder = temporary_name(path)
     with atomic_write(path) as temporary:
@@ -38,21 +32,14 @@ def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, 
 
 
 def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """Compare the weights of a file with those that a model expects.
-
-    Args:
-        own: the model's, by name.
-
-    Returns:
-        What is wrong, a phrase each; empty where the model can load them.
-    """
+    """List what keeps a model from loading tensors: phrases about those of its `own` that are missing or differ."""
     wrong = [f"{name} is missing" for name in own.keys() - given.keys()]
     wrong += [f"{name} is unknown" for name in given.keys() - own.keys()]
     return sorted([*wrong, *misfits((name, given[name], own[name]) for name in own.keys() & given.keys())])
 
 
 def misfits(triples: Iterable[tuple[str, object, Tensor]]) -> list[str]:
-    """Describe tensors that are unlike those they should replace: names, the file's content, and the model's tensor."""
+    """Describe tensors that are unlike the model's: triples of a name, the file's content, the model's tensor."""
     wrong = []
     for name, given, like in triples:
         if not isinstance(given, Tensor):
@@ -67,5 +54,5 @@ def misfits(triples: Iterable[tuple[str, object, Tensor]]) -> list[str]:
 
 
 def is_finite(given: Tensor) -> bool:
-    """Tell whether all numbers of a tensor are finite, without a second tensor of its size."""
+    """Tell whether all numbers are finite, without a second tensor of the size."""
     return given.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(given))

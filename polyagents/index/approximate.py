@@ -53,11 +53,7 @@ class NeighbourSource(Protocol):
 
 
 class Shortlist(Protocol):
-    """An index of vectors that knows only their places: FAISS.
-
-    Attributes:
-        length: the length of a list that suffices for the best 10.
-    """
+    """An index of vectors that knows only their places: FAISS. A list of its `length` suffices for the best 10."""
 
     length: int
 
@@ -113,26 +109,30 @@ def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, boo
     best = Best(k)
     if not len(members):  # there is none, or the context's vectors are not finite
         return best, are_all
+    # Members are scored in fp32 by the formula itself; the lists have only decided which candidates those are.
     best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
 
+    # The stop rule: how high can a candidate outside of all lists score? Exact products of the members say how far
+    # those of the lists are off. `place` is where in `members` each entry of a list is; padding, -1, points anywhere.
     products = (vectors @ rows.T).numpy()  # [m, members]
     place = np.searchsorted(members, lists.clip(min=0))
     there = lists >= 0
-    # What a candidate outside of the lists can be better than their last values say, as far as it is seen within them:
-    # by the rounding of the shortlist (ivfpq keeps an eighth of a byte a number), ...
+    # A list ends with its smallest value, and nothing outside of it is larger, except ...
+    # ... by the rounding of the shortlist (ivfpq keeps an eighth of a byte a number), the largest seen in the list, ...
     rounded = np.where(there, np.take_along_axis(products[asking], place, 1) - values, 0.0).max(1).clip(min=0.0)
     last = np.where(there, values, np.inf).min(1) + rounded  # [q]
     # ... and for a context vector that did not ask, by its difference from the one that asked for it.
     differs = (products - products[asking][stand_in]).max(1)  # [m]
     outside = torch.tensor([[(last[stand_in] + differs).max()]], dtype=torch.float32, device=query.device)
+    # A bound never falls where the product rises, so that of the largest product holds for all that is outside.
     bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates are complete
     return best, are_all or (bound is not None and best.bar >= float(bound))
 
 
 def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:
-    """Select the context vectors that ask for all of them: the farthest from those chosen so far, until none is far.
+    """Select the context vectors [m, D] that ask for all: the farthest from those chosen so far, until none is far.
 
-    Learnt codes give vectors [m, D] that are close together, and ask for the same candidates.
+    Learnt codes give vectors that are close together, and ask for the same candidates.
 
     Returns:
         The places of those that ask, and [m], the one of these that asks for each vector.

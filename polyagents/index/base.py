@@ -46,7 +46,7 @@ class Hits:
 
 
 class Index(ABC):
-    """Candidates of one model.
+    """Candidates of one model; `add` and `remove` return the index as it is then.
 
     Attributes:
         encoded_by: the fingerprint of the model that encoded the candidates, or the `version` of its weights; None if
@@ -100,14 +100,10 @@ class Index(ABC):
 
     @abstractmethod
     def add(self: Self, texts: Texts, encode: Encode) -> Self:
-        """Add candidates; those that are there already are skipped.
+        """Add candidates, distinct texts; those that are there already are skipped.
 
         Args:
-            texts: distinct.
             encode: the model that encoded the others.
-
-        Returns:
-            The index as it is now.
 
         Raises:
             InputError: the disk is full, the folder may not be written, or an engine refuses.
@@ -116,9 +112,6 @@ class Index(ABC):
     @abstractmethod
     def remove(self: Self, texts: Sequence[str]) -> Self:
         """Remove candidates; texts that are not there are skipped, and the others keep their index.
-
-        Returns:
-            The index as it is now.
 
         Raises:
             InputError: the folder may not be written, none would remain in it, or an engine refuses.

@@ -49,10 +49,9 @@ class Worker:
 
 
 ALONE = Worker()
-"""The only one."""
 
 
-class Part(NamedTuple):
+class BuildPart(NamedTuple):
     """The texts of a build from `start` to `stop`, and the file of the shard that they become, if they do."""
 
     start: int
@@ -64,8 +63,8 @@ class Cluster(Protocol):
     """Machines that have the model, and encode parts of a build."""
 
     def map(
-        self, work: Callable[[TwoTowerModel, Texts, Part], None], texts: Texts, parts: Sequence[Part]
-    ) -> Iterator[Part]:
+        self, work: Callable[[TwoTowerModel, Texts, BuildPart], None], texts: Texts, parts: Sequence[BuildPart]
+    ) -> Iterator[BuildPart]:
         """Do work with each of the parts, on any machine; a part may be done twice, which must do no harm.
 
         Returns:
@@ -93,9 +92,8 @@ class CandidateEncoder:
     @classmethod
     def of(cls, model: TwoTowerModel, stored_as: str = "bf16") -> "CandidateEncoder":
         """Return the encoder of a model's candidates; vectors that are rounded anyway are computed in low precision."""
-        return cls(
-            model.fingerprint(), functools.partial(model.encode_texts, low_precision=stored_as != "fp32"), stored_as
-        )
+        encode = functools.partial(model.encode_texts, low_precision=stored_as != "fp32")
+        return cls(model.fingerprint(), encode, stored_as)
 
     def name(self, place: int, keys: bytes) -> str:
         """Return the file name of a shard, which depends on the model and on its texts, by their keys in a row."""
@@ -115,7 +113,6 @@ def write_shards(
     """Encode texts into shards, except those that an earlier build has finished.
 
     Args:
-        texts: distinct.
         worker: decides which shards this process writes.
         first: the place of the first new shard.
         last: a shard that is not full, whose candidates are copied to the first new one.
@@ -132,10 +129,10 @@ def write_shards(
         keys = texts.keys[max(start - kept, 0) : stop - kept].tobytes()
         if start < kept and last is not None:
             keys = last.tensors["keys"].numpy().tobytes() + keys
-        plan.append(Part(start, stop, encoder.name(place, keys)))
+        plan.append(BuildPart(start, stop, encoder.name(place, keys)))
     mine = plan[worker.rank :: worker.world]
-    todo = [part for part in mine if not is_finished(os.path.join(folder, part.name))]
-    size, left = candidates_in(mine), candidates_in(todo)
+    todo = [part for part in mine if not is_finished_shard(os.path.join(folder, part.name))]
+    size, left = (sum(part.stop - part.start for part in parts) for parts in (mine, todo))
     if left >= ESTIMATED:
         announce(folder, texts, encoder, left, size - left, worker, alone=cluster is None)
     label = "Encoding candidates" if worker.world == 1 else f"Encoding candidates ({worker.rank + 1}/{worker.world})"
@@ -159,7 +156,9 @@ def encode_shard(
     if last is not None:
         texts, parts = [*last.texts(), *texts], [last.stored(), *parts]
         bar.update(len(last))
-    write_shard(path, texts, concatenated(parts))
+    columns = zip(*parts, strict=True)
+    joined = (None if column[0] is None else torch.cat(column) for column in columns)
+    write_shard(path, texts, StoredVectors(*joined))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -167,23 +166,22 @@ class ShardWork:
     """The work of a `Cluster` that writes a part of a build as a shard.
 
     Attributes:
-        folder: that of the store, at the same path on every machine.
+        folder: the store's, at the same path on every machine.
         model: the fingerprint of the model that has to encode.
-        stored_as: bf16, fp32 or int8.
     """
 
     folder: str
     model: str
     stored_as: str
 
-    def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
+    def __call__(self, model: TwoTowerModel, texts: Texts, part: BuildPart) -> None:
         """Write the shard, unless it is there.
 
         Raises:
             InputError: the machine has another model, the disk is full, or the folder may not be written.
         """
         path = os.path.join(self.folder, part.name)
-        if is_finished(path):  # by a machine that was killed before it could report it
+        if is_finished_shard(path):  # by a machine that was killed before it could report it
             return
         encoder = CandidateEncoder.of(model, self.stored_as)
         if encoder.model != self.model:
@@ -210,11 +208,6 @@ def other_model() -> InputError:
         f"{socket.gethostname()} has another model under that name; give a --model-file that is the same file on every "
         f"machine of the cluster."
     )
-
-
-def candidates_in(parts: Sequence[Part]) -> int:
-    """Count the candidates of some parts."""
-    return sum(part.stop - part.start for part in parts)
 
 
 def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterator[Tensor]:
@@ -246,13 +239,7 @@ def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor
         return torch.cat(list(vectors_in_blocks(texts, encode, bar)))
 
 
-def concatenated(parts: Sequence[StoredVectors]) -> StoredVectors:
-    """Join several parts to one."""
-    columns = zip(*parts, strict=True)
-    return StoredVectors(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
-
-
-def is_finished(path: str) -> bool:
+def is_finished_shard(path: str) -> bool:
     """Tell whether an earlier build has written this shard completely."""
     try:
         return Shard(path).is_whole()
@@ -268,7 +255,6 @@ def announce(
     Args:
         left: how many are still to be encoded.
         done: how many an earlier build has encoded.
-        worker: one of those that share the work.
         alone: whether this machine encodes, so that its speed is the build's.
 
     Raises:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from polyagents.index.base import Hits, Index
-from polyagents.index.resident import joined, search_resident
+from polyagents.index.resident import joined_blocks, search_resident
 from polyagents.index.scan import Scan
-from polyagents.index.stored_vectors import Block
+from polyagents.index.stored_vectors import VectorBlock
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.query import PRODUCTS, Query
 from polyagents.surroundings import undisturbed
@@ -37,7 +37,7 @@ class Vectors(Protocol):
 
     def __len__(self) -> int: ...
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[VectorBlock]:
         """Yield all vectors, some thousands at a time."""
         ...
 
@@ -78,22 +78,25 @@ def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     rows = max(SCAN_PRODUCTS // query.products, 512)
     for block in blocks_on(vectors, query.device):
         for part in block.split(rows):
-            bounds = query.scorer.upper_bound(scan.largest_products(part))
+            bounds = query.scorer.upper_bound(scan.largest_products(part))  # [n, B], of scores
             if bounds is None:
                 return TopCandidates.of(score_all(query, vectors).cpu().numpy(), k)
-            hopeful = ~(bounds < bars)  # a bound that is no number says nothing
+            # Not `bounds >= bars`: a bound that is no number says nothing, so its candidate is scored. A candidate that
+            # could only tie is scored as well, since among equal scores the lower index wins.
+            hopeful = ~(bounds < bars)
             if part.alive is not None:
                 hopeful &= part.alive.unsqueeze(1)
+            # The bar rises with what is scored here, so that the next part has fewer hopeful candidates.
             for example in hopeful.any(0).nonzero().flatten().tolist():
                 rest = hopeful[:, example].nonzero().flatten()
                 bars[example] = best[example].take(part, rest, bounds[rest, example], query.one(example))
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, Block]] = weakref.WeakKeyDictionary()
+ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
 
 
-def resident(vectors: Vectors, device: torch.device) -> Block | None:
+def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:
     """Return all vectors as one block, kept on a GPU from the first search on; None on a CPU, or if they do not fit."""
     if device.type != "cuda":
         return None
@@ -103,11 +106,11 @@ def resident(vectors: Vectors, device: torch.device) -> Block | None:
         size = sum(part.nbytes for block in blocks for part in block.columns if part is not None)
         if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
             return None
-        kept[device] = joined(blocks, device)
+        kept[device] = joined_blocks(blocks, device)
     return kept[device]
 
 
-def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[Block]:
+def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[VectorBlock]:
     """Return the blocks on a device."""
     there = resident(vectors, device)
     if there is not None:
@@ -122,27 +125,28 @@ class Best:
         self.k = k
         self.indices, self.scores = np.empty(0, np.int64), np.empty(0, np.float32)
 
-    def take(self, block: Block, rows: Tensor, bounds: Tensor, query: Query) -> float:
+    def take(self, block: VectorBlock, rows: Tensor, bounds: Tensor, query: Query) -> float:
         """Score candidates in fp32, those of the highest bounds first, until no other can be among the best.
 
         Args:
-            rows: [r], their places in it.
+            rows: [r], their places in the block.
             bounds: [r], an upper bound of the score of each.
 
         Returns:
             The score that a candidate needs from now on.
         """
         while len(rows) > SCORED_AT_ONCE:
+            # The most promising first: they raise the bar, which most of the others then do not reach.
             first = bounds.topk(SCORED_AT_ONCE).indices
             self._score(block, rows[first], query)
-            left = ~(bounds < self.bar)
+            left = ~(bounds < self.bar)  # NaN stays, as above
             left[first] = False
             rows, bounds = rows[left], bounds[left]
         if len(rows):
             self._score(block, rows, query)
         return self.bar
 
-    def _score(self, block: Block, rows: Tensor, query: Query) -> None:
+    def _score(self, block: VectorBlock, rows: Tensor, query: Query) -> None:
         self.merge(rows.cpu().numpy() + block.start, query.scores(block.exact(rows))[0].cpu().numpy())
 
     @property
@@ -162,7 +166,7 @@ class ScannedIndex(Index):
     """An index whose vectors can be scanned, so that a search is exact."""
 
     @abstractmethod
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[VectorBlock]:
         """Yield all vectors, some thousands at a time."""
 
     def search(self, query: Query, k: int) -> list[Hits]:

@@ -29,11 +29,7 @@ INDEX_TYPES = ("exact", "hnsw", "ivfpq")
 DESCRIPTION = "shortlist.json"
 # Chosen by measurement (docs/speed.md).
 HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 512
-
-
 IVF_PROBED, IVF_LIST = 1 / 16, 1_024  # the first is of all clusters
-
-
 TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS needs 39 to 256 a list
 
 
@@ -51,8 +47,7 @@ class FaissShortlist:
         """Return dot products [Q, count], rounded as the index stores vectors, and indices."""
         import faiss
 
-        # A parameter of this search, not of the index, which other threads search at the same time.
-        # FAISS's own type stubs lack it.
+        # A parameter of this search, not of the index, which other threads search at the same time. (It has no stub.)
         params = faiss.SearchParametersHNSW(efSearch=count) if self.is_graph else None  # type: ignore[attr-defined]
         found: tuple[np.ndarray, np.ndarray] = self.index.search(vectors.float().cpu().numpy(), count, params=params)
         return found
@@ -63,10 +58,10 @@ class Description:
     """The content of `shortlist.json`, which describes the FAISS index beside it.
 
     Attributes:
-        identity: that of the store that it was built from.
+        identity: the store's from which it was built.
         recall_at_1, recall_at_10: the share of the best 1 and 10 of the exact search that it found when it was built.
         contexts: on how many contexts that was measured.
-        sha256: that of the index file; None in descriptions of the first release, which had none.
+        sha256: of the index file; None in descriptions of version 0.1.0, which had none.
     """
 
     index_type: str
@@ -86,9 +81,7 @@ class Description:
 
 
 def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Description:
-    """Write a FAISS index into a store's folder, measure it, and let the store use it.
-
-    An index that is there already is kept.
+    """Write a FAISS index into a store's folder, measure it, and let the store use it; one that is there is kept.
 
     Args:
         index_type: hnsw (better recall, 2 bytes a number) or ivfpq (an eighth of a byte a number, built much faster).
@@ -117,7 +110,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
                 bar.update(len(block.vectors))
         store.shortlist = FaissShortlist(index)
         found, _ = search_shortlist(query, store.shortlist, store, 10)
-        at_1, at_10 = recall(search(query, store, 10).indices, found.indices)
+        at_1, at_10 = measured_recall(search(query, store, 10).indices, found.indices)
         description = Description(index_type, store.identity, at_1, at_10, len(query))
         path = os.path.join(store.folder, description.file)
         with atomic_write(path) as temporary:
@@ -162,7 +155,7 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
     return index
 
 
-def recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
+def measured_recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
     """Compute the share of the best candidate, and of the best 10, that a shortlist has found; indices [B, 10]."""
     shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
     return float(np.mean(shares[0])), float(np.mean(shares[1]))

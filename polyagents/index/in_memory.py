@@ -13,10 +13,10 @@ from polyagents.index.base import Contexts, Hits, Index
 from polyagents.index.builder import Encode, encoded
 from polyagents.index.exact import ScannedIndex
 from polyagents.index.shard import SHARD
-from polyagents.index.stored_vectors import Block, Coarse, packed
+from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.ranking.candidate_set import Candidate, CandidateSet, columns_of, shared_set
+from polyagents.ranking.candidate_set import CandidateSet, columns_of, shared_set
 from polyagents.ranking.pieces import Steps
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -30,12 +30,12 @@ class InMemoryVectors:
 
     def __init__(self, vectors: Tensor, alive: Tensor | None = None):
         stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
-        self.all = Block(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
+        self.all = VectorBlock(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
 
     def __len__(self) -> int:
         return len(self.all.vectors) if self.all.alive is None else int(self.all.alive.sum())
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[VectorBlock]:
         """Yield all of them as one block."""
         return self.all.split(SHARD)
 
@@ -89,14 +89,11 @@ class ListedCandidates(Index):
         self.listed, self.model = list(texts), model
 
     @functools.cached_property
-    def candidates(self) -> list[Candidate]:
-        """The texts with their token ids."""
-        return self.model.candidates(self.listed)
-
-    @functools.cached_property
-    def shared(self) -> CandidateSet:
-        """Candidates with the same token ids once; `columns_of` gives each its place back."""
-        return shared_set(self.candidates, None)
+    def distinct(self) -> tuple[CandidateSet, list[int]]:
+        """Candidates with the same token ids once, and the column of each text among them."""
+        candidates = self.model.candidates(self.listed)
+        shared = shared_set(candidates, None)
+        return shared, columns_of(candidates, shared)
 
     def __len__(self) -> int:
         return len(self.listed)
@@ -112,18 +109,20 @@ class ListedCandidates(Index):
 
     def scores(self, query: Any) -> Tensor:
         """Score every candidate for every context: [B, C] fp32."""
-        if not self.listed:
-            return torch.zeros(len(query), 0)
-        return self.model.scores(query, self.shared)[:, columns_of(self.candidates, self.shared)]
+        shared, columns = self.distinct
+        return self.model.scores(query, shared)[:, columns] if columns else torch.zeros(len(query), 0)
 
     def search(self, query: Any, k: int) -> list[Hits]:
         """Find the k best candidates of each of B contexts."""
-        return self.hits(TopCandidates.of(self.scores(query).cpu().numpy(), k))
+        shared, columns = self.distinct
+        scores = self.model.scores(query, shared)[:, columns] if columns else torch.zeros(len(query), 0)
+        return self.hits(TopCandidates.of(scores.cpu().numpy(), k))
 
     def search_in_pieces(self, model: RankingModel, contexts: Contexts, k: int, tokens: int) -> Steps[list[Hits]]:
         """Search as `search` does; the model reads at most `tokens` tokens between two steps."""
-        scores = yield from self.model.scores_in_pieces(contexts, self.shared, tokens)
-        return self.hits(TopCandidates.of(scores.cpu().numpy()[:, columns_of(self.candidates, self.shared)], k))
+        shared, columns = self.distinct
+        scores = yield from self.model.scores_in_pieces(contexts, shared, tokens)
+        return self.hits(TopCandidates.of(scores.cpu().numpy()[:, columns], k))
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of some candidates, in the order of the indices."""

@@ -74,10 +74,7 @@ class Manifest:
             return None
 
     def checked(self) -> "Manifest | None":
-        """Return the manifest if it names shards of its folder, each once, and candidates that they contain.
-
-        Otherwise None.
-        """
+        """Return the manifest if it names shards of its folder, each once, and candidates in them; otherwise None."""
         names, counts = [name for name, _ in self.shards], [count for _, count in self.shards]
         named = all(re.fullmatch(SHARD_NAME, name) for name in names) and len({*names}) == len(names) > 0
         gone = [-1, *self.deleted, sum(counts)]
@@ -112,19 +109,21 @@ class Manifest:
             try:
                 shard = Shard(path)
             except FileNotFoundError as error:
-                raise damaged(path, "is missing") from error
+                raise damaged_shard(path, "is missing") from error
             except (OSError, SafetensorError) as error:
-                raise damaged(path, "is truncated or unreadable") from error
+                raise damaged_shard(path, "is truncated or unreadable") from error
             if len(shard) != count:
-                raise damaged(path, f"holds {len(shard)} candidates, not {count}")
+                raise damaged_shard(path, f"holds {len(shard)} candidates, not {count}")
             shards.append(shard)
             if shard.form != (self.stored_as, shards[0].form[1]):
-                raise damaged(path, f"holds vectors of another form than {self.stored_as} of width {shards[0].form[1]}")
+                raise damaged_shard(
+                    path, f"holds vectors of another form than {self.stored_as} of width {shards[0].form[1]}"
+                )
         check_unchanged(folder, shards)
         return shards
 
 
-def damaged(path: str, what: str) -> InputError:
+def damaged_shard(path: str, what: str) -> InputError:
     """Build the error for a shard that cannot be used; `what` follows its path."""
     return InputError(
         f"{path} {what}; run polyagents build_index with the same candidates file to rebuild that part (if candidates "
@@ -133,13 +132,10 @@ def damaged(path: str, what: str) -> InputError:
 
 
 def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
-    """Refuse shards that are not as they were written.
+    """Refuse, with an InputError, shards that are missing or not as they were written.
 
     Reading all of a large store takes minutes. So the size and time of change of a file that was read completely once
     are remembered, as git does for its working tree, and it is read again only when these differ.
-
-    Raises:
-        InputError: a shard is missing, damaged or changed.
     """
     known = verified(folder)
     unknown = []
@@ -148,10 +144,10 @@ def check_unchanged(folder: str, shards: Iterable[Shard]) -> None:
             if known.get(shard.name) != stamp(shard.path):
                 unknown.append(shard)
         except OSError as error:
-            raise damaged(shard.path, "is missing") from error
+            raise damaged_shard(shard.path, "is missing") from error
     for shard in unknown:
         if not shard.is_whole():
-            raise damaged(shard.path, "was changed or damaged after it was written")
+            raise damaged_shard(shard.path, "was changed or damaged after it was written")
     if unknown:
         # The folder may not be written, or a builder has replaced them: they are read again next time.
         with contextlib.suppress(InputError, OSError):
@@ -168,11 +164,7 @@ def verified(folder: str) -> dict[str, list[int]]:
 
 
 def remember(folder: str, names: Iterable[str]) -> None:
-    """Record that these shards are complete.
-
-    Raises:
-        InputError: the folder may not be written.
-    """
+    """Record that these shards are complete; an InputError says if the folder may not be written."""
     stamps = {name: stamp(os.path.join(folder, name)) for name in names}
     with atomic_write(os.path.join(folder, VERIFIED)) as temporary, open(temporary, "w", encoding="utf-8") as file:
         json.dump(stamps, file)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from polyagents.index.scan import Scan
-from polyagents.index.stored_vectors import Block
+from polyagents.index.stored_vectors import VectorBlock
 from polyagents.models.query import Query
 
 SCANNED = 64_000_000  # dot products at once, B x M x C: 256 MB in fp32
@@ -36,7 +36,7 @@ class Resident(NamedTuple):
     is_proven: np.ndarray
 
 
-def search_resident(query: Query, block: Block, k: int) -> Resident | None:
+def search_resident(query: Query, block: VectorBlock, k: int) -> Resident | None:
     """Find the k best candidates of every context in a block of all; k or more are not deleted.
 
     Returns:
@@ -52,22 +52,28 @@ def search_resident(query: Query, block: Block, k: int) -> Resident | None:
     next_bound = bounds[:, taken] if taken < count else torch.full_like(bounds[:, 0], -torch.inf)
     places = places[:, :taken]
     parts = [slice(start, start + together) for start in range(0, len(query), together)]
-    scores = torch.cat(
-        [scores_of(Query(query.scorer, query.context.rows(part)), block, places[part]) for part in parts]
-    )
+    chunks = []
+    for part in parts:  # each context scores its own candidates, since another's bounds say nothing about them
+        vectors = block.exact(places[part].flatten()).unflatten(0, places[part].shape)
+        own = query.scorer.score(query.context.rows(part), vectors)
+        chunks.append(own.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf))
+    scores = torch.cat(chunks)
+    if block.alive is not None:  # a deleted one is among the highest if fewer are left than are taken
+        scores = scores.masked_fill(~block.alive[places], -torch.inf)
     # In one copy: each of them would wait for the GPU.
     found = torch.cat([scores.double(), places.double(), next_bound.double().unsqueeze(1)], dim=1).cpu().numpy()
     scores_there, places_there, bar = found[:, :taken], found[:, taken:-1].astype(np.int64), found[:, -1]
     order = np.lexsort((places_there, -scores_there), axis=1)[:, :k]
     best = np.take_along_axis(scores_there, order, 1).astype(np.float32)
+    # Proven only if the k-th score is above the next bound: at equality an unscored candidate might win the tie.
     return Resident(np.take_along_axis(places_there, order, 1) + block.start, best, best[:, -1] > bar)
 
 
-def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tensor] | None:
-    """Find the candidates whose scores may be the highest.
+def highest_bounds(query: Query, block: VectorBlock, count: int) -> tuple[Tensor, Tensor] | None:
+    """Find the candidates whose scores may be the highest; None if the architecture has no bound.
 
     Returns:
-        Their bounds and their places in the block, both [B, count], highest bound first; None if there is no bound.
+        Their bounds and their places in the block, both [B, count], highest bound first.
     """
     scan, best = Scan(query.context), None
     for part in block.split(max(SCANNED // query.products, 512)):
@@ -79,7 +85,7 @@ def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tens
             bounds = bounds.masked_fill(~part.alive, -torch.inf)
         highest = bounds.topk(min(count, bounds.size(1)))
         found = highest.values, highest.indices + (part.start - block.start)
-        if best is not None:
+        if best is not None:  # the highest of two parts are the highest of their own highest
             both = [torch.cat(pair, dim=1) for pair in zip(best, found, strict=True)]
             kept = both[0].topk(min(count, both[0].size(1)))
             found = kept.values, both[1].gather(1, kept.indices)
@@ -87,14 +93,7 @@ def highest_bounds(query: Query, block: Block, count: int) -> tuple[Tensor, Tens
     return best
 
 
-def scores_of(query: Query, block: Block, places: Tensor) -> Tensor:
-    """Score each context's own candidates, at places [B, n]: fp32; -inf if deleted, or if the score is NaN."""
-    vectors = block.exact(places.flatten()).unflatten(0, places.shape)
-    scores = query.scorer.score(query.context, vectors).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
-    return scores if block.alive is None else scores.masked_fill(~block.alive[places], -torch.inf)
-
-
-def joined(blocks: list[Block], device: torch.device) -> Block:
+def joined_blocks(blocks: list[VectorBlock], device: torch.device) -> VectorBlock:
     """Copy one block or more, which follow one another, to a device as one, without having any of them there twice."""
     count = sum(len(block.vectors) for block in blocks)
     columns: list[Tensor | None] = []
@@ -108,4 +107,4 @@ def joined(blocks: list[Block], device: torch.device) -> Block:
             if part is not None:  # only `alive` may be missing in some of them: there, nothing was deleted
                 column[block.start - blocks[0].start :][: len(part)] = part.to(device)
         columns.append(column)
-    return Block(blocks[0].start, *columns)  # type: ignore[arg-type]
+    return VectorBlock(blocks[0].start, *columns)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from polyagents.arithmetic import has_bf16, has_int8
-from polyagents.index.stored_vectors import Block
+from polyagents.index.stored_vectors import VectorBlock
 from polyagents.models.reduction import ContextVectors
 from polyagents.timings import measured_once
 
@@ -36,7 +36,11 @@ class Lowered(NamedTuple):
 
 
 class Scan:
-    """Upper bounds of dot products, by a matrix product in the precision in which the machine is fastest."""
+    """Upper bounds of dot products, by a matrix product in the precision in which the machine is fastest.
+
+    A search skips candidates whose bound is too low, so a bound must never be below the true product: whatever rounding
+    may lose is added to it, not estimated.
+    """
 
     def __init__(self, context: ContextVectors):
         vectors = context.vectors.float()
@@ -45,24 +49,29 @@ class Scan:
         self.longest = torch.linalg.vector_norm(self.vectors, dim=2).amax(1)  # [B]
         self.lowered: dict[torch.dtype, Lowered] = {}
 
-    def largest_products(self, block: Block) -> Tensor:
+    def largest_products(self, block: VectorBlock) -> Tensor:
         """Bound the dot products of the block's candidates with each context's vectors: [n, B] fp32."""
         kind = scan_precision(block, self.vectors.size(0) * self.vectors.size(1))
         low = self._low(kind)
         coarse = block.coarse if kind == torch.int8 else None
         scanned, scales = (block.vectors, block.scales) if coarse is None else (coarse.vectors, coarse.scales)
         products = multiply(scanned, low.vectors.flatten(0, 1))
+        # The maximum over a context's M vectors, before any scale: one scale holds for all of a context, and scales are
+        # not negative, so the same vector stays the largest.
         highest = products.unflatten(1, self.vectors.shape[:2]).amax(2).float()
         if kind == torch.int8:
             highest = highest * low.scales
-        if products.dtype == torch.bfloat16:
+        if products.dtype == torch.bfloat16:  # the product itself was rounded, up or down
             highest = highest.add(highest.abs(), alpha=BF16_ROUNDING)
         if scales is not None:
             highest = highest * scales.unsqueeze(1)
+        # Now what the operands had lost before they were multiplied, by Cauchy-Schwarz: a vector's length times the
+        # length of the other one's error.
         if coarse is not None:
             # For v = s + e and c = t + f, rounded and lost: v.c <= s.t + |s| |f| + |e| |c|, and |s| <= |v| + |e|.
             gone = coarse.lost.unsqueeze(1)
             return torch.addcmul(highest, block.norms.unsqueeze(1) + gone, low.lost).addcmul_(gone, self.longest)
+        # Only the upper half of a vector in fp32 was read.
         lost = low.lost if block.rest is None else low.lost + BF16_STORED * self.longest
         return torch.addcmul(highest, block.norms.unsqueeze(1), lost)
 
@@ -70,22 +79,21 @@ class Scan:
         if kind not in self.lowered:
             scales = torch.ones_like(self.longest)
             if kind == torch.int8:
+                # One scale for all vectors of a context, so that their products can be compared as integers.
                 scales = self.vectors.abs().amax((1, 2)) / 127
                 divisor = torch.where(scales > 0, scales, 1.0)[:, None, None]
+                # NaN has no integer; its error below is NaN, so that the bound says nothing.
                 low = (self.vectors / divisor).round().nan_to_num(0.0).to(kind)
             else:
                 low = self.vectors.to(kind)
+            # The error that was made, which is known for these few vectors, and not the largest possible one.
             error = torch.linalg.vector_norm(low.float() * scales[:, None, None] - self.vectors, dim=2).amax(1)
             self.lowered[kind] = Lowered(low, scales, error + FP32_SUMS * self.longest)
         return self.lowered[kind]
 
 
 def multiply(candidates: Tensor, context: Tensor) -> Tensor:
-    """Multiply candidates with context vectors in the precision of the latter.
-
-    Args:
-        candidates: [n, D].
-        context: [Q, D].
+    """Multiply candidates [n, D] with context vectors [Q, D] in the precision of the latter.
 
     Returns:
         [n, Q]: int32 for int8, fp32 on a GPU, and the precision of the vectors otherwise.
@@ -101,7 +109,7 @@ def multiply(candidates: Tensor, context: Tensor) -> Tensor:
     return products[:, :asked]
 
 
-def scan_precision(block: Block, asked: int) -> torch.dtype:
+def scan_precision(block: VectorBlock, asked: int) -> torch.dtype:
     """Return the precision in which this machine scans a block fastest, for that many context vectors."""
     if block.vectors.device.type != "cpu":
         return torch.bfloat16  # holds an int8 exactly, too

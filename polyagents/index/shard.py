@@ -19,7 +19,7 @@ from polyagents.errors import InputError
 from polyagents.files.hashing import text_key, utf8
 from polyagents.files.lines import opened
 from polyagents.files.tensors import write_tensors
-from polyagents.index.stored_vectors import Block, Coarse, StoredVectors, unpacked
+from polyagents.index.stored_vectors import Coarse, StoredVectors, VectorBlock, unpacked
 from polyagents.index.texts import key_columns
 
 # Candidates in a shard: 12 MB at width 384 in bf16. Enough rows for a matrix product at full speed (measured from
@@ -66,16 +66,17 @@ class Shard:
         """The name of its file."""
         return os.path.basename(self.path)
 
-    def block(self, start: int, alive: Tensor | None) -> Block:
-        """Return its vectors as a block of a store.
+    def block(self, start: int, alive: Tensor | None) -> VectorBlock:
+        """Return its vectors as a block of a store, in which `start` is the index of the first.
 
         Args:
-            start: the index of its first candidate in the store.
             alive: [n], False where a candidate was deleted; None if none was.
         """
         get = self.tensors.get
         coarse = Coarse(*(self.tensors[name] for name in COARSE)) if "coarse" in self.tensors else None
-        return Block(start, self.tensors["vectors"], self.tensors["norms"], get("scales"), get("rest"), alive, coarse)
+        return VectorBlock(
+            start, self.tensors["vectors"], self.tensors["norms"], get("scales"), get("rest"), alive, coarse
+        )
 
     @property
     def form(self) -> tuple[str, int]:
@@ -130,11 +131,7 @@ def is_shard(tensors: dict[str, Tensor]) -> bool:
 
 
 def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
-    """Write a shard atomically.
-
-    Raises:
-        InputError: the disk is full, or the folder may not be written.
-    """
+    """Write a shard atomically; an InputError says if the disk is full, or the folder may not be written."""
     raw = [utf8(text) for text in texts]
     tensors = {
         "norms": torch.linalg.vector_norm(unpacked(stored), dim=1),

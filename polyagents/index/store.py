@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import fingerprint, text_key, utf8
+from polyagents.files.hashing import fingerprint, stream_digest, text_key, utf8
 from polyagents.files.own_folder import refuse_foreign
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.base import Hits, Index
@@ -30,8 +30,8 @@ from polyagents.index.exact import ScannedIndex
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates
 from polyagents.index.manifest import Manifest, index_folder, is_index
 from polyagents.index.shard import SHARD, Shard
-from polyagents.index.stored_vectors import STORED_AS, Block
-from polyagents.index.texts import FileTexts, Texts, candidates_digest, first_of_each, key_columns, read_candidates
+from polyagents.index.stored_vectors import STORED_AS, VectorBlock
+from polyagents.index.texts import FileTexts, Texts, first_of_each, key_columns, open_candidates, read_candidates
 from polyagents.models.query import Query
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -125,7 +125,11 @@ class CandidateStore(ScannedIndex):
 
     @property
     def is_approximate(self) -> bool:
-        """Whether it has a shortlist."""
+        """Whether it has a shortlist.
+
+        >>> ranker.open_index("replies.index").is_approximate
+        False
+        """
         return self.shortlist is not None
 
     def search(self, query: Query, k: int) -> list[Hits]:
@@ -173,14 +177,19 @@ class CandidateStore(ScannedIndex):
         for start, shard in zip(self.starts, self.shards, strict=False):
             yield from (text for index, text in enumerate(shard.texts(), start) if index not in gone)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[VectorBlock]:
         """Yield all vectors, mapped into memory: [n, D] at a time, as they are stored.
 
         >>> [block.vectors.shape for block in ranker.open_index("replies.index").blocks()]
         [torch.Size([6, 128])]
         """
         for start, shard in zip(self.starts, self.shards, strict=False):
-            yield shard.block(start, self._alive(start, start + len(shard)))
+            first, last = np.searchsorted(self.deleted, [start, start + len(shard)])
+            alive = None
+            if first < last:
+                alive = torch.ones(len(shard)).bool()
+                alive[torch.from_numpy(self.deleted[first:last] - start)] = False
+            yield shard.block(start, alive)
 
     @property
     def identity(self) -> str:
@@ -206,14 +215,6 @@ class CandidateStore(ScannedIndex):
             out[torch.from_numpy(places)] = self.shards[shard].block(0, None).exact(local)
         return out
 
-    def _alive(self, start: int, stop: int) -> Tensor | None:
-        first, last = np.searchsorted(self.deleted, [start, stop])
-        if first == last:
-            return None
-        alive = torch.ones(stop - start).bool()
-        alive[torch.from_numpy(self.deleted[first:last] - start)] = False
-        return alive
-
     # ---- changing --------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -236,8 +237,7 @@ class CandidateStore(ScannedIndex):
         Args:
             candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
             folder: created if it is missing.
-            encoder: the model that encodes the candidates, and how its vectors are stored.
-            worker: decides this process's part of the work, where several build together.
+            worker: decides this process's part of the work, if several build together.
             cluster: machines that encode, in place of this one.
 
         Raises:
@@ -246,7 +246,8 @@ class CandidateStore(ScannedIndex):
         """
         if encoder.stored_as not in STORED_AS:
             raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
-        source = candidates_digest(candidates_file)
+        with open_candidates(candidates_file) as file:
+            source = stream_digest(file)  # the `digest` of its FileTexts
         store = cls._true_store(folder, encoder, source)
         refuse_foreign(folder, "build_index", "--index-dir", is_index)
         worker.wait()  # all check before one writes
@@ -293,11 +294,7 @@ class CandidateStore(ScannedIndex):
         7
 
         Args:
-            texts: distinct.
             encode: encodes texts to vectors, by the same model.
-
-        Returns:
-            The store as it is now.
 
         Raises:
             InputError: the disk is full, or the folder may not be written.
@@ -321,7 +318,7 @@ class CandidateStore(ScannedIndex):
                 replace(manifest, source=None, shards=shards, deleted=left).commit(self.folder)
             return CandidateStore.open(self.folder, manifest.model)
 
-    add = append
+    add = append  # as every `Index` calls it
 
     def remove(self, texts: Sequence[str]) -> "CandidateStore":
         """Delete candidates by their texts; those that it lacks are skipped.
@@ -337,9 +334,6 @@ class CandidateStore(ScannedIndex):
         >>> store = ranker.open_index("replies.index")
         >>> len(store.delete([store.find("bye")]))
         5
-
-        Returns:
-            The store as it is now.
 
         Raises:
             InputError: the store has no such index, or no candidate would remain.

@@ -35,7 +35,7 @@ class Coarse(NamedTuple):
         return cls(rounded.vectors, rounded.scales, lost)
 
 
-class Block(NamedTuple):
+class VectorBlock(NamedTuple):
     """A block of stored vectors, as they are scanned.
 
     Attributes:
@@ -66,21 +66,21 @@ class Block(NamedTuple):
         parts = (None if part is None else part[rows] for part in (self.vectors, self.scales, self.rest))
         return unpacked(StoredVectors(*parts))  # type: ignore[arg-type]
 
-    def to(self, device: torch.device) -> "Block":
+    def to(self, device: torch.device) -> "VectorBlock":
         """Copy the block to another device, without its coarse copy, which CPUs scan."""
-        return Block(self.start, *(None if part is None else part.to(device) for part in self.columns))  # type: ignore[arg-type]
+        return VectorBlock(self.start, *(None if part is None else part.to(device) for part in self.columns))  # type: ignore[arg-type]
 
-    def split(self, rows: int) -> Iterator["Block"]:
+    def split(self, rows: int) -> Iterator["VectorBlock"]:
         """Split the block into parts of at most `rows` candidates."""
         for first in range(0, len(self.vectors), rows):
             part = slice(first, first + rows)
             own = (None if column is None else column[part] for column in self.columns)
             coarse = None if self.coarse is None else Coarse(*(column[part] for column in self.coarse))
-            yield Block(self.start + first, *own, coarse)  # type: ignore[arg-type, call-arg]
+            yield VectorBlock(self.start + first, *own, coarse)  # type: ignore[arg-type, call-arg]
 
 
 class StoredVectors(NamedTuple):
-    """Vectors in the format in which they are stored; the fields are those of `Block`."""
+    """Vectors in the format in which they are stored; the fields are those of `VectorBlock`."""
 
     vectors: Tensor
     scales: Tensor | None = None
@@ -88,21 +88,20 @@ class StoredVectors(NamedTuple):
 
 
 def packed(vectors: Tensor, stored_as: str) -> StoredVectors:
-    """Convert vectors to the format in which they are stored.
+    """Convert vectors [n, D] fp32 to the format in which they are stored: bf16, fp32 or int8.
 
     fp32 is kept in two halves: the upper 16 bits, rounded, are the number in bf16, and the lower ones are what rounding
     lost. A scan reads the first half only, as fast as a store in bf16; the exact scores read both.
-
-    Args:
-        vectors: [n, D] fp32.
-        stored_as: bf16, fp32 or int8.
     """
     if stored_as == "int8":
         scales = vectors.abs().amax(1) / 127
+        # The scale of a vector of zeros is 0: it is divided by 1, and stays zeros.
         divisor = torch.where(scales > 0, scales, 1.0)
         return StoredVectors((vectors / divisor.unsqueeze(1)).round().to(torch.int8), scales)
     if stored_as == "bf16":
         return StoredVectors(vectors.to(torch.bfloat16))
+    # As integers: adding half of the dropped bits rounds to the nearest bf16, for negative numbers as well, since their
+    # sign is a bit of its own. The lower half is a signed difference, so that (upper << 16) + rest is every bit again.
     bits = vectors.contiguous().view(torch.int32)
     upper = (bits + 0x8000) >> 16
     return StoredVectors(upper.to(torch.int16).view(torch.bfloat16), None, (bits - (upper << 16)).to(torch.int16))

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 from polyagents.files import lines
-from polyagents.files.hashing import stream_digest, text_key, utf8
+from polyagents.files.hashing import text_key, utf8
 
 QUIET_BYTES = 100_000_000  # read in a few seconds; a longer file gets a progress bar
 
@@ -82,17 +82,14 @@ class FileTexts:
 
     One pass records the offset of each line: 28 bytes a line. The file stays open and is read again part by part. If
     the object is sent to another process, that one opens the file itself, at the same path, and refuses one of another
-    length there.
-
-    Attributes:
-        digest: SHA-256 of the whole file.
+    length there. Its `digest` is the SHA-256 of the whole file.
 
     Raises:
         InputError: the file is missing, no UTF-8 text, or empty.
     """
 
     def __init__(self, path: str):
-        self.path, self.file = path, opened(path)
+        self.path, self.file = path, open_candidates(path)
         try:
             self._read_through()
         except BaseException:
@@ -110,9 +107,14 @@ class FileTexts:
                 if number == 1:
                     sha.update(codecs.BOM_UTF8[:position])  # which is not a part of the first line
                 sha.update(raw)
-                before, text = stripped(raw, self.path, number)
+                try:
+                    text = raw.decode("utf-8").strip().encode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise InputError(
+                        f"Candidates file {self.path} is not UTF-8 in line {number}; save it as UTF-8."
+                    ) from error
                 if text:
-                    offsets.append(position + before)
+                    offsets.append(position + raw.find(text))
                     lengths.append(len(text))
                     keys += text_key(text)
                 bar.update(len(raw))
@@ -159,7 +161,7 @@ class FileTexts:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.file = opened(self.path)
+        self.file = open_candidates(self.path)
         size, own = self.stat[0], self._stat()
         if own[0] != size:
             self.file.close()
@@ -181,22 +183,8 @@ def read_candidates(path: str) -> list[str]:
         return texts.part(0, len(texts))
 
 
-def candidates_digest(path: str) -> str:
-    """Return the SHA-256 of a candidates file, equal to the `digest` of a `FileTexts` of the same content.
-
-    Raises:
-        InputError: the file cannot be read, or only once.
-    """
-    with opened(path) as file:
-        return stream_digest(file)
-
-
-def opened(path: str) -> BinaryIO:
-    """Open a candidates file.
-
-    Raises:
-        InputError: the file cannot be opened, or is a pipe.
-    """
+def open_candidates(path: str) -> BinaryIO:
+    """Open a candidates file; an InputError says if it cannot be opened, or is a pipe."""
     try:
         return lines.opened(path)
     except OSError as error:
@@ -204,20 +192,3 @@ def opened(path: str) -> BinaryIO:
             f"Candidates file {path} cannot be read ({error.strerror}); give an existing text file with one candidate "
             f"per line."
         ) from error
-
-
-def stripped(raw: bytes, path: str, number: int) -> tuple[int, bytes]:
-    """Strip a line of white space.
-
-    Returns:
-        How many bytes were removed at the front, and the line.
-
-    Raises:
-        InputError: the line is not UTF-8.
-    """
-    try:
-        line = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"Candidates file {path} is not UTF-8 in line {number}; save it as UTF-8.") from error
-    text = line.strip().encode("utf-8")
-    return raw.find(text), text

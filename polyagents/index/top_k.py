@@ -19,26 +19,17 @@ class TopCandidates:
 
     @classmethod
     def of(cls, scores: np.ndarray, k: int) -> "TopCandidates":
-        """Select the k best of all scores.
-
-        Args:
-            scores: [B, C].
-            k: at most C are selected.
-        """
+        """Select the k best, or all if there are fewer, of scores [B, C]."""
         indices = np.stack([top_k(row, k) for row in scores])
         return cls(indices, np.take_along_axis(scores, indices, 1))
 
 
 def top_k(scores: np.ndarray, k: int, tie_order: np.ndarray | None = None) -> np.ndarray:
-    """Return the indices of the k highest scores, highest first; among equal scores the lower index comes first.
+    """Return the indices [k] of the k highest scores [C], highest first; of equal scores the lower index comes first.
 
     Args:
-        scores: [C].
         k: at most C are returned.
         tie_order: [C] integers; of the same score, the lower number comes first, whatever the index.
-
-    Returns:
-        [k].
     """
     scores = np.where(np.isnan(scores), -np.inf, scores)  # a diverged model's scores come last
     k = min(k, len(scores))

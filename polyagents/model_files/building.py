@@ -13,12 +13,11 @@ from polyagents.models.architecture import find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.model_options import EncoderOptions
+from polyagents.models.model_options import EncoderOptions, TextOptions
 from polyagents.models.two_towers import TwoTowers
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.ranking.two_tower_model import TwoTowerModel
-from polyagents.text.text_options import TextOptions
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.timings import encodes_in_bf16
 
@@ -27,7 +26,6 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
     """Read the settings of a model from an agent's flags or from the options file of a trained model.
 
     Args:
-        architecture: the name of its class, such as "PolyEncoder".
         values: options by name; unknown ones are ignored, missing ones have their defaults.
 
     Raises:
@@ -61,21 +59,12 @@ def build_encoder(
     config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Encoder:
-    """Build the encoder of a model, and set the tokenizer's prompts.
-
-    Args:
-        tokenizer: changed in place.
-        training: whether gradients will be needed.
-        config: as for `load_backbone`.
-        weights: as for `load_backbone`.
-
-    Returns:
-        The encoder, on the CPU.
+    """Build the encoder of a model, on the CPU, and set the tokenizer's prompts; arguments as for `load_backbone`.
 
     Raises:
         InputError: there is no such backbone, or a prompt leaves no room for texts.
     """
-    tokenizer.set_prompts(settings.ranking.context_prompt, settings.ranking.candidate_prompt)
+    tokenizer.set_prompts(*settings.ranking.prompts)
     check_prompts(tokenizer, settings)
     bits, options = settings.ranking.backbone_bits, settings.encoder
     if settings.ranking.lora_rank:
@@ -89,10 +78,7 @@ def build_encoder(
 
 
 def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Settings) -> RankingModel:
-    """Build the model around an encoder.
-
-    Returns:
-        The model, on the CPU.
+    """Build the model around an encoder, on the CPU.
 
     Raises:
         InputError: texts may become longer than the encoder has positions for.
@@ -115,16 +101,7 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
 
 
 def check_lengths(encoder: Encoder, backbone: str, texts: int | None, labels: int | None, longest: int) -> None:
-    """Refuse lengths for which the encoder has no positions.
-
-    Args:
-        texts: the maximal tokens of a context; None is no limit.
-        labels: the maximal tokens of a candidate; None is no limit.
-        longest: tokens of the longest input that these allow.
-
-    Raises:
-        InputError: the lengths are too large.
-    """
+    """Refuse lengths, None for no limit, that allow longer inputs than the encoder has positions for."""
     if encoder.max_tokens is None:
         return
     if texts is None or labels is None or longest > encoder.max_tokens:
@@ -136,15 +113,7 @@ def check_lengths(encoder: Encoder, backbone: str, texts: int | None, labels: in
 
 
 def check_prompts(tokenizer: RankingTokenizer, settings: Settings) -> None:
-    """Refuse prompts that leave no token for a text.
-
-    Args:
-        tokenizer: with its prompts.
-        settings: with the maximal lengths.
-
-    Raises:
-        InputError: a prompt is too long.
-    """
+    """Refuse prompts that leave no token for a text."""
     for what, prompt, flag, limit in (
         ("context", tokenizer.context_prompt, "--text-truncate", settings.text_truncate),
         ("candidate", tokenizer.candidate_prompt, "--label-truncate", settings.label_truncate),

@@ -42,13 +42,7 @@ def download(repo_id: str, revision: str | None, token: str | None) -> str:
 def upload(
     folder: str, repo_id: str, private: bool | None, revision: str | None, commit_message: str, token: str | None
 ) -> str:
-    """Upload a model folder as one commit.
-
-    Args:
-        private: as for `Ranker.push_to_hub`.
-        revision: a branch, created if it is missing; None is the main branch.
-        commit_message: its first line is the title.
-        token: that of a user who may write there; None for the user who is logged in.
+    """Upload a model folder as one commit; arguments as for `Ranker.push_to_hub`. Return the URL of the commit.
 
     Raises:
         InputError: the hub refuses, or does not answer.
@@ -70,11 +64,7 @@ def upload(
 
 @contextlib.contextmanager
 def in_one_sentence(what: str) -> Iterator[None]:
-    """Turn errors of the hub, its client or the network into one sentence.
-
-    Raises:
-        InputError: there was such an error.
-    """
+    """Turn errors of the hub, its client or the network into one sentence, an InputError."""
     try:
         yield
     except Exception as error:  # the client raises dozens of kinds, by version, its own and those of two libraries

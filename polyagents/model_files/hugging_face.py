@@ -14,15 +14,7 @@ FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenize
 def write_folder(
     model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str, again: bool = False
 ) -> None:
-    """Write all files atomically; the weights come last.
-
-    Args:
-        folder: new or empty.
-        again: whether the folder may have the files of an earlier call.
-
-    Raises:
-        InputError: the folder cannot be written.
-    """
+    """Write all files atomically, the weights last, into a new folder, or over those of an earlier call (`again`)."""
     give_rows(model, tokenizer)
     with atomic_folder(folder, "convert_weights", lambda there: again and {*os.listdir(there)} <= FILES) as temporary:
         model.save_pretrained(temporary)
@@ -30,11 +22,7 @@ def write_folder(
 
 
 def give_rows(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer) -> None:
-    """Add embeddings, equal to the unknown token's, for pieces of the tokenizer that ParlAI's dictionary lacks.
-
-    Args:
-        model: changed in place.
-    """
+    """Add embeddings, equal to the unknown token's, for pieces of the tokenizer that ParlAI's dictionary lacks."""
     if tokenizer.parlai is None:
         return
     model.resize_token_embeddings(tokenizer.compiled.get_vocab_size(), mean_resizing=False)

@@ -15,24 +15,13 @@ from polyagents.arguments import AUTO
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import sentence_transformers_import
-from polyagents.models.architecture import is_known
+from polyagents.models.architecture import is_known, options_of, options_with
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH, of_finished_model
-from polyagents.options import fields_of
+from polyagents.options import Role
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.ranking.option_groups import option_groups
 from polyagents.zoo.resolve import zoo_file
-
-# Options that weights were trained with, and that they depend on.
-DECIDED = (
-    *("backbone", "output_scaling", "reduction_type", "share_encoders", "similarity"),
-    *("polyencoder_type", "poly_n_codes", "poly_attention_type", "joint_head"),
-    *("context_prompt", "candidate_prompt", "include_prompt", "lora_rank", "backbone_bits"),
-)
-
-# Those of them that decide which weights a model has, and of which size.
-DECIDES_SHAPES = ("backbone", "share_encoders", "polyencoder_type", "poly_n_codes", "joint_head", "lora_rank")
 
 CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a training of M
 
@@ -92,7 +81,8 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
         InputError: the architecture differs, or a flag that decides which weights there are.
     """
     saved, given = parlai_options.read(file), opt.get("override", {})
-    wanted = {name: given[name] for name in DECIDES_SHAPES if given.get(name) is not None and name in saved}
+    shapes = options_with(architecture, Role.WEIGHTS)
+    wanted = {name: given[name] for name in shapes if given.get(name) is not None and name in saved}
     if os.path.basename(str(wanted.get("backbone"))) == os.path.basename(str(saved.get("backbone"))):
         wanted.pop("backbone", None)  # the same one in another folder
     other = {name: value for name, value in wanted.items() if value != saved[name]}
@@ -262,13 +252,14 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
             parlai_options.translated(saved, architecture) if is_model else parlai_options.decided(saved, architecture)
         )
         return flags | {"backbone": file}
-    possible = {field.name for group in option_groups(architecture) for field in fields_of(group)}
+    possible = options_of(architecture)
     if "joint_head" in possible:  # the head starts as the similarity of the model that it starts from
         similarity = saved.get("similarity")
         saved = {"joint_head": f"{similarity}+late" if similarity in ("dot", "cosine") else "linear"} | saved
     elif "similarity" in possible and str(saved.get("joint_head")).startswith("cosine"):  # and in the other direction
         saved = {"similarity": "cosine"} | saved
-    return {name: saved[name] for name in DECIDED if name in saved and name in possible}
+    decided = options_with(architecture, Role.WEIGHTS | Role.VECTORS | Role.SCORES)
+    return {name: saved[name] for name in decided if name in saved}
 
 
 def backbone_file(backbone: str, datapath: str | None) -> str | None:

@@ -19,13 +19,11 @@ from polyagents.files.tensors import wrong_tensors
 from polyagents.model_files import model_folder
 from polyagents.model_files.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.models.adapters import with_frozen_weights
-from polyagents.models.architecture import ARCHITECTURES, is_known
+from polyagents.models.architecture import ARCHITECTURES, is_known, options_of
 from polyagents.models.backbone import scratch_config
 from polyagents.models.model_options import of_finished_model
-from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import OwnDraws, undisturbed
 from polyagents.text.dictionary_file import DictionaryFile
@@ -37,12 +35,7 @@ PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens
 
 @dataclass(frozen=True)
 class Parts:
-    """The content of a model's files.
-
-    Attributes:
-        values: the options by our names.
-        config: the configuration of the backbone.
-    """
+    """The content of a model's files; the options have our names."""
 
     values: dict[str, Any]
     tokenizer: RankingTokenizer
@@ -84,15 +77,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
 
 
 def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: str) -> Mapping[str, Tensor]:
-    """Return the weights of a file, completed, if they are those of the model.
-
-    Args:
-        weights: the file's, by name.
-        file: its path, for messages.
-
-    Raises:
-        InputError: some are missing, unknown, not finite, or of another shape or type.
-    """
+    """Return the weights of a file, completed; refuse those that are not the model's."""
     own = model.module.state_dict()
     if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
@@ -104,15 +89,7 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
 def refuse_wrong_weights(
     own: Mapping[str, Tensor], weights: Mapping[str, Tensor], file: str, architecture: str, backbone: str
 ) -> None:
-    """Refuse a file's weights that a model cannot load.
-
-    Args:
-        own: the model's, by name.
-        file: its path.
-
-    Raises:
-        InputError: some are missing, unknown, not finite, or of another shape or type.
-    """
+    """Refuse a file's weights if some are missing, unknown, not finite, or of another shape or type."""
     if wrong := wrong_tensors(own, weights):
         raise InputError(
             f"{file} cannot be loaded as polyagents:{architecture} with --backbone {backbone} ({wrong[0]}); it was "
@@ -153,11 +130,7 @@ def options_file(file: str) -> str:
 
 
 def folder_parts(folder: str) -> Parts:
-    """Read a model folder.
-
-    Raises:
-        InputError: a file is missing or damaged.
-    """
+    """Read a model folder; refuse one with a missing or damaged file."""
     config = model_folder.read_config(folder)
     if config.options.get("lora_rank") is not None:  # we write no such folders, and a backbone would be needed
         raise InputError(f"{folder} names adapters (lora_rank), which model folders have merged into their weights.")
@@ -168,14 +141,9 @@ def folder_parts(folder: str) -> Parts:
 
 
 def own_parts(file: str, architecture: str) -> Parts:
-    """Read the files that our agents wrote.
-
-    Raises:
-        InputError: a file is missing or damaged.
-    """
+    """Read the files that our agents wrote; refuse missing or damaged ones."""
     saved = of_finished_model(parlai_options.read_whole(file), file)
-    own = {field.name for group in option_groups(architecture) for field in fields_of(group)}
-    if odd := sorted(own & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
+    if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):
@@ -198,11 +166,7 @@ def added_tokens(saved: Mapping[str, Any]) -> list[str]:
 
 
 def read_weights(file: str) -> dict[str, Any]:
-    """Read a model file of ours; its weights are under "model".
-
-    Raises:
-        InputError: the file is damaged, or no model file.
-    """
+    """Read a model file of ours, its weights under "model"; refuse a damaged one, or another kind of file."""
     try:
         return model_file.read(file)
     except InputError:
@@ -214,10 +178,7 @@ def read_weights(file: str) -> dict[str, Any]:
 
 
 def parlai_parts(file: str, architecture: str) -> Parts:
-    """Read the files that ParlAI's own agents wrote.
-
-    Args:
-        architecture: the name of our class that will compute the model.
+    """Read the files that ParlAI's own agents wrote, for our architecture.
 
     Raises:
         InputError: a file is missing or damaged, or the model has a part that ours cannot compute.

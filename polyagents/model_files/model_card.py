@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arithmetic import machine
+from polyagents.models.architecture import options_with
+from polyagents.options import Role
 from polyagents.ranking.ranking_model import RankingModel
 
 NORMAL_95 = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
@@ -70,8 +72,8 @@ def description(model: RankingModel, options: Mapping[str, Any]) -> str:
         "context": f"{tokens(model.settings.text_truncate)}, the end is kept",
         "candidate": f"{tokens(model.settings.label_truncate)}, the beginning is kept",
     }
-    shown = ("reduction_type", "similarity", "share_encoders", "polyencoder_type", "poly_n_codes", "joint_head")
-    rows |= {f"`--{name.replace('_', '-')}`": f"`{options[name]}`" for name in shown if name in options}
+    shown = options_with(model.architecture, Role.CARD)
+    rows |= {f"`--{name.replace('_', '-')}`": f"`{options[name]}`" for name in shown}
     return "It was made with polyagents (Humeau et al., arXiv 1905.01969).\n\n" + table(("", ""), rows)
 
 

@@ -18,11 +18,9 @@ from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.json_files import fields_of_json, fits, read_json
 from polyagents.model_files.model_card import model_card
-from polyagents.models.architecture import is_known
+from polyagents.models.architecture import is_known, options_of
 from polyagents.models.backbone import config_values
-from polyagents.options import fields_of
 from polyagents.parlai_files.parlai_options import Plain
-from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -46,11 +44,9 @@ class FolderConfig:
 
     Attributes:
         format: the number of our format.
-        polyagents_version: the version that wrote it.
-        architecture: the name of the model's class, such as "PolyEncoder".
         options: the model's own options.
         backbone: the configuration of the Hugging Face model within.
-        parlai: set where the tokenizer was built from ParlAI's own dictionary.
+        parlai: set if the tokenizer was built from ParlAI's own dictionary.
         results: split -> metric -> value, of the evaluations that ended its training.
         machine: the machine that it was trained on; None if nothing says so.
     """
@@ -85,11 +81,7 @@ def is_folder(path: str) -> bool:
 
 
 def read_config(folder: str) -> FolderConfig:
-    """Read config.json of a folder.
-
-    Raises:
-        InputError: the file is missing, or not one of ours.
-    """
+    """Read config.json of a folder; refuse a missing one, or another kind of file."""
     path = os.path.join(folder, CONFIG)
     try:
         found = read_json(path)
@@ -112,11 +104,7 @@ def read_config(folder: str) -> FolderConfig:
 
 
 def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
-    """Read the tokenizer of a folder.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
+    """Read the tokenizer of a folder; refuse a missing or damaged file."""
     path = os.path.join(folder, TOKENIZER)
     try:
         content = {"special_tokens": config.special_tokens, "parlai": config.parlai}
@@ -133,12 +121,7 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(file: str | None) -> Outcome:
-    """Return the results of a model's training, and its machine, as far as they are known.
-
-    Args:
-        file: a model file, beside which the training has written `.trainstats`, or a folder; None if there is
-            neither.
-    """
+    """Return the results of a model's training, and its machine, as far as `.trainstats` or a folder says them."""
     if file is not None and is_folder(file):
         config = read_config(file)
         return Outcome(config.results, config.machine)
@@ -194,8 +177,8 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
 
 def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
     """Build the configuration of a model in memory."""
-    names = [option for group in option_groups(model.architecture) for option in fields_of(group)]
-    options = {option.name: model.saved.get(option.name, option.default) for option in names}
+    table = options_of(model.architecture)
+    options = {name: model.saved.get(name, option.default) for name, option in table.items()}
     options |= {name: without_path(options[name]) for name in NAME_FILES}
     options["output_scaling"] = model.context_encoder.output_scaling
     training = {name: model.saved[name] for name in TRAINING_FLAGS if model.saved.get(name) is not None}

@@ -37,10 +37,7 @@ PROBES = (
 
 
 def write_folder(model: RankingModel, folder: str) -> None:
-    """Write a bi- or cross-encoder as a folder of sentence-transformers.
-
-    Args:
-        folder: new or empty.
+    """Write a bi- or cross-encoder as a folder of sentence-transformers, new or empty.
 
     Raises:
         InputError: the library has no modules for such a model, or the folder cannot be written.
@@ -55,11 +52,7 @@ def write_folder(model: RankingModel, folder: str) -> None:
 
 
 def refuse_unknown(model: RankingModel) -> None:
-    """Refuse a model that the library's modules cannot compute.
-
-    Raises:
-        InputError: this is such a model; the message names the part.
-    """
+    """Refuse a model that the library's modules cannot compute; the message names the part."""
     ranking = model.settings.ranking
     if not isinstance(model.module, BiEncoder | CrossEncoder):
         wrong = f"a {model.label}, which is neither a bi- nor a cross-encoder"
@@ -67,7 +60,7 @@ def refuse_unknown(model: RankingModel) -> None:
         wrong = "one with --reduction-type first_m"
     elif getattr(ranking, "joint_head", "linear") != "linear":
         wrong = f"one with --joint-head {getattr(ranking, 'joint_head', None)}"
-    elif ranking.context_prompt or ranking.candidate_prompt:
+    elif any(ranking.prompts):
         wrong = "one with --context-prompt or --candidate-prompt, which its folders are not given"
     elif model.tokenizer.parlai is not None:
         wrong = "one with ParlAI's own dictionary, whose line ends are pieces of words"
@@ -155,11 +148,9 @@ def write_transformer(
     """Write an encoder with its tokenizer.
 
     Args:
-        model: the model whose tokenizer it is.
-        encoder: one of the model's.
         limit: the maximal tokens; None for no limit.
         side: the side where longer texts are truncated, left or right.
-        lengths: those of the library's tasks "query" and "document", where they differ.
+        lengths: those of the library's tasks "query" and "document", if they differ.
     """
     encoder.backbone.save_pretrained(folder)
     compiled = exported_tokenizer(model.tokenizer)
@@ -173,12 +164,7 @@ def write_transformer(
 
 
 def pooling(encoder: Encoder, kind: str) -> dict[str, Any]:
-    """Build the settings of a Pooling that equals our red(), by the names that all versions of the library read.
-
-    Args:
-        encoder: the encoder before it.
-        kind: "first" or "mean".
-    """
+    """Build the settings of a Pooling that equals our red(), by names that all versions of the library read."""
     mode = "mean_tokens" if kind == "mean" else "lasttoken" if encoder.causal else "cls_token"
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
     return {
@@ -197,13 +183,7 @@ def write_router(folder: str) -> None:
 
 
 def write_dense(folder: str, weight: Tensor, bias: Tensor | None, output: str) -> None:
-    """Write a linear layer that reads the pooled vector, without activation.
-
-    Args:
-        weight: [out, in].
-        bias: [out], or None.
-        output: the name of its result in the library.
-    """
+    """Write a linear layer, weight [out, in] and bias [out] or None, that reads the pooled vector."""
     config = {
         "in_features": weight.size(1),
         "out_features": weight.size(0),
@@ -244,22 +224,14 @@ def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
 
 
 def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
-    """Rename the token of a line end in a vocabulary that contains it (those of scratch backbones) to the line end.
-
-    Args:
-        model: the tokenizer's model as JSON, changed in place.
-    """
+    """Rename a vocabulary's own token of a line end (those of scratch backbones have one) to the line end."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict) and newline in vocabulary:
         vocabulary["\n"] = vocabulary.pop(newline)
 
 
 def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
-    """Refuse a tokenizer that reads some texts differently once it is exported.
-
-    Raises:
-        InputError: a text has other token ids.
-    """
+    """Refuse a tokenizer that reads some texts differently once it is exported."""
     for text, ids in zip(PROBES, tokenizer.encode(PROBES), strict=True):
         if exported.encode(text).ids != tokenizer.context(ids, None):
             raise InputError(

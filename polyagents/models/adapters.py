@@ -18,11 +18,7 @@ BACKBONE, ADAPTER, DIGEST = "backbone.", ".lora_", "backbone_digest"  # parts of
 
 
 def add_adapters(backbone: nn.Module, rank: int) -> Tensor:
-    """Add an adapter to every linear layer, and freeze all other weights.
-
-    Args:
-        backbone: changed in place.
-        rank: of the matrices of each adapter.
+    """Add an adapter to every linear layer of a backbone, in place, and freeze all other weights.
 
     Returns:
         The digest of the weights that the adapters are added to, [32] uint8.
@@ -67,13 +63,6 @@ def with_frozen_weights(
 ) -> Mapping[str, Tensor]:
     """Complete the weights of a file by those that it does not hold: the backbone's, which the model has already.
 
-    Args:
-        file: its path.
-        backbone: the name that its backbone was loaded from.
-
-    Returns:
-        All weights of the model, by name.
-
     Raises:
         InputError: the adapters were trained with other backbone weights.
     """
@@ -94,7 +83,6 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool)
     """Load a model's weights; those of a backbone with adapters are there already, and may be quantised.
 
     Args:
-        weights: all of them, or only the trained ones.
         assign: whether these tensors become the model's own (True), or are copied into its tensors (False).
 
     Raises:

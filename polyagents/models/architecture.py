@@ -5,16 +5,19 @@ and searched. A `Joint` architecture reads both together. A new architecture ext
 is then trained, evaluated, indexed, searched and served like those that are built in (docs/architecture.md shows one).
 """
 
+import dataclasses
 import importlib.metadata
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.base import Architecture as Architecture  # callers of `find` annotate with it
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.joint import Joint
+from polyagents.models.model_options import EncoderOptions, TextOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.uni import UniEncoder
+from polyagents.options import Role, fields_of
 
 ENTRY_POINTS = "polyagents.architectures"  # the group under which installed packages name theirs
 
@@ -58,3 +61,14 @@ def find(name: str) -> type[Architecture]:
             f"has been imported."
         )
     return ARCHITECTURES[name]
+
+
+def options_of(architecture: str) -> "dict[str, dataclasses.Field[Any]]":
+    """Return the options of a model by name; of an agent without an architecture, those of its encoder and texts."""
+    own = (find(architecture).options_type,) if is_known(architecture) else ()
+    return {field.name: field for group in (EncoderOptions, TextOptions, *own) for field in fields_of(group)}
+
+
+def options_with(architecture: str, role: Role) -> list[str]:
+    """Return the names of a model's options that have one of these roles."""
+    return [name for name, field in options_of(architecture).items() if field.metadata["role"] & role]

@@ -10,15 +10,7 @@ from torch import Tensor
 
 
 def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
-    """Compute a softmax over the real entries of `dim`; the others get exactly 0, as does a row without a real entry.
-
-    Args:
-        logits: any shape.
-        dim: the dimension over which the weights sum to 1.
-
-    Returns:
-        The weights, in the shape of `logits`.
-    """
+    """Compute a softmax over the real entries of `dim`; all others get 0, as does a row without a real entry."""
     # The lowest finite number, not -inf: a row without a real entry would be a softmax of nothing, which is no number.
     # Its weights are equal here, and the second mask sets them to 0.
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
@@ -28,41 +20,19 @@ def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
 def attend(queries: Tensor, states: Tensor, mask: Tensor) -> Tensor:
     """Section 4.4: y_i = sum_j w_ij h_j with w_i = softmax_j(c_i . h_j), for every query (context code) c_i.
 
-    Args:
-        queries: [M, D].
-        states: h, [B, T, D].
-        mask: [B, T].
-
-    Returns:
-        [B, M, D]; zeros for an example without any real token.
+    Queries c [M, D], states h [B, T, D], mask [B, T] -> [B, M, D]; zeros for an example without any real token.
     """
     weights = masked_softmax(queries.float() @ states.float().transpose(1, 2), mask.unsqueeze(1), dim=-1)  # [B, M, T]
     return weights @ states.float()
 
 
 def dot_products(context: Tensor, candidates: Tensor) -> Tensor:
-    """d_i = y_ctxt^i . y_cand for every context vector and every candidate.
-
-    Args:
-        context: [B, M, D].
-        candidates: [C, D] shared by all examples, or [B, C, D].
-
-    Returns:
-        [B, M, C] fp32.
-    """
+    """d_i = y_ctxt^i . y_cand: context [B, M, D], candidates [C, D] or [B, C, D] -> [B, M, C] fp32."""
     return context.float() @ candidates.float().transpose(-1, -2)
 
 
 def bi_scores(context: Tensor, candidates: Tensor) -> Tensor:
-    """Section 4.2: s = y_ctxt . y_cand.
-
-    Args:
-        context: [B, D].
-        candidates: [C, D], or [B, C, D].
-
-    Returns:
-        [B, C] fp32, unbounded dot products.
-    """
+    """Section 4.2: s = y_ctxt . y_cand, unbounded: context [B, D], candidates [C, D] or [B, C, D] -> [B, C] fp32."""
     return dot_products(context.unsqueeze(1), candidates).squeeze(1)
 
 
@@ -72,15 +42,11 @@ def poly_scores(context: Tensor, mask: Tensor, candidates: Tensor, sharpness: fl
     With d_i = y_ctxt^i . y_cand and w = softmax(d), the score is sum_i w_i d_i. So the attended context [B, C, D] is
     never built: half the arithmetic and a tenth of the memory traffic.
 
+    Context [B, M, D], mask [B, M], candidates [C, D] or [B, C, D] -> [B, C] fp32; 0 for a row without any real vector.
+
     Args:
-        context: [B, M, D].
-        mask: [B, M]. A row without any real vector scores 0.
-        candidates: [C, D], or [B, C, D].
         sharpness: multiplies d inside the softmax; 1 in the paper, 1/sqrt(D) for scaled attention. Whatever it is,
             the score lies between the least and the largest of d.
-
-    Returns:
-        [B, C] fp32.
     """
     products = dot_products(context, candidates)  # [B, M, C]
     weights = masked_softmax(products * sharpness, mask.unsqueeze(-1), dim=1)

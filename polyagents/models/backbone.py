@@ -24,13 +24,7 @@ SCRATCH_SIZES = {"tiny": (2, 128, 2), "mini": (4, 256, 4), "base": (12, 768, 12)
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The facts about the tokenizer that a backbone needs.
-
-    Attributes:
-        size: the number of token ids.
-        pad_id: the id that pads short texts.
-        end_id: the id that ends a text; its embedding initialises those of added tokens.
-    """
+    """The number of token ids, the id that pads, and the id that ends a text; added tokens start as its embedding."""
 
     size: int
     pad_id: int
@@ -50,15 +44,12 @@ def load_backbone(
 
     Args:
         training: whether gradients will be needed.
-        config: the shape, where the weights come from elsewhere; the name is not looked up then.
+        config: the shape, if the weights come from elsewhere; the name is not looked up then.
         weights: the backbone's, by the names of `config`; with a config but without weights, those of a model file
             follow.
         kind: one of transformers' automatic models, AutoModel by default; one with a head for pre-training returns the
             backbone within it.
         bits: "8" or "4" bits for the weights of linear layers; None keeps fp32.
-
-    Returns:
-        The model, on the CPU.
 
     Raises:
         InputError: there is no such model, or it cannot rank.
@@ -114,13 +105,7 @@ def loaded(
 
     Args:
         attention: the name of transformers' implementation of attention; None is the model's own choice.
-        config: the shape, or None.
-        weights: the backbone's, or None.
-        kind: one of transformers' automatic models.
         quantized: arguments of `from_pretrained` for low precision.
-
-    Returns:
-        The model, as transformers builds it.
     """
     if config is not None:
         # A file's weights replace all (RankingModel.load_weights); a head is not among them.
@@ -143,12 +128,7 @@ def loaded(
 
 
 def drawn(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
-    """Build a model with random weights, in torch's default precision (`undisturbed`: fp32).
-
-    Args:
-        attention: the name of transformers' implementation of attention.
-        kind: one of transformers' automatic models.
-    """
+    """Build a model with random weights, in torch's default precision (`undisturbed`: fp32)."""
     # With a dtype, transformers would set torch's default for all threads meanwhile.
     model = kind.from_config(config, attn_implementation=attention, dtype=None)
     for part in (model.config, *(getattr(model.config, name, None) for name in model.config.sub_configs)):
@@ -205,9 +185,6 @@ def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:
 def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.PretrainedConfig":
     """Build the configuration of `scratch:tiny`, `scratch:mini` or `scratch:base`.
 
-    Args:
-        name: the backbone's name, with the prefix.
-
     Raises:
         InputError: there is no such size.
     """
@@ -249,11 +226,7 @@ def drop_pooler(backbone: Any) -> None:
 
 
 def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabulary) -> None:
-    """Add a row for each added token, a copy of the separator's: the nearest to a line end that the weights know.
-
-    Args:
-        backbone: changed in place.
-    """
+    """Add a row for each added token, a copy of the separator's: the nearest to a line end that the weights know."""
     rows = backbone.get_input_embeddings().weight.size(0)  # type: ignore[operator]
     if vocabulary.size <= rows:
         return
@@ -264,12 +237,7 @@ def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabu
 
 
 def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) -> None:
-    """Set one probability for every dropout of a backbone, that inside attention included.
-
-    Args:
-        backbone: changed in place.
-        probability: 0 to 1.
-    """
+    """Set one probability for every dropout of a backbone, that inside attention included."""
     for module in backbone.modules():
         for name, value in vars(module).items():  # modules of attention keep the number themselves, XLM's all do
             if isinstance(value, float) and (name == "p" or ("drop" in name and "layerdrop" not in name)):
@@ -278,9 +246,6 @@ def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) ->
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
     """Freeze the weights that `--train-layers` excludes (paper Table 3): those used before the first layer that learns.
-
-    Args:
-        backbone: changed in place.
 
     Raises:
         InputError: the backbone has no list of layers.

@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from polyagents.models.attention import bi_scores
-from polyagents.models.reduction import ContextVectors
+from polyagents.models.reduction import ContextVectors, reduce
 from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import TwoTowers
 
@@ -18,7 +18,9 @@ class BiEncoder(TwoTowers):
 
     def context_vectors(self, chunk: Tokens) -> ContextVectors:
         """Encode a chunk of contexts: [b, T] -> vectors [b, 1, D] and mask [b, 1]."""
-        vectors = self.reduced(self.context_encoder, chunk, self.left_out[0]).unsqueeze(1)
+        encoder, first = self.context_encoder, self.left_out[0]
+        reduced = reduce(encoder(chunk)[:, first:], chunk.mask[:, first:], self.kind, self.m, encoder.causal)
+        vectors = self.normalise(reduced).unsqueeze(1)
         return ContextVectors(vectors, vectors.new_ones(vectors.shape[:2]).bool())
 
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:

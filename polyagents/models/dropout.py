@@ -27,14 +27,7 @@ class FastDropout(TorchFunctionMode):
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Compute what torch.nn.functional.dropout does, with the fast generator.
-
-    Args:
-        x: any shape, on the CPU.
-        p: the probability of a zero, 0 to 1.
-        training: returns `x` unchanged where it is False.
-        inplace: ignored; the result is always a new tensor.
-    """
+    """Compute what torch.nn.functional.dropout does on the CPU; the result is a new tensor, whatever `inplace` says."""
     threshold = round(p * STEPS)
     if not training or threshold == 0:
         return x
@@ -49,12 +42,7 @@ class Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
-        """Set random elements to 0 and scale the others.
-
-        Args:
-            x: any shape.
-            threshold: how many of STEPS possible random numbers give 0.
-        """
+        """Set elements of x to 0 whose random number, one of STEPS, is below the threshold, and scale the others."""
         seed = int(torch.randint(2**62, (1,)))
         words = np.random.SFC64(seed).random_raw((x.numel() + 3) // 4)
         lanes = torch.from_numpy(words.view(np.int16)[: x.numel()])  # even on -STEPS / 2 to STEPS / 2 - 1
@@ -65,13 +53,6 @@ class Dropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Apply the same mask and factor to the gradient.
-
-        Args:
-            ctx: autograd's, with the mask.
-
-        Returns:
-            The gradient of x, and None for the threshold.
-        """
+        """Apply the same mask and factor to the gradient."""
         (mask,) = ctx.saved_tensors
         return (gradient * mask).mul_(ctx.scale), None

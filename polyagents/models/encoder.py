@@ -5,7 +5,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 import transformers
@@ -14,10 +14,9 @@ from torch.nn import functional
 
 from polyagents.errors import InputError
 from polyagents.models.backbone import unusable
-from polyagents.models.devices import to_device
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
-from polyagents.models.tokens import AnyTokens, JointTokens, Tokens, pad, pad_joint
+from polyagents.models.tokens import AnyTokens, JointTokens, Tokens, pad, pad_joint, to_device
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
@@ -30,8 +29,6 @@ READ_ANY_MASK = frozenset({"bert", "distilbert", "electra", "roberta", "xlm-robe
 
 ROUNDING = 2e-5  # states that differ by less, divided by the largest, are equal
 
-Part = TypeVar("Part")
-
 
 def never(width: int) -> bool:
     """Default of `measures`: fp32."""
@@ -42,8 +39,8 @@ class Backend(Protocol):
     """A runtime that computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
 
     Attributes:
-        quantized: the format of its weights, such as "onnx int8", where they are quantised, so that outputs differ from
-            torch's by more than rounding; None if they are not.
+        quantized: the format of quantised weights, such as "onnx int8", whose outputs differ from torch's by more than
+            rounding; None if they are not quantised.
     """
 
     quantized: str | None
@@ -75,7 +72,9 @@ class Encoder(nn.Module):
         self.width: int = backbone.config.hidden_size
         self.first_position = first_position(backbone)
         self.max_tokens = max_tokens(backbone)
-        self.has_segments = has_segments(backbone)
+        # BERT's weights distinguish a first and a second text; RoBERTa keeps one unused type.
+        accepts = "token_type_ids" in inspect.signature(backbone.forward).parameters
+        self.has_segments = accepts and getattr(backbone.config, "type_vocab_size", 0) > 1
         self.compiled = False
         self.backend: Backend | None = None
         self.measures: Callable[[int], bool] = never
@@ -92,13 +91,11 @@ class Encoder(nn.Module):
 
     @functools.cached_property
     def causal(self) -> bool:
-        """Whether outputs depend only on earlier tokens, as those of decoders such as GPT-2 do."""
-        return is_causal(self.backbone)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.parameters()).device
+        """Whether the first output ignores what follows, as in GPT-2; measured, since no config says it."""
+        ids = torch.tensor([[1, 2], [1, 3]], device=self.backbone.device)
+        with torch.no_grad(), in_evaluation(self.backbone), torch.autocast(ids.device.type, enabled=False):
+            first, second = self.backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+        return bool(torch.allclose(first, second, atol=1e-6))
 
     def compile_backbone(self) -> None:
         """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
@@ -108,14 +105,13 @@ class Encoder(nn.Module):
 
     def checkpoint_activations(self) -> None:
         """Keep only each layer's input, and compute the rest again in the backward pass, with the same dropout."""
-        # A compiled backbone has its own dropout, and does not support context_fn.
-        own: dict[str, Any] = {} if self.compiled else {"context_fn": lambda: (nullcontext(), self._dropout())}
-        self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
 
-    def _dropout(self) -> AbstractContextManager[Any]:
-        """Return the fast dropout where it is faster: in training, on a CPU, not compiled."""
-        fast = self.training and not self.compiled and self.backbone.device.type == "cpu"
-        return FastDropout() if fast else nullcontext()
+        # A compiled backbone has its own dropout, and does not support context_fn.
+        def again() -> tuple[Any, Any]:
+            return nullcontext(), FastDropout() if self.backbone.device.type == "cpu" else nullcontext()
+
+        own: dict[str, Any] = {} if self.compiled else {"context_fn": again}
+        self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
 
     @functools.cached_property
     def keeps_apart(self) -> bool:
@@ -128,37 +124,25 @@ class Encoder(nn.Module):
         return sees_padding(self)
 
     def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """Encode texts.
+        """Encode texts to states [B, T, D] in fp32.
 
         Args:
-            tokens: [B, T].
             sees: [B, T, T], True where the token of the row may attend to that of the column; None lets all attend to
                 all real tokens.
             positions: [B, T], from 0, of the tokens; given together with `sees`.
-
-        Returns:
-            States [B, T, D] in fp32.
         """
-        arithmetic = self.arithmetic(tokens.ids.device) if self.backend is None else torch.float32
-        inputs = self.inputs(tokens, sees, positions, arithmetic)
-        with self.autocast(tokens.ids.device), self._dropout():
+        device = tokens.ids.device
+        arithmetic = self.arithmetic(device)
+        inputs = self.inputs(tokens, sees, positions, arithmetic if self.backend is None else torch.float32)
+        fast = self.training and not self.compiled and device.type == "cpu"
+        with autocast(device, arithmetic), FastDropout() if fast else nullcontext():
             states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
     def inputs(
         self, tokens: Tokens, sees: Tensor | None, positions: Tensor | None, dtype: torch.dtype
     ) -> dict[str, Any]:
-        """Build the arguments that the backbone is called with.
-
-        Args:
-            tokens: [B, T].
-            sees: as in `forward`.
-            positions: as in `forward`.
-            dtype: that of a mask that is added to logits.
-
-        Returns:
-            The arguments by name.
-        """
+        """Build the arguments that the backbone is called with; `dtype` is that of a mask that is added to logits."""
         # transformers looks through every mask [B, T] for padding, for which the host waits until a GPU has computed
         # all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask
         # of their own from it, other runtimes, and compiled backbones, which do not look. All others get what is added
@@ -198,14 +182,6 @@ class Encoder(nn.Module):
             faster = self.training and self.measures(self.width)
         return torch.bfloat16 if faster else torch.float32
 
-    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Return a context in which torch computes in the precision of `--precision`."""
-        arithmetic = self.arithmetic(device)
-        if arithmetic == torch.float32:  # an autocast around the call stays (TwoTowerModel.encode_texts)
-            return nullcontext()
-        # A kept cast would live until the outermost autocast ends, which may be the caller's, beyond an update.
-        return torch.autocast(device.type, arithmetic, cache_enabled=False)
-
     def chunks(self, tokens: AnyTokens, budget: int | None = None) -> Iterator[tuple[Tensor, AnyTokens]]:
         """Split a batch into chunks of texts of similar length, each cut to its longest text.
 
@@ -219,7 +195,7 @@ class Encoder(nn.Module):
         Yields:
             The rows [b] of a chunk in the batch, and the chunk [b, t], both on the encoder's device.
         """
-        suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.device
+        suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.backbone.device
         budget = budget or suits.get(device.type, suits["cuda"])
         lengths = tokens.mask.sum(1)
         # Descending: the first text of a chunk is its longest, which decides how wide it is and how many texts fit.
@@ -231,54 +207,26 @@ class Encoder(nn.Module):
             if self.sees_padding:
                 stop = min(stop, start + sizes.count(sizes[start]))
             rows = order[start:stop]
-            yield to_device(rows, device), tokens.rows(rows).to(device)
+            yield to_device(rows, device), tokens.to(device, rows)
             start = stop
 
 
-def in_chunks(
-    encoder: Encoder,
-    encode: Callable[[AnyTokens], Part],
-    join: Callable[[list[Part], list[Tensor]], Part],
-    tokens: AnyTokens,
-) -> Part:
-    """Encode chunk by chunk and put the results in the order of the batch.
+def autocast(device: torch.device, arithmetic: torch.dtype) -> AbstractContextManager[Any]:
+    """Return a context in which torch computes in an encoder's arithmetic."""
+    if arithmetic == torch.float32:  # an autocast around the call stays (TwoTowerModel.encode_texts)
+        return nullcontext()
+    # A kept cast would live until the outermost autocast ends, which may be the caller's, beyond an update.
+    return torch.autocast(device.type, arithmetic, cache_enabled=False)
 
-    Args:
-        join: puts the results of the chunks in order, given them and their rows in the batch.
-        tokens: the batch, [B, T].
+
+def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
+    """Join results [b, ...] of chunks in the order of the batch, given their rows [b] in it.
+
+    Scores of chunks of short lists have fewer columns, and are padded with 0.
     """
-    parts, rows = [], []
-    for index, chunk in encoder.chunks(tokens):
-        parts.append(encode(chunk))
-        rows.append(index)
-    return join(parts, rows)
-
-
-def in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
-    """Join results of chunks in the order of the batch.
-
-    Args:
-        parts: [b, ...] of each chunk.
-        rows: the places in the batch, [b] of each chunk.
-
-    Returns:
-        [B, ...].
-    """
-    return torch.cat(parts)[torch.cat(rows).argsort()]
-
-
-def lists_in_order(parts: list[Tensor], rows: list[Tensor]) -> Tensor:
-    """Join scores of chunks in the order of the batch; chunks of short lists have fewer columns.
-
-    Args:
-        parts: [r, k] of each chunk.
-        rows: the places in the batch, [r] of each chunk.
-
-    Returns:
-        [R, K], padded with 0.
-    """
-    longest = max(part.size(1) for part in parts)
-    return in_order([functional.pad(part, (0, longest - part.size(1))) for part in parts], rows)
+    widest = max(part.size(1) for part in parts)
+    alike = [part if part.size(1) == widest else functional.pad(part, (0, widest - part.size(1))) for part in parts]
+    return torch.cat(alike)[torch.cat(list(rows)).argsort()]
 
 
 @contextmanager
@@ -290,22 +238,6 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.train(training)
-
-
-@torch.no_grad()
-def token_states(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-    """Encode texts without dropout, and return the states of all their tokens, in no particular order.
-
-    Args:
-        encoder: on a CPU or GPU; its mode (training or not) stays.
-        texts: token ids; one text at least.
-
-    Returns:
-        [N, D] fp32, for N tokens.
-    """
-    tokens = pad(texts, pad_id)
-    with in_evaluation(encoder):
-        return torch.cat([encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(tokens)])
 
 
 def max_tokens(backbone: "transformers.PreTrainedModel") -> int | None:
@@ -323,31 +255,16 @@ def first_position(backbone: "transformers.PreTrainedModel") -> int:
     return 0
 
 
-def has_segments(backbone: "transformers.PreTrainedModel") -> bool:
-    """Tell whether the weights distinguish a first and a second text (BERT's do; RoBERTa keeps one unused type)."""
-    accepts = "token_type_ids" in inspect.signature(backbone.forward).parameters
-    return accepts and getattr(backbone.config, "type_vocab_size", 0) > 1
-
-
-@torch.no_grad()
-def is_causal(backbone: "transformers.PreTrainedModel") -> bool:
-    """Tell whether the first output ignores what follows; this is measured, since no field of a config says so."""
-    ids = torch.tensor([[1, 2], [1, 3]], device=next(backbone.parameters()).device)
-    with in_evaluation(backbone), torch.autocast(ids.device.type, enabled=False):
-        first, second = backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-    return bool(torch.allclose(first, second, atol=1e-6))
-
-
 @torch.no_grad()
 def sees_padding(encoder: Encoder) -> bool:
-    """Measure whether padding changes a text's outputs: it does where neighbours or the whole row are mixed unmasked.
+    """Measure whether padding changes a text's outputs: it does if neighbours or the whole row are mixed unmasked.
 
     Raises:
         InputError: the backbone cannot read a text, or its outputs differ from call to call.
     """
     if encoder.backbone.config.model_type in READ_ANY_MASK:
         return False
-    device, text, longer = encoder.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
+    device, text, longer = encoder.backbone.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
 
     def read(*texts: list[int]) -> Tensor:
         """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
@@ -385,37 +302,18 @@ def pad_id(encoder: Encoder) -> int:
 
 
 def words(encoder: Encoder, count: int) -> list[int]:
-    """Return token ids of a text.
-
-    Args:
-        encoder: tells which id is padding; 0 is for some backbones, whatever their configuration says.
-    """
+    """Return token ids of a text, without the configuration's padding id, and without 0, which is some backbones'."""
     return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
 
 def difference(first: Tensor, second: Tensor) -> float:
-    """Return how far states are apart, divided by the largest.
-
-    Args:
-        first: any shape.
-        second: the same shape.
-
-    Returns:
-        The difference; 0 where some of the first are not finite, which tells nothing.
-    """
+    """Return how far states are apart, divided by the largest; 0 if some are not finite, which tells nothing."""
     off = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
     return off if torch.isfinite(first).all() else 0.0
 
 
 def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn a boolean mask into the one that is added to attention logits.
-
-    Args:
-        sees: [B, T, T], True where a token may attend to another.
-
-    Returns:
-        [B, 1, T, T], 0 where `sees` is True, otherwise the lowest number of `dtype`.
-    """
+    """Turn a mask [B, T, T] into [B, 1, T, T] to add to logits: 0 for True, else the lowest number of `dtype`."""
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min).unsqueeze(1)
 
@@ -430,7 +328,7 @@ def keeps_apart(encoder: Encoder) -> bool:
     context, text = words(encoder, 7), words(encoder, 5)[1:]
     length = min(64, (encoder.max_tokens or 512) - len(context))
     beside = [words(encoder, length)] * 8  # as long as a row may be, and longer than a small window
-    device = encoder.device
+    device = encoder.backbone.device
 
     def read(candidates: list[list[int]]) -> Tensor:
         """The states of the last text."""

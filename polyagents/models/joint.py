@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
-from polyagents.models.encoder import Encoder, in_chunks, lists_in_order
+from polyagents.models.encoder import Encoder, in_order
 from polyagents.models.late_interaction import late_interaction
 from polyagents.models.model_options import JointOptions, RankingOptions
 from polyagents.models.reduction import COSINE_SCALE, reduce_places
@@ -56,11 +56,7 @@ class Joint(Architecture):
         return scores + LATE_SCALE * late_interaction(states, chunk) if self.is_late else scores
 
     def check_backbone(self) -> None:
-        """Refuse a backbone in which texts of one row cannot be masked from each other.
-
-        Raises:
-            InputError: the backbone does not respect such a mask.
-        """
+        """Refuse a backbone in which texts of one row cannot be masked from each other."""
         if not self.encoder.keeps_apart:
             kind = self.encoder.backbone.config.model_type
             raise InputError(
@@ -77,7 +73,9 @@ class Joint(Architecture):
 
     def joint_scores(self, rows: JointTokens) -> Tensor:
         """Score rows [R, T], chunk by chunk: [R, K] fp32."""
-        return in_chunks(self.encoder, self.chunk_scores, lists_in_order, rows)
+        chunks = self.encoder.chunks(rows)
+        places, parts = zip(*((place, self.chunk_scores(chunk)) for place, chunk in chunks), strict=True)
+        return in_order(parts, places)
 
     def forward(self, rows: JointTokens) -> Tensor:
         """Score rows as `joint_scores` does."""

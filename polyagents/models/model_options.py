@@ -1,37 +1,36 @@
-"""The options that decide a model's shape and arithmetic."""
+"""The table of a model's options: those of its encoder, of its texts, and of its architecture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from polyagents.arguments import AUTO, Whole, boolean, positive_or_auto, probability
+from polyagents.arguments import AUTO, PRECISIONS, Whole, boolean, positive_or_auto, probability, token_limit
 from polyagents.errors import InputError
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
-from polyagents.options import Options, option
+from polyagents.options import Options, Role, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 CODES_INITS = ("normal", "uniform", "unit")
 JOINT_HEADS = ("linear", "dot", "cosine", "dot+late", "cosine+late")
 SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 
 
 @dataclass(frozen=True)
-class EncoderOptions(Options):
+class EncoderOptions(Options, title="Encoder (polyagents)"):
     """The options of one encoder: its backbone, trained layers, dropout and precision."""
-
-    title: ClassVar[str] = "Encoder (polyagents)"
 
     backbone: str = option(
         "bert-base-uncased",
         "the pretrained encoder: a Hugging Face hub name, a folder, or scratch:tiny|mini|base (BERT's sizes, random "
         "weights, vocabulary learnt from the task)",
+        role=Role.WEIGHTS | Role.TRAINING,
     )
     train_layers: str | None = option(
         None,
         "which layers learn (paper Table 3). Default: all_but_embeddings, the paper's best for BERT; all for a scratch "
         "backbone, and in pre-training",
         choices=TRAIN_LAYERS,
+        role=Role.TRAINING,
     )
     precision: str = option(
         "auto",
@@ -53,44 +52,66 @@ class EncoderOptions(Options):
 
 
 @dataclass(frozen=True)
-class RankingOptions(Options):
-    """The options that every architecture has."""
+class TextOptions(Options, title="Text (polyagents)"):
+    """The maximal lengths (the paper's, v1 5.1) in tokens, special tokens counted; -1 is no limit."""
 
-    title: ClassVar[str] = "Ranking (polyagents)"
+    text_truncate: int = option(360, "context length in tokens; its end is kept", token_limit)
+    label_truncate: int = option(72, "candidate length in tokens; its beginning is kept", token_limit)
+    vocabulary: str | None = option(
+        None,
+        "of a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents build_vocabulary "
+        "writes; by default the vocabulary is learnt from the task",
+        role=Role.TRAINING,
+    )
+
+
+@dataclass(frozen=True)
+class RankingOptions(Options, title="Ranking (polyagents)"):
+    """The options that every architecture has."""
 
     reduction_type: str = option(
         "first",
         "how the outputs become one vector: the special token's, the mean of all, or of the first m "
         "(--poly-n-codes); paper 4.2. A scratch backbone takes the mean where nothing is given",
         choices=REDUCTIONS,
+        role=Role.VECTORS | Role.CARD,
     )
     poly_n_codes: int = option(
         64,
         "m: the number of context vectors of a poly-encoder, and of outputs that --reduction-type first_m averages",
         Whole(1, 65_536),
+        role=Role.WEIGHTS | Role.CARD,
     )
     output_scaling: float | str = option(
         1.0,
         "multiplies the encoder's outputs; auto: gives those of a backbone the deviation of BERT's (paper 5.3)",
         positive_or_auto,
+        role=Role.VECTORS,
     )
     context_prompt: str = option(
         "",
         "text before every context, such as an instruction that the backbone was trained with; it is never truncated",
+        role=Role.SCORES,
     )
-    candidate_prompt: str = option("", "text before every candidate; it is never truncated")
+    candidate_prompt: str = option("", "text before every candidate; it is never truncated", role=Role.VECTORS)
     lora_rank: int | None = option(
         None,
         "train low-rank adapters of this rank, and freeze the backbone's weights (LoRA; polyagents[lora]); the model "
         "file contains only the adapters, and needs the --backbone whenever it is loaded",
         Whole(1, 65_536),
+        role=Role.WEIGHTS | Role.TRAINING,
     )
-
     backbone_bits: str | None = option(
         None,
         "keep the backbone's frozen weights in 8 or 4 bits (QLoRA): with --lora-rank; polyagents[lora]",
         choices=("8", "4"),
+        role=Role.SCORES | Role.TRAINING,
     )
+
+    @property
+    def prompts(self) -> tuple[str, str]:
+        """The text before every context, and before every candidate."""
+        return self.context_prompt, self.candidate_prompt
 
     @property
     def scale(self) -> float:
@@ -99,10 +120,8 @@ class RankingOptions(Options):
 
 
 @dataclass(frozen=True)
-class JointOptions(RankingOptions):
+class JointOptions(RankingOptions, title="Uni- and cross-encoder (polyagents)"):
     """The options of uni- and cross-encoder, which score what was read together."""
-
-    title: ClassVar[str] = "Uni- and cross-encoder (polyagents)"
 
     joint_head: str = option(
         "linear",
@@ -110,6 +129,7 @@ class JointOptions(RankingOptions):
         "that starts at 0; +late: plus how well each token of a candidate is matched by one of the context. By "
         "default, with an --init-model that has two encoders, its similarity+late",
         choices=JOINT_HEADS,
+        role=Role.WEIGHTS | Role.CARD,
     )
 
 
@@ -122,48 +142,50 @@ class UniOptions(JointOptions):
         "how a candidate's outputs become one vector: the mean of all, the special token's, or the mean of the first m "
         "(--poly-n-codes)",
         choices=REDUCTIONS,
+        role=Role.VECTORS | Role.CARD,
     )
 
 
 @dataclass(frozen=True)
-class TowerOptions(RankingOptions):
+class TowerOptions(RankingOptions, title="Two encoders (polyagents)"):
     """The options of bi- and poly-encoder, which have two encoders and a similarity."""
-
-    title: ClassVar[str] = "Two encoders (polyagents)"
 
     share_encoders: bool = option(
         False,
         "one encoder for context and candidate instead of two that start from the same weights",
         boolean,
+        role=Role.WEIGHTS | Role.TRAINING | Role.CARD,
     )
     similarity: str = option(
         "dot",
         "dot product (the paper), or cosine: scores between -1 and 1",
         choices=("dot", "cosine"),
+        role=Role.VECTORS | Role.CARD,
     )
     include_prompt: bool = option(
         True,
         "false: the outputs of a prompt and of the [S] before it are in no vector of its text, as in some models of "
         "sentence-transformers",
         boolean,
+        role=Role.VECTORS,
     )
 
 
 @dataclass(frozen=True)
-class PolyOptions(TowerOptions):
+class PolyOptions(TowerOptions, title="Poly-encoder (polyagents)"):
     """The options of a poly-encoder."""
-
-    title: ClassVar[str] = "Poly-encoder (polyagents)"
 
     polyencoder_type: str = option(
         "codes",
         "the m context vectors: learnt codes, or outputs of the encoder (paper appendix C, Table 8)",
         choices=CONTEXT_VECTORS,
+        role=Role.WEIGHTS | Role.CARD,
     )
     poly_attention_type: str = option(
         "basic",
         "attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
         choices=("basic", "sqrt"),
+        role=Role.SCORES,
     )
     codes_init: str = option(
         "normal",
@@ -171,6 +193,7 @@ class PolyOptions(TowerOptions):
         "the mean of all outputs; uniform, U(0, 1), as in the paper's code; unit, N(1/sqrt(D), 1), as in "
         "chijames/Poly-Encoder",
         choices=CODES_INITS,
+        role=Role.TRAINING,
     )
 
 

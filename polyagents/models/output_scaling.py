@@ -6,8 +6,11 @@ products then puts all its weight on one of them. The paper divided that out, "w
 
 from collections.abc import Sequence
 
+import torch
+
 from polyagents.errors import InputError
-from polyagents.models.encoder import Encoder, token_states
+from polyagents.models.encoder import Encoder, in_evaluation
+from polyagents.models.tokens import pad
 
 # Of BERT-base's last outputs, by element: 3,840 of them, all of five tokens that google-research's extract_features.py
 # wrote for a pair of sentences (github.com/BiaoLiu2017/bert, output.jsonl), have .555; a token .51 to .60. Norms of the
@@ -16,25 +19,20 @@ BERT_DEVIATION = 0.55
 EXAMPLES = 64  # number of measured texts: some 5,000 tokens, a few seconds of a base-sized encoder
 
 
+@torch.no_grad()
 def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
     """Measure the standard deviation of the outputs' elements over all tokens of all texts, before any scaling.
 
-    Args:
-        encoder: on a CPU or GPU.
-        texts: token ids.
-
     Returns:
-        The deviation; 0 or not a number where the outputs are of no use.
+        The deviation; 0 or not a number if the outputs are of no use.
     """
-    return float(token_states(encoder, texts, pad_id).std()) / encoder.output_scaling
+    with in_evaluation(encoder):
+        states = [encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(pad(texts, pad_id))]
+    return float(torch.cat(states).std()) / encoder.output_scaling
 
 
 def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
     """Compute the factor by which the outputs should be multiplied.
-
-    Args:
-        encoder: on a CPU or GPU.
-        texts: token ids.
 
     Raises:
         InputError: all outputs are the same, infinite or not a number.

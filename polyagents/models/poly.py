@@ -15,8 +15,8 @@ from polyagents.models.two_towers import TwoTowers
 CODES = "codes"  # the name of a poly-encoder's own weight; no candidate's vector depends on it
 
 
-def drawn(init: str, m: int, width: int) -> Tensor:
-    """Draw the initial codes [m, D] in one of the ways that `--codes-init` names."""
+def initial_codes(init: str, m: int, width: int) -> Tensor:
+    """Draw codes [m, D] in one of the ways that `--codes-init` names."""
     codes = torch.empty(m, width)
     if init == "uniform":
         return nn.init.uniform_(codes)
@@ -42,7 +42,7 @@ class PolyEncoder(TwoTowers):
         self.vectors_are = options.polyencoder_type
         self.codes = None
         if self.vectors_are == "codes":
-            self.codes = nn.Parameter(drawn(options.codes_init, self.m, encoder.width))
+            self.codes = nn.Parameter(initial_codes(options.codes_init, self.m, encoder.width))
         scaled = options.poly_attention_type == "sqrt"
         self.sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
 

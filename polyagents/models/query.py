@@ -1,12 +1,11 @@
 """Encoded contexts as a query: what candidates are scored and searched with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from polyagents.models.reduction import ContextVectors, stacked
+from polyagents.models.reduction import ContextVectors
 from polyagents.models.two_towers import TwoTowers
 from polyagents.surroundings import undisturbed
 
@@ -16,12 +15,7 @@ PRODUCTS = 16_000_000
 
 @dataclass(frozen=True)
 class Query:
-    """Encoded contexts with the architecture that scores candidates for them.
-
-    Attributes:
-        scorer: the architecture that encoded the contexts.
-        context: the context vectors [B, M, D] and their mask [B, M].
-    """
+    """Encoded contexts, vectors [B, M, D] and mask [B, M], with the architecture that scores candidates for them."""
 
     scorer: TwoTowers
     context: ContextVectors
@@ -44,7 +38,7 @@ class Query:
         """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32, without gradient."""
         # An architecture holds all dot products [B, M, C] at once, so a large set of candidates goes through in parts;
         # a candidate's scores do not depend on the others.
-        rows = max(PRODUCTS // max(self.products, 1), 1)
+        rows = max(PRODUCTS // max(self.context.mask.numel(), 1), 1)
         if len(candidates) <= rows:
             return self.scorer.score(self.context, candidates)
         return torch.cat([self.scorer.score(self.context, part) for part in candidates.split(rows)], dim=1)
@@ -52,8 +46,3 @@ class Query:
     def one(self, example: int) -> "Query":
         """Return the query of one context."""
         return Query(self.scorer, self.context.rows(slice(example, example + 1)))
-
-
-def stack_queries(queries: Sequence[Query]) -> Query:
-    """Join several queries of one architecture to one."""
-    return Query(queries[0].scorer, stacked([query.context for query in queries]))

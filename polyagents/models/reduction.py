@@ -33,66 +33,42 @@ class ContextVectors(NamedTuple):
         return ContextVectors(self.vectors.to(device), self.mask.to(device))
 
 
-def stacked(parts: Sequence[ContextVectors]) -> ContextVectors:
-    """Join several batches of contexts to one; where one has fewer vectors than another, it is padded."""
+def stacked(parts: Sequence[ContextVectors], rows: Sequence[Tensor] | None = None) -> ContextVectors:
+    """Join several batches of contexts, in the order of `rows` (the places [b] of each) if it is given.
+
+    A batch of short texts may have fewer vectors than another; it is padded.
+    """
     m = max(part.vectors.size(1) for part in parts)
     vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
     mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
-    return ContextVectors(torch.cat(vectors), torch.cat(mask))
+    order = slice(None) if rows is None else torch.cat(list(rows)).argsort()
+    return ContextVectors(torch.cat(vectors)[order], torch.cat(mask)[order])
 
 
 def masked_mean(states: Tensor, mask: Tensor) -> Tensor:
-    """Average the states of the real tokens; a row without any gives zeros.
-
-    Args:
-        states: [B, T, D].
-        mask: [B, T].
-
-    Returns:
-        [B, D].
-    """
+    """Average the states of the real tokens, zeros without any: [B, T, D], mask [B, T] -> [B, D]."""
     weights = mask.unsqueeze(-1).to(states.dtype)
     return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
 
 
 def take(states: Tensor, positions: Tensor) -> Tensor:
-    """Select states by their positions.
-
-    Args:
-        states: [B, T, D].
-        positions: [B, M].
-
-    Returns:
-        [B, M, D].
-    """
+    """Select states by their positions: [B, T, D], [B, M] -> [B, M, D]."""
     return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.size(-1)))
 
 
 def last_positions(mask: Tensor, m: int) -> Tensor:
-    """Return the positions of the last m real tokens in text order; negative ones where the text has fewer.
-
-    Args:
-        mask: [B, T].
-
-    Returns:
-        [B, m].
-    """
+    """Return the positions [B, m] of the last m real tokens in text order; negative ones if the text has fewer."""
     return mask.sum(1, keepdim=True) - m + torch.arange(m, device=mask.device)
 
 
 def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False) -> Tensor:
-    """Compute the paper's red(): one vector per text.
+    """Compute the paper's red(), one vector per text: states [B, T, D], mask [B, T] -> [B, D].
 
     Args:
-        states: [B, T, D].
-        mask: [B, T].
         kind: "first" (the special token [S]), "mean" of all outputs, or "first_m", the mean of the first m.
-        m: how many outputs "first_m" takes; fewer where the text is shorter.
+        m: how many outputs "first_m" takes; fewer if the text is shorter.
         causal: whether the backbone is a decoder, whose first output depends on the first token only: "first" is then
             the last real token, the [S] that ends the text.
-
-    Returns:
-        [B, D].
     """
     if kind == "mean":
         return masked_mean(states, mask)
@@ -106,16 +82,11 @@ def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False
 def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, m: int, causal: bool = False) -> Tensor:
     """Compute red() of a context and of each candidate that follows it in a row, as `reduce` does of separate texts.
 
+    States [R, T, D] -> [R, 1 + K, D], zeros if a row has fewer than K candidates.
+
     Args:
-        states: [R, T, D].
         places: [R, T], 0 for the context, k for its k-th candidate, -1 for padding.
         longest_list: K, the largest of the places.
-        kind: as for `reduce`.
-        m: as for `reduce`.
-        causal: as for `reduce`.
-
-    Returns:
-        [R, 1 + K, D], zeros where a row has fewer than K candidates.
     """
     # A matrix that says for each text which tokens are its own. What `kind` does not take is removed from it, and one
     # product with the states sums what remains: no loop over texts, whose lengths differ.
@@ -130,12 +101,11 @@ def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, 
 def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tensor | None = None) -> ContextVectors:
     """Compute the m context vectors of appendix C; a shorter text has fewer, which the mask says.
 
+    States [B, T, D], mask [B, T], codes [M, D] (kind "codes" only) -> vectors [B, M, D] and their mask [B, M].
+
     Args:
-        states: [B, T, D].
-        mask: [B, T].
         kind: "codes" (section 4.4), "n_first", "n_last" or "n_last_and_first" (the last m and h_1, counted once).
         m: number of vectors; "n_last_and_first" gives m + 1, and "codes" as many as there are codes.
-        codes: [M, D], for kind "codes" only.
     """
     if kind == "codes":
         assert codes is not None, "kind 'codes' comes with its codes"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, TypeVar
@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.models.devices import to_device
-
 AnyTokens = TypeVar("AnyTokens", bound="Tokens")
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Move a tensor; from the host to a GPU asynchronously, from pinned memory."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A padded batch of texts.
-
-    Attributes:
-        ids: [B, T], padded on the right.
-        mask: [B, T], True where a token is real.
-    """
+    """A batch of texts: ids [B, T], padded on the right, and mask [B, T], True where a token is real."""
 
     ids: Tensor
     mask: Tensor
@@ -35,62 +35,32 @@ class Tokens:
         """Whether no token is padding; `to` carries the answer along, so a GPU need not be asked."""
         return bool(self.mask.all())
 
-    def to(self: AnyTokens, device: torch.device) -> AnyTokens:
-        """Copy the batch to another device."""
-        moved = self._each(lambda tensor: to_device(tensor, device))
+    def to(self: AnyTokens, device: torch.device, rows: Tensor | None = None) -> AnyTokens:
+        """Copy texts to another device: all, or those of `rows`, whose padding is cut to the longest of them."""
+        tensors: list[Tensor] = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        if rows is not None:
+            longest = max(int(self.mask[rows].sum(1).max()), 1)
+            tensors = [tensor[rows, :longest] for tensor in tensors]
+        here, moved = type(self)(*tensors), type(self)(*(to_device(tensor, device) for tensor in tensors))
         for name in self.asked:
-            moved.__dict__[name] = getattr(self, name)  # where a cached property keeps its value
+            moved.__dict__[name] = getattr(here, name)  # where a cached property keeps its value
         return moved
-
-    def rows(self: AnyTokens, index: Tensor) -> AnyTokens:
-        """Select texts, and cut the padding to the longest of them."""
-        longest = max(int(self.mask[index].sum(1).max()), 1)
-        return self._each(lambda tensor: tensor[index, :longest])
-
-    def _each(self: AnyTokens, change: Callable[[Tensor], Tensor]) -> AnyTokens:
-        return type(self)(*(change(getattr(self, field.name)) for field in dataclasses.fields(self)))
-
-
-def real(texts: Sequence[Sequence[int]]) -> Tensor:
-    """Return the mask [B, T] of B texts, where T is the length of the longest."""
-    lengths = torch.tensor([len(text) for text in texts])
-    return torch.arange(max(int(lengths.max()), 1)) < lengths.unsqueeze(1)
-
-
-def filled(rows: Sequence[Sequence[int]], mask: Tensor, padding: int) -> Tensor:
-    """Pad numbers of B texts to one tensor.
-
-    Args:
-        rows: the numbers of each text.
-        mask: [B, T], True where a text has a number.
-
-    Returns:
-        [B, T].
-    """
-    out = torch.full(mask.shape, padding)
-    out[mask] = torch.from_numpy(np.fromiter(chain.from_iterable(rows), np.int64))  # half the time of a list
-    return out
 
 
 def pad(texts: Sequence[Sequence[int]], pad_id: int) -> Tokens:
-    """Pad token ids of B texts to a batch on the CPU.
-
-    Args:
-        texts: token ids of each text.
-
-    Returns:
-        A batch [B, T].
-    """
-    mask = real(texts)
-    return Tokens(filled(texts, mask, pad_id), mask)
+    """Pad token ids, or other numbers, of B texts to a batch [B, T] on the CPU."""
+    lengths = torch.tensor([len(text) for text in texts])
+    mask = torch.arange(max(int(lengths.max()), 1)) < lengths.unsqueeze(1)
+    ids = torch.full(mask.shape, pad_id)
+    ids[mask] = torch.from_numpy(np.fromiter(chain.from_iterable(texts), np.int64))  # half the time of a list
+    return Tokens(ids, mask)
 
 
 @dataclass(frozen=True)
 class JointTokens(Tokens):
     """Rows of a context followed by candidates, which are read together.
 
-    Attributes:
-        places: [R, T], 0 for a context, k for its k-th candidate, -1 for padding.
+    `places` [R, T] are 0 for a context, k for its k-th candidate, and -1 for padding.
     """
 
     places: Tensor
@@ -124,51 +94,25 @@ class JointTokens(Tokens):
         return torch.arange(self.longest_list, device=self.places.device) < self.places.amax(1, keepdim=True)
 
     def own(self, causal: bool = False) -> Tensor:
-        """Return the mask [R, T, T] that separates texts: True where both tokens belong to the same text.
-
-        Args:
-            causal: whether a token may attend to earlier ones only.
-        """
+        """Return the mask [R, T, T] that separates texts: True where both tokens belong to the same text."""
         alike = self.places.unsqueeze(2) == self.places.unsqueeze(1)
         return alike.tril() if causal else alike
 
     def together(self, causal: bool = False) -> Tensor:
         """Return the mask [R, T, T] of a uni-encoder: all tokens attend to the context and to their own text.
 
-        Padding attends to itself, since a softmax over nothing is no number; nothing attends to padding.
-
-        Args:
-            causal: whether a token may attend to earlier ones only.
+        Padding attends to itself, since a softmax over nothing is not a number; nothing attends to padding.
         """
         of, at = self.places.unsqueeze(2), self.places.unsqueeze(1)
         return self.own(causal) | ((at == 0) & (of > 0))  # a context precedes its candidates, so this is causal, too
 
 
 def pad_joint(rows: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], pad_id: int) -> JointTokens:
-    """Pad rows of a context and its candidates to a batch on the CPU (paper 4.3).
-
-    Args:
-        rows: token ids of a context and of each of its candidates, every text with its [S] already.
-
-    Returns:
-        A batch [R, T].
-    """
+    """Pad rows of a context and its candidates, token ids with their [S], to a batch [R, T] on the CPU (paper 4.3)."""
     ids, places = [], []
     for context, candidates in rows:
         ids.append(list(chain(context, *candidates)))
         lengths = [len(context), *map(len, candidates)]
         places.append([place for place, length in enumerate(lengths) for _ in range(length)])
-    mask = real(ids)
-    return JointTokens(filled(ids, mask, pad_id), mask, filled(places, mask, -1))
-
-
-def pad_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], pad_id: int) -> JointTokens:
-    """Pad pairs of a context and a candidate to a batch that has one candidate in each row.
-
-    Args:
-        pairs: token ids of both.
-
-    Returns:
-        A batch [R, T].
-    """
-    return pad_joint(((context, [candidate]) for context, candidate in pairs), pad_id)
+    tokens = pad(ids, pad_id)
+    return JointTokens(tokens.ids, tokens.mask, pad(places, -1).ids)

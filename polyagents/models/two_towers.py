@@ -7,12 +7,11 @@ rely on.
 import abc
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from polyagents.models.base import Architecture
-from polyagents.models.encoder import Encoder, in_chunks, in_order
+from polyagents.models.encoder import Encoder, in_order
 from polyagents.models.model_options import RankingOptions, TowerOptions
 from polyagents.models.reduction import COSINE_SCALE, ContextVectors, reduce, stacked
 from polyagents.models.tokens import Tokens
@@ -43,15 +42,7 @@ class TwoTowers(Architecture):
 
     @abc.abstractmethod
     def score(self, context: ContextVectors, candidates: Tensor) -> Tensor:
-        """Score every candidate for every context.
-
-        Args:
-            context: vectors [B, M, D] and their mask [B, M].
-            candidates: [C, D] shared by all contexts, or [B, C, D].
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score every candidate for every context: candidates [C, D], or [B, C, D] -> [B, C] fp32."""
 
     def upper_bound(self, largest: Tensor) -> Tensor | None:
         """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
@@ -69,7 +60,9 @@ class TwoTowers(Architecture):
 
     def candidate_vectors(self, chunk: Tokens) -> Tensor:
         """Encode a chunk of candidates: [c, T] -> [c, D]."""
-        return self.reduced(self.candidate_encoder, chunk, self.left_out[1])
+        encoder, first = self.candidate_encoder, self.left_out[1]
+        reduced = reduce(encoder(chunk)[:, first:], chunk.mask[:, first:], self.kind, self.m, encoder.causal)
+        return self.normalise(reduced)
 
     def candidate_weights(self) -> dict[str, Tensor]:
         """Return all weights that decide a candidate's vector, by name, without those of the context encoder."""
@@ -77,51 +70,20 @@ class TwoTowers(Architecture):
 
     def encode_context(self, tokens: Tokens) -> ContextVectors:
         """Encode contexts [B, T], chunk by chunk, to vectors [B, M, D] and their mask [B, M]."""
-        return in_chunks(self.context_encoder, self.context_vectors, contexts_in_order, tokens)
+        chunks = self.context_encoder.chunks(tokens)
+        rows, parts = zip(*((rows, self.context_vectors(chunk)) for rows, chunk in chunks), strict=True)
+        return stacked(parts, rows)
 
     def encode_candidates(self, tokens: Tokens) -> Tensor:
         """Encode candidates [C, T], chunk by chunk, to vectors [C, D], which depend on no context and can be stored."""
-        return in_chunks(self.candidate_encoder, self.candidate_vectors, in_order, tokens)
+        chunks = self.candidate_encoder.chunks(tokens)
+        rows, parts = zip(*((rows, self.candidate_vectors(chunk)) for rows, chunk in chunks), strict=True)
+        return in_order(parts, rows)
 
     def forward(self, context: Tokens, candidates: Tokens) -> Tensor:
-        """Score all candidates for all contexts.
-
-        Args:
-            context: texts [B, T].
-            candidates: texts [C, T].
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score all candidates [C, T] for all contexts [B, T]: [B, C] fp32."""
         return self.score(self.encode_context(context), self.encode_candidates(candidates))
-
-    def reduced(self, encoder: Encoder, chunk: Tokens, left_out: int = 0) -> Tensor:
-        """Encode and reduce a chunk; the vectors have length 1 where the similarity is a cosine.
-
-        Args:
-            encoder: one of the two.
-            chunk: [b, T].
-            left_out: how many outputs at its beginning do not count.
-
-        Returns:
-            [b, D].
-        """
-        states, mask = encoder(chunk)[:, left_out:], chunk.mask[:, left_out:]
-        return self.normalise(reduce(states, mask, self.kind, self.m, encoder.causal))
 
     def normalise(self, vectors: Tensor) -> Tensor:
         """Scale vectors to length 1 where the similarity is a cosine."""
         return functional.normalize(vectors, dim=-1) if self.cosine else vectors
-
-
-def contexts_in_order(parts: list[ContextVectors], rows: list[Tensor]) -> ContextVectors:
-    """Join the context vectors of chunks in the order of the batch; chunks of short texts may have fewer than M.
-
-    Args:
-        parts: the vectors of each chunk.
-        rows: the places in the batch, [b] of each chunk.
-
-    Returns:
-        The vectors of the batch, [B, M, D].
-    """
-    return stacked(parts).rows(torch.cat(rows).argsort())

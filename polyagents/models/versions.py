@@ -17,7 +17,7 @@ class Numbers(NamedTuple):
     Attributes:
         tensors: the ids of all; torch could not swap tensors to which there are weak references.
         versions: how often each was changed in place; None if one was made in inference mode, which does not count.
-        storages: the addresses of the storages.
+        storages: their addresses.
     """
 
     tensors: list[int]
@@ -30,7 +30,6 @@ class Look(NamedTuple):
 
     Attributes:
         places: the tables in which torch keeps children, weights and buffers.
-        children: all parts.
         held: as long as these live, no other storage has the same address.
     """
 
@@ -49,12 +48,7 @@ class Versions:
     """
 
     def __init__(self, module: nn.Module, without: str | None = None):
-        """Look for the first time.
-
-        Args:
-            module: what is watched, with all of its parts.
-            without: the name of a child that is not watched; None for none.
-        """
+        """Look for the first time at a module and its parts, except for the child `without`."""
         self.module, self.without = module, without
         self.look()
         WATCHING[id(self)] = self
@@ -73,7 +67,7 @@ class Versions:
         tables = [table for part in parts for table in (part._parameters, part._buffers) if table]
         children = list(chain.from_iterable(map(dict.values, within)))
         held = [StorageWeakRef(one.untyped_storage()) for table in tables for one in table.values() if one is not None]
-        self._last = Look((within, tables), children, numbers_of(tables), held)
+        self._last = Look((within, tables), children, numbered(tables), held)
 
     def have_changed(self) -> bool:
         """Tell whether anything is not what it was when one last looked."""
@@ -82,7 +76,7 @@ class Versions:
         if self.stepped or numbers.versions is None:
             return True
         same_parts = len(parts) == len(children) and all(map(operator.is_, parts, children))
-        return not same_parts or numbers_of(tables) != numbers
+        return not same_parts or numbered(tables) != numbers
 
 
 WATCHING: weakref.WeakValueDictionary[int, Versions] = weakref.WeakValueDictionary()
@@ -100,7 +94,7 @@ def after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 register_optimizer_step_post_hook(after_step)  # called after the steps of all optimisers
 
 
-def numbers_of(tables: list[dict[str, Any]]) -> Numbers:
+def numbered(tables: list[dict[str, Any]]) -> Numbers:
     """Number what is in torch's tables, in which None stands for a weight that a layer does not have."""
     tensors = [tensor for tensor in chain.from_iterable(map(dict.values, tables)) if tensor is not None]
     try:

@@ -56,8 +56,7 @@ class BaseAgent(OptimisingAgent):
     def upgrade_opt(cls, opt_from_disk: Opt) -> Opt:
         """Do as TorchAgent, without its padding tokens after `--fp16`, which our weights do not have.
 
-        M.opt also says that the model was in training, which an evaluation would believe; the current command decides
-        this.
+        M.opt also says that the model was in training, which an evaluation would believe; the command decides this.
         """
         opt = super().upgrade_opt(opt_from_disk)
         stale = ("datatype",) if train_loop.is_training_run(opt) else ()
@@ -76,11 +75,7 @@ class BaseAgent(OptimisingAgent):
         """Refuse to train if the processes start from different files.
 
         Machines that do not see each other's files would each resume from different weights and optimiser states, and
-        none
-        of them would notice.
-
-        Raises:
-            InputError: the files differ.
+        none of them would notice.
         """
         if not distributed.is_distributed():
             return
@@ -125,8 +120,7 @@ class BaseAgent(OptimisingAgent):
         """Save TorchAgent's files (weights, options, dictionary), each atomically.
 
         The optimiser's state, twice the size of the weights, goes only into the checkpoint, from which training is
-        resumed;
-        it goes into every file if there are no checkpoints (`--save-after-valid false`).
+        resumed; it goes into every file if there are no checkpoints (`--save-after-valid false`).
         """
         path = path or self.opt.get("model_file")
         if not path:

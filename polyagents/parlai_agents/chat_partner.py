@@ -57,11 +57,7 @@ def command_options(arguments: Sequence[str]) -> Opt:
 
 
 def load_agent(opt: Opt) -> Agent:
-    """Load the model that the options name.
-
-    Raises:
-        InputError: it cannot be loaded.
-    """
+    """Load the model that the options name."""
     with quiet():
         return create_agent(opt, requireModelExists=True)
 
@@ -102,9 +98,6 @@ def seed_all(seed: int) -> None:
 
 def candidates_file(opt: Opt) -> str:
     """Find the candidates of a model of ours; the list of its task is written if it is missing.
-
-    Args:
-        opt: the options of a chat with the model.
 
     Raises:
         InputError: the candidates cannot be found, or the model cannot be loaded.

@@ -39,11 +39,7 @@ class TextDictionary(DictionaryAgent):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """Add only the flags that are read; ParlAI's word dictionary has twenty more.
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """Add only the flags that are read; ParlAI's word dictionary has twenty more."""
         group = parser.add_argument_group("Dictionary Arguments")
         group.add_argument("-df", "--dict-file", help="path to the dictionary file, by default MODEL_FILE.dict")
         return parser
@@ -79,11 +75,7 @@ class TextDictionary(DictionaryAgent):
 
     @property
     def ready(self) -> RankingTokenizer:
-        """The tokenizer.
-
-        Raises:
-            InputError: it has not been learnt yet.
-        """
+        """The tokenizer; an error if it has not been learnt yet."""
         if self.tokenizer is None:
             raise InputError(
                 f"--backbone {self.opt['backbone']} has no vocabulary before training: train_model learns it from the "
@@ -115,19 +107,11 @@ class TextDictionary(DictionaryAgent):
     # ---- what TorchAgent asks of a dictionary ----------------------------------------------------------------------
 
     def txt2vec(self, text: str, vec_type: type = list) -> list[int]:
-        """Return the token ids of one text, without special tokens around it; line ends become the newline token.
-
-        Args:
-            vec_type: not used; the result is a list.
-        """
+        """Return the token ids of one text, without special tokens around it; line ends become the newline token."""
         return self.ready.encode([text])[0]
 
     def vec2txt(self, vector: Iterable[int], delimiter: str = " ") -> str:
-        """Return the text of token ids, without special tokens.
-
-        Args:
-            delimiter: not used.
-        """
+        """Return the text of token ids, without special tokens."""
         return self.ready.decode(vector)
 
     def is_prebuilt(self) -> bool:
@@ -188,13 +172,7 @@ class TextDictionary(DictionaryAgent):
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def save(self, filename: str | None = None, append: bool = False, sort: bool = True) -> None:
-        """Write the dictionary file, atomically.
-
-        Args:
-            filename: the file; None for --dict-file.
-            append: not used.
-            sort: not used.
-        """
+        """Write the dictionary file, --dict-file if none is named, atomically."""
         if self.tokenizer is None:
             self._learn()
         made_for = {name: self.opt.get(name) for name in ("backbone", "vocabulary", "task")}

@@ -47,11 +47,7 @@ def evaluate(opt: Opt, num_examples: int | None, run: str | None = None, qrels: 
 
 
 def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
-    """Return the agent of a model file, which keeps its rankings, and a world with the task.
-
-    Raises:
-        InputError: it is not one of our rankers, or the task cannot be read.
-    """
+    """Return the agent of a model file, which keeps its rankings, and a world with the task."""
     agent = create_agent(opt, requireModelExists=True)
     if not isinstance(agent, RankerAgent):
         raise InputError(f"{opt['model_file']} is not a ranker of polyagents: evaluate is for bi, poly, uni and cross.")
@@ -71,7 +67,6 @@ def judged_examples(world: World, num_examples: int | None) -> Iterator[Example]
     """Yield the examples that have a label, in order: the dialogue of each, the task's message, and its ranking.
 
     Args:
-        world: of the task and an agent that judges.
         num_examples: how many at least, in whole batches; None for all.
     """
     limit = math.inf if num_examples is None else num_examples
@@ -89,14 +84,7 @@ def judged_examples(world: World, num_examples: int | None) -> Iterator[Example]
 
 
 def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: Write) -> Evaluated:
-    """Compute the result of an evaluation.
-
-    Args:
-        write: a callback for every example.
-
-    Raises:
-        InputError: there are no examples.
-    """
+    """Compute the result of an evaluation, and call `write` for every example; there must be some."""
     ranks, sizes, dialogues, digest, own_candidates = [], [], [], hashlib.sha256(), False
     for dialogue, message, judged in examples:
         ranks.append(judged.right_ranks())

@@ -21,12 +21,7 @@ Ranked = tuple[list[str], list[float]]
 
 
 def located(path: str, datapath: str | None) -> str:
-    """Return the path of a candidates file: in the zoo, in the working folder, or else below `--datapath`.
-
-    Args:
-        path: the path that was given.
-        datapath: ParlAI's data folder; None for the default.
-    """
+    """Return the path of a candidates file: in the zoo, in the working folder, or else below `--datapath`."""
     path = modelzoo_path(datapath, path)
     below = os.path.join(datapath or "", path)
     return below if os.path.exists(below) and not os.path.exists(path) else path
@@ -69,13 +64,14 @@ class FixedCandidates:
         return self.index.scores(self.index.query(self.model, contexts))
 
     def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:
-        """Return the k best candidates of every context that were not said, unless nothing else remains.
-
-        Args:
-            contexts: token ids of B contexts.
-        """
+        """Return the k best candidates of every context that were not said, unless nothing else remains."""
         found = self.index.search(self.index.query(self.model, contexts), k + len(said))
-        return [first_unsaid(hits.texts, hits.scores, said, k) for hits in found]
+        best = []
+        for hits in found:
+            ranked = list(zip(hits.texts, map(float, hits.scores), strict=True))
+            fresh = ([one for one in ranked if one[0] not in said] or ranked)[:k]
+            best.append(([text for text, _ in fresh], [score for _, score in fresh]))
+        return best
 
     def scores_with_labels(
         self, contexts: Sequence[Sequence[int]], labels: Sequence[Label | None]
@@ -83,10 +79,6 @@ class FixedCandidates:
         """Compute scores over all candidates, and say which are the labels.
 
         A label that is not among the candidates gets the last column, for its own example alone.
-
-        Args:
-            contexts: token ids of B contexts.
-            labels: the label of each; None if it has none.
 
         Returns:
             Scores [B, C] or [B, C + 1], and the set that says what they are of.
@@ -130,17 +122,6 @@ class FixedCandidates:
         wanted = {normalized(text) for text in (label.candidate.text, *label.right)}
         near = np.flatnonzero(np.isin(self._reads_as, [hash(text) for text in wanted])).tolist()
         return [place for place in near if normalized(texts[place]) in wanted]
-
-
-def first_unsaid(texts: Sequence[str], scores: np.ndarray, said: Collection[str], k: int) -> Ranked:
-    """Return the first k of ranked texts that were not said; the first k of all if each was.
-
-    Args:
-        texts: the texts, best first.
-    """
-    ranked = list(zip(texts, map(float, scores), strict=True))
-    fresh = ([one for one in ranked if one[0] not in said] or ranked)[:k]
-    return [text for text, _ in fresh], [score for _, score in fresh]
 
 
 class WithLabel:

@@ -1,5 +1,6 @@
-"""The flags of the agents: those that option classes declare, and those of training."""
+"""The flags of the agents: those that option classes declare, here those that only ParlAI's commands have."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from parlai.core.loader import load_teacher_module
@@ -7,17 +8,81 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import FixedDialogTeacher
 
-from polyagents.arguments import BACKEND, INDEX_URL, boolean, positive_int, positive_ints
+from polyagents.arguments import BACKEND, BACKENDS, INDEX_URL, boolean, positive_int, positive_ints
 from polyagents.errors import InputError, did_you_mean
-from polyagents.models.architecture import Architecture, reads_together
-from polyagents.models.model_options import EncoderOptions
-from polyagents.options import Options, fields_of
-from polyagents.text.text_options import TextOptions
-from polyagents.training_loop.training_options import CodesOptions, DistillationOptions, MemoryOptions, NegativesOptions
+from polyagents.models.architecture import Architecture
+from polyagents.models.model_options import EncoderOptions, TextOptions
+from polyagents.options import Options, fields_of, option
+from polyagents.training_loop.training_options import defaults_of, training_groups
 
 # What an evaluation of a ranker reports, besides hits@k.
 REPORTED = ("accuracy", "f1", "bleu-4", "precision", "recall", "loss", "rank", "mrr")
 PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
+
+
+# Settings that only a run has: an evaluation and a chat have ParlAI's, such as a batch size of 1.
+OF_A_RUN = {"batchsize", "validation_every_n_epochs", "save_every_n_secs"}
+
+
+@dataclass(frozen=True)
+class CandidateOptions(Options, title="Candidates (polyagents)"):
+    """A chat's candidates, besides ParlAI's ways."""
+
+    index_url: str | None = option(None, f"chat over {INDEX_URL}; in place of --fixed-candidates-path")
+
+
+@dataclass(frozen=True)
+class RuntimeOptions(Options, title="Runtime (polyagents)"):
+    """What computes a model."""
+
+    backend: str = option("torch", f"{BACKEND}; torch in training", choices=BACKENDS)
+
+
+@dataclass(frozen=True)
+class MetricOptions(Options, title="Metrics (polyagents)"):
+    """Metrics besides ParlAI's own."""
+
+    recall_at: str = option("1,2,5,10,50", "report hits@k for each of these k", positive_ints)
+
+
+@dataclass(frozen=True)
+class TargetOptions(Options, title="Targets (polyagents)"):
+    """The targets of a training."""
+
+    every_utterance: bool = option(
+        False,
+        "in training, make a target of each utterance of a dialogue, also of the partner's and of those within a "
+        "context, with what was said before it; validation and test stay as they are",
+        boolean,
+    )
+
+
+@dataclass(frozen=True)
+class PretrainOptions(Options, title="Pre-training (polyagents)"):
+    """Options of pre-training (paper 4.1)."""
+
+    pretrain_task: str = option(
+        "next_utterance",
+        "what is learnt beside masked words: next_utterance, whether a label answers its context; next_sentence, "
+        "the same of running text, a sentence a line, cut in two at random as for BERT; utterance_relevance, whether "
+        "an utterance follows on a few others, is from elsewhere in their dialogue, or from another one, in the same "
+        "input as masked words (BERT-FP)",
+        choices=PRETRAIN_TASKS,
+    )
+    relevance_context: int = option(
+        3,
+        "the utterances of a context in --pretrain-task utterance_relevance (BERT-FP: 3, on Douban 2)",
+        positive_int,
+    )
+    batch_tokens: int = option(
+        32_000, "tokens of an update, padding counted, of each process; --batchsize is not read", positive_int
+    )
+    whole_word_masking: bool = option(False, "hide words with all of their pieces", boolean)
+    activation_checkpointing: bool = option(
+        False,
+        "keep each layer's input only, and compute the rest again in the backward pass: less memory, a third more work",
+        boolean,
+    )
 
 
 def add_options(parser: ParlaiParser, options: type[Options]) -> None:
@@ -45,71 +110,9 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
         is_training_command: whether a run's own settings are read, such as its batch size.
     """
     add_encoder_flags(parser)
-    add_options(parser, architecture.options_type)
-    parser.add_argument_group("Candidates (polyagents)").add_argument(
-        "--index-url", default=None, help=f"chat over {INDEX_URL}; in place of --fixed-candidates-path"
-    )
-    parser.add_argument_group("Runtime (polyagents)").add_argument(
-        "--backend", choices=("torch", "onnx", "openvino"), default="torch", help=f"{BACKEND}; torch in training"
-    )
-    add_metric_flags(parser)
-    add_training_flags(parser)
-    add_options(parser, DistillationOptions)
-    parser.set_defaults(
-        optimizer="adamw",
-        learningrate=5e-5,
-        weight_decay=0.01,
-        lr_scheduler="reduceonplateau",
-        lr_scheduler_decay=0.4,
-        lr_scheduler_patience=0,
-    )
-    if reads_together(architecture):  # negatives are the task's own, or random training labels
-        add_options(parser, NegativesOptions)
-        parser.set_defaults(candidates="inline", warmup_updates=1000)
-    else:  # negatives are the other labels of the batch (paper 4.2)
-        parser.set_defaults(candidates="batch", warmup_updates=100)
-    if hasattr(architecture.options_type, "codes_init"):
-        add_options(parser, CodesOptions)
-    if is_training_command:
-        # ParlAI's own batch size is 1, which a chat needs. A killed run is resumed from its last checkpoint, so runs
-        # save checkpoints by default.
-        parser.set_defaults(batchsize=16 if reads_together(architecture) else 64)
-        parser.set_defaults(validation_every_n_epochs=0.5, save_after_valid=True, save_every_n_secs=600)
-
-
-def add_encoder_flags(parser: ParlaiParser) -> None:
-    """Add the flags of all agents."""
-    add_options(parser, EncoderOptions)
-    add_options(parser, TextOptions)
-
-
-def add_metric_flags(parser: ParlaiParser) -> None:
-    """Add the flags for metrics besides ParlAI's own."""
-    group = parser.add_argument_group("Metrics (polyagents)")
-    group.add_argument(
-        "--recall-at",
-        type=positive_ints,
-        default="1,2,5,10,50",
-        help="report hits@k for each of these k",
-    )
-
-
-def add_target_flags(parser: ParlaiParser) -> None:
-    """Add the flags that choose the targets of a training."""
-    group = parser.add_argument_group("Targets (polyagents)")
-    group.add_argument(
-        "--every-utterance",
-        type="bool",
-        default=False,
-        help="in training, make a target of each utterance of a dialogue, also of the partner's and of those within a "
-        "context, with what was said before it; validation and test stay as they are",
-    )
-
-
-def add_training_flags(parser: ParlaiParser) -> None:
-    """Add the flags of a ranker's training."""
-    add_target_flags(parser)
-    add_options(parser, MemoryOptions)
+    groups = (architecture.options_type, CandidateOptions, RuntimeOptions, MetricOptions, TargetOptions)
+    for group in (*groups, *training_groups(architecture)):
+        add_options(parser, group)
     for action in parser._actions:
         if action.dest == "candidates":
             action.choices = [*(action.choices or ()), "batch+inline"]
@@ -118,41 +121,22 @@ def add_training_flags(parser: ParlaiParser) -> None:
                 "example's own candidates), batch+inline (both), batch-all-cands (labels and candidates of the whole "
                 "batch), fixed (--fixed-candidates-path)"
             )
+    defaults = defaults_of(architecture).items()
+    parser.set_defaults(**{name: value for name, value in defaults if is_training_command or name not in OF_A_RUN})
+    if is_training_command:  # a killed run is resumed from its last checkpoint
+        parser.set_defaults(save_after_valid=True)
+
+
+def add_encoder_flags(parser: ParlaiParser) -> None:
+    """Add the flags of all agents."""
+    add_options(parser, EncoderOptions)
+    add_options(parser, TextOptions)
 
 
 def add_pretraining_flags(parser: ParlaiParser) -> None:
     """Add the flags of pre-training (paper 4.1)."""
-    add_target_flags(parser)
-    group = parser.add_argument_group("Pre-training (polyagents)")
-    group.add_argument(
-        "--pretrain-task",
-        choices=PRETRAIN_TASKS,
-        default="next_utterance",
-        help="what is learnt beside masked words: next_utterance, whether a label answers its context; next_sentence, "
-        "the same of running text, a sentence a line, cut in two at random as for BERT; utterance_relevance, whether "
-        "an utterance follows on a few others, is from elsewhere in their dialogue, or from another one, in the same "
-        "input as masked words (BERT-FP)",
-    )
-    group.add_argument(
-        "--relevance-context",
-        type=positive_int,
-        default=3,
-        help="the utterances of a context in --pretrain-task utterance_relevance (BERT-FP: 3, on Douban 2)",
-    )
-    group.add_argument(
-        "--batch-tokens",
-        type=positive_int,
-        default=32_000,
-        help="tokens of an update, padding counted, of each process; --batchsize is not read",
-    )
-    group.add_argument("--whole-word-masking", type="bool", default=False, help="hide words with all of their pieces")
-    group.add_argument(
-        "--activation-checkpointing",
-        type="bool",
-        default=False,
-        help="keep each layer's input only, and compute the rest again in the backward pass: less memory, a third more "
-        "work",
-    )
+    add_options(parser, TargetOptions)
+    add_options(parser, PretrainOptions)
 
 
 def read_recall_at(opt: Opt) -> tuple[int, ...]:

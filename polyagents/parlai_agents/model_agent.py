@@ -8,7 +8,7 @@ from parlai.utils.distributed import num_workers
 from torch import nn
 
 from polyagents.arguments import AUTO
-from polyagents.backends.loading import TORCH, use_backend
+from polyagents.backends.exported_backbone import TORCH, use_backend
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
 from polyagents.models import output_scaling
@@ -24,12 +24,11 @@ from polyagents.training_loop.starting_model import fitting_weights, starting_mo
 
 
 class ModelAgent(BaseAgent):
-    """An agent around a `RankingModel`.
+    """An agent around a `RankingModel`, which all clones share.
 
     Attributes:
-        ranking: the model that all clones share, with its tokenizer and its options.
         parlai_model: weights of ParlAI's own agents that are to be loaded; None for all others, and after loading.
-        resumed: the random states of a resumed run (checkpoint.py); None for a new one.
+        resumed: the random states of a resumed run (draws.py); None for a new one.
     """
 
     ranking: RankingModel

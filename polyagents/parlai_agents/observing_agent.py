@@ -34,8 +34,6 @@ class ObservingAgent(TorchRankerAgent):
     """Turns observations into batches for a ranker.
 
     Attributes:
-        ranking: the model, with its tokenizer and its options.
-        dict: its tokenizer, as ParlAI asks for it.
         phase: whether the previous batch was trained on, under "training"; all clones share it.
     """
 
@@ -49,7 +47,7 @@ class ObservingAgent(TorchRankerAgent):
         if obs.get("text") is None or ids is None:
             return obs
         tokenizer = self.dict.ready
-        context, length = tokenizer.context(ids, truncate), tokenizer.full_context(ids)
+        context, length = tokenizer.context(ids, truncate), len(tokenizer.context(ids, None))
         obs.force_set("full_text", history.get_history_str())
         obs.force_set("text_vec", torch.tensor(context))
         obs.force_set("context_original_length", length)
@@ -67,7 +65,7 @@ class ObservingAgent(TorchRankerAgent):
     ) -> tuple[Tensor, int, bool]:
         """TorchAgent: return a label's ids. Every candidate is between its [S], whatever the caller says."""
         ids, tokenizer = self.dict.txt2vec(text), self.dict.ready
-        candidate, length = tokenizer.candidate(ids, truncate), tokenizer.full_candidate(ids)
+        candidate, length = tokenizer.candidate(ids, truncate), len(tokenizer.candidate(ids, None))
         return torch.tensor(candidate), length, length > len(candidate)
 
     def _set_label_vec(self, obs: Any, add_start: bool, add_end: bool, truncate: int | None) -> None:
@@ -103,7 +101,7 @@ class ObservingAgent(TorchRankerAgent):
     def is_valid(self, obs: Any) -> bool:
         """Do as TorchRankerAgent, but an example needs a context, and a label; without one a chat is answered.
 
-        ParlAI's teachers count an answer where the label is empty.
+        ParlAI's teachers count an answer if the label is empty.
         """
         is_chat = not self.phase["training"] and not {"labels", "eval_labels"} & obs.keys()
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (is_chat or has_label(obs))
@@ -124,11 +122,7 @@ class ObservingAgent(TorchRankerAgent):
         return batch
 
     def batch_act(self, observations: Any) -> Any:
-        """Do as TorchAgent, which fails on a batch of `--num-workers` that has no example.
-
-        Args:
-            observations: those of a batch, or the batch itself.
-        """
+        """Do as TorchAgent, which fails on a batch of `--num-workers` that has no example."""
         if isinstance(observations, Batch) and not len(observations.valid_indices):
             self._local_metrics.clear()
             (self.train_step if observations.is_training else self.eval_step)(observations)

@@ -29,11 +29,6 @@ class OptimisingAgent(TorchAgent):
         """Make the optimiser like TorchAgent, with our groups of weights, and betas and eps for every Adam.
 
         ParlAI passes `--betas` and `--adam-eps` on to some optimisers and silently not to AdamW.
-
-        Args:
-            params: not used: the groups come from the model.
-            *args: as in TorchAgent.
-            **kwargs: as in TorchAgent.
         """
         opt = self.opt
         # ParlAI omits a decay of 0, and torch's AdamW then uses 0.01: so each group has its own.
@@ -56,10 +51,6 @@ class OptimisingAgent(TorchAgent):
 
         Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
         if there is no scheduler the count of updates begins anew.
-
-        Args:
-            states: the state of a resumed run.
-            hard_reset: as in TorchAgent.
         """
         if states and "optimizer" not in states:  # M itself, not its checkpoint: the training starts from the beginning
             states, hard_reset = {}, True
@@ -84,11 +75,7 @@ class OptimisingAgent(TorchAgent):
             self.scheduler.step(self._number_training_updates)
 
     def _look(self) -> int:
-        """Report the updates since the last look, and no longer count those that were skipped: return their number.
-
-        Raises:
-            InputError: too many in a row were skipped for the training to recover.
-        """
+        """Report the updates since the last look, and no longer count those that were skipped: return their number."""
         if "watch" not in vars(self):
             return 0
         found, limit = self.watch.look(self._number_training_updates), self.opt.get("gradient_clip", -1)

@@ -51,7 +51,6 @@ class RankerAgent(ModelAgent, ObservingAgent):
     """A ranker of any architecture, which a subclass names.
 
     Attributes:
-        ranking: the model that all clones share, with its tokenizer and its options.
         empty_batches: training batches since the last one with an example.
         last_values: those of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
@@ -66,11 +65,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """Add the flags of TorchRankerAgent and of the architecture, with the paper's settings as defaults (5.1).
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """Add the flags of TorchRankerAgent and of the architecture, with the paper's settings as defaults (5.1)."""
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         flags.add_ranker_flags(parser, find(cls.architecture), is_training_command(partial_opt))
         return parser
@@ -229,11 +224,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         return output
 
     def receive_metrics(self, metrics_dict: dict[str, Any]) -> None:
-        """TorchAgent: let the learning rate follow a validation.
-
-        Raises:
-            InputError: no example of it has a label.
-        """
+        """TorchAgent: let the learning rate follow a validation; refuse one without any label."""
         if "loss" not in metrics_dict:
             raise InputError(f"The validation examples of {origin(self.opt)} have no label; give others, or -veps -1.")
         super().receive_metrics(metrics_dict)

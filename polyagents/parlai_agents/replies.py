@@ -12,7 +12,7 @@ from torch import Tensor
 from polyagents.index.top_k import top_k
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.ranking.candidate_set import CandidateSet
-from polyagents.training.metrics import evaluation_values
+from polyagents.training.batch_metrics import evaluation_values
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 
@@ -23,13 +23,7 @@ Metrics = dict[str, "list[AverageMetric | None]"]
 def evaluation_metrics(
     scores: Tensor, candidates: CandidateSet, logit_scale: float, recall_at: Sequence[int]
 ) -> Metrics:
-    """Compute loss, rank, mrr, the number of candidates, and the hits@k that ParlAI's teachers do not report already.
-
-    Args:
-        scores: [B, C] on the CPU.
-        candidates: the candidates, with labels.
-        logit_scale: the factor of the scores in the loss.
-    """
+    """Compute loss, rank, mrr, number of candidates, and the hits@k that ParlAI's teachers do not report already."""
     assert candidates.labels is not None
     labelled = (candidates.labels >= 0).tolist()
     further = [k for k in recall_at if k not in TEACHER_RECALL_AT]
@@ -41,13 +35,10 @@ def evaluation_metrics(
 
 
 def tie_order(candidates: CandidateSet, example: int, count: int) -> np.ndarray | None:
-    """Return the order of an example's candidates when their scores are equal; None without labels.
+    """Return the order of the first `count` candidates of an example if scores are equal; None without labels.
 
     First what is wrong, then the label that is ranked, then what reads as it does. So the list says what `label_ranks`
     says: ParlAI's teachers find the label in it by its text, which other texts of the same token ids do not have.
-
-    Args:
-        count: how many candidates it has.
     """
     if candidates.labels is None:
         return None
@@ -65,11 +56,7 @@ class Replies:
         self.ranked_texts = int(rank_top_k if rank_top_k > 0 else opt["cap_num_predictions"])
 
     def of_scores(self, scores: np.ndarray, candidates: CandidateSet) -> Output:
-        """Return the best texts of every example, highest score first; a label comes after its ties.
-
-        Args:
-            scores: [B, C].
-        """
+        """Return the best texts of every example by scores [B, C], highest first; a label comes after its ties."""
         # ParlAI's teachers count their hits in this list.
         k = self.ranked_texts if candidates.labels is None else max(self.ranked_texts, *TEACHER_RECALL_AT)
         ranked, values = [], []
@@ -82,11 +69,7 @@ class Replies:
         return self._output(ranked, values)
 
     def of_fixed(self, fixed: FixedCandidates, contexts: Sequence[Sequence[int]], said: set[str]) -> Output:
-        """Return the best fixed candidates that were not said, unless nothing else remains.
-
-        Args:
-            contexts: token ids of B contexts.
-        """
+        """Return the best fixed candidates that were not said, unless nothing else remains."""
         found = fixed.unsaid(contexts, max(self.ranked_texts, 1), said)
         return self._output([texts for texts, _ in found], [scores for _, scores in found])
 

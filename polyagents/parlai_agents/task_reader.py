@@ -46,16 +46,11 @@ class TaskReader:
     """One teacher, read one message after the other.
 
     ParlAI's teachers draw from Python's own generator. They get a state of it that only they use, so what they draw
-    does
-    not depend on other draws: after the same number of messages the same one follows.
+    does not depend on other draws: after the same number of messages the same one follows.
     """
 
     def __init__(self, opt: Opt, seed: int):
-        """Open the task of `opt`.
-
-        Raises:
-            InputError: it cannot be read.
-        """
+        """Open the task of `opt`; refuse one that cannot be read."""
         self.task = opt["task"]
         self.state = (random.Random(seed).getstate(), np.random.RandomState(seed).get_state())
         self.turns: list[str] = []
@@ -91,8 +86,7 @@ class TaskReader:
         """Return the pairs of this many messages, fewer at the end of an evaluation.
 
         The context is everything that was said in the dialogue, labels included, one line per utterance; the label is
-        empty
-        if a message has none.
+        empty if a message has none.
         """
         pairs = []
         with self.own_state():
@@ -115,21 +109,3 @@ class TaskReader:
     def num_examples(self) -> int:
         """Return the number of examples of the task; 0 if it does not know."""
         return int(self.teacher.num_examples() or 0)
-
-
-def first_pairs(opt: Opt, count: int, flag: str, instead: str) -> list[TextPair]:
-    """Return the first training examples of a task, by which a new model is measured.
-
-    Args:
-        flag: names the option, such as "--output-scaling auto".
-        instead: what can be given without such texts.
-
-    Raises:
-        InputError: there is no task, or it has no texts.
-    """
-    if opt.get("interactive_mode") or not opt.get("task"):
-        raise InputError(f"{flag} measures the training examples of a task, and no task is given; {instead}.")
-    pairs = TaskReader(Opt(opt | {"datatype": "train"}), seed=0).read(count)
-    if not pairs:
-        raise InputError(f"{flag} finds no texts in --task {opt['task']}; {instead}.")
-    return pairs

@@ -5,8 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.errors import InputError
 from polyagents.files.json_files import fits, read_json
+from polyagents.options import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from dataclasses import Field
+
     from transformers import PretrainedConfig
 
 AGENTS = {
@@ -56,6 +60,8 @@ TYPES: dict[str, Any] = {
 LARGEST = 10_000_000  # of the numbers
 LAYER_NORM_EPS = 1e-5  # parlai/agents/transformer/modules/constants.py
 
+# Options of ours that decide a score, of which ParlAI's agents hold every value, in these or in other options.
+HELD = ("backbone", "poly_n_codes", "output_scaling", "share_encoders", "include_prompt", "lora_rank", "backbone_bits")
 KEPT = ("task", "history_size", "delimiter", "split_lines", "use_reply", "label_truncate", "share_word_embeddings")
 
 
@@ -182,8 +188,13 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     }
 
 
-def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig") -> dict[str, Any]:
+def for_parlai(
+    opt: dict[str, Any], table: "Mapping[str, Field[Any]]", architecture: str, config: "PretrainedConfig"
+) -> dict[str, Any]:
     """Translate our options of a model to ParlAI's.
+
+    Args:
+        table: the options that the architecture has.
 
     Returns:
         ParlAI's options by name.
@@ -191,15 +202,13 @@ def for_parlai(opt: dict[str, Any], architecture: str, config: "PretrainedConfig
     Raises:
         InputError: ParlAI's agents lack a feature of this model; the message names it.
     """
-    theirs = CHECKED_IN["PolyEncoder"]
-    needed = {
-        "--similarity": (opt.get("similarity", "dot"), ("dot",)),
-        "--reduction-type": (opt["reduction_type"], CHECKED["reduction_type"][1]),
-        "--polyencoder-type": (opt.get("polyencoder_type", "codes"), theirs["polyencoder_type"][1]),
-        "--poly-attention-type": (opt.get("poly_attention_type", "basic"), theirs["poly_attention_type"][1]),
-        "--joint-head": (opt.get("joint_head", "linear"), ("linear",)),
-        "--context-prompt": (opt.get("context_prompt", ""), ("",)),
-        "--candidate-prompt": (opt.get("candidate_prompt", ""), ("",)),
+    theirs, roles = CHECKED | CHECKED_IN["PolyEncoder"], Role.WEIGHTS | Role.VECTORS | Role.SCORES
+    needed: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        f"--{name.replace('_', '-')}": (opt.get(name, field.default), theirs.get(name, (None, (field.default,)))[1])
+        for name, field in table.items()
+        if field.metadata["role"] & roles and name not in HELD
+    }
+    needed |= {
         "the architecture": (architecture, tuple(AGENTS)),
         "a backbone of the kind": (config.model_type, ("bert",)),
         "the backbone's layer_norm_eps": (getattr(config, "layer_norm_eps", None), (LAYER_NORM_EPS,)),

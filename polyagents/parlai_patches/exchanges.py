@@ -15,11 +15,7 @@ def exchanges(world: World, num_examples: float) -> Iterator[tuple[int, Any, Any
     """Do one pass over a task, in its order, and yield (place in the batch, message, reply).
 
     It draws nothing but from ParlAI's fixed seed: all models with the same batch size meet the same examples in the
-    same order.
-
-    Args:
-        world: of the task and the agent, for evaluation.
-        num_examples: how many at least, in whole batches; all if there are fewer.
+    same order. `num_examples` are read at least, in whole batches; all if there are fewer.
     """
     random.seed(PARLAIS_SEED)
     world.reset()

@@ -66,13 +66,5 @@ class LatePerplexity(LateAverage, PPLMetric):
 
 
 def each_of(values: LateValues, count: int) -> dict[str, list[AverageMetric | None]]:
-    """Return a metric for each of a batch's examples, by name.
-
-    Args:
-        values: those of a batch of `count` examples.
-        count: how many there are.
-
-    Returns:
-        `count` metrics for each name.
-    """
+    """Return a metric for each of a batch's `count` examples, by name."""
     return {name: [LateAverage(Term(values, name, row)) for row in range(count)] for name in values}

@@ -86,11 +86,7 @@ def learn_vocabulary(opt: Opt) -> None:
 
 
 def worker(rank: int, opt: Opt, port: int) -> None:
-    """Train in one of the processes, which starts with ParlAI as it was shipped.
-
-    Args:
-        port: the port of the first process.
-    """
+    """Train in one of the processes, which starts with ParlAI as it was shipped."""
     compat.apply()
     train_loop.patch_for_all_agents()
     choose_device(opt)
@@ -116,12 +112,7 @@ def train_under_torchrun(arguments: list[str]) -> None:
 def gloo_context(
     rank: int, opt: Opt, rank_offset: int = 0, gpu: Any = None, init_method: str = "tcp://localhost:61337"
 ) -> Iterator[Opt]:
-    """Do as ParlAI's distributed_context, on CPUs.
-
-    Args:
-        gpu: not used.
-        init_method: where the processes meet.
-    """
+    """Do as ParlAI's distributed_context, on CPUs."""
     opt = copy.deepcopy(opt)
     opt["rank"] = rank = rank + rank_offset
     opt["gpu"] = "cpu"

@@ -65,11 +65,7 @@ def with_evaluation_bar(run_single_eval: Any) -> Any:
 
 
 def counting(report: Callable[[], Mapping[str, Any]], bar: tqdm) -> Callable[[], Mapping[str, Any]]:
-    """Wrap a world's `report`, which ParlAI calls after each batch of an evaluation.
-
-    Args:
-        bar: to show how many examples it reports.
-    """
+    """Wrap a world's `report`, which ParlAI calls after each batch of an evaluation, so that it moves the bar."""
 
     def patched() -> Mapping[str, Any]:
         found = report()
@@ -80,14 +76,7 @@ def counting(report: Callable[[], Mapping[str, Any]], bar: tqdm) -> Callable[[],
 
 
 def last_update(loop: TrainLoop, seconds: float) -> int | None:
-    """Estimate how many updates there will be at most, from the epochs or the time so far.
-
-    Args:
-        loop: its flags say how long it trains.
-
-    Returns:
-        None if only its patience ends it.
-    """
+    """Estimate how many updates there will be at most, from the epochs or the time; None if only patience ends it."""
     steps, epochs = loop._train_steps, loop._total_epochs
     limits = [loop.max_train_steps]
     limits += [steps * loop.max_num_epochs / epochs] if epochs > 0 else []

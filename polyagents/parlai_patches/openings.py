@@ -20,12 +20,7 @@ SILENCE = "__SILENCE__"  # ParlAI's message for a partner who says nothing
 
 @dataclass(frozen=True)
 class Opening:
-    """How a dialogue of a task begins.
-
-    Attributes:
-        text: the first message.
-        personas: of its speaker, and of the one who answers; "" if the task has none.
-    """
+    """How a dialogue of a task begins: its first message, and the personas of its speaker and of the other one."""
 
     text: str
     personas: tuple[str, str]
@@ -47,14 +42,10 @@ def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
 
 
 def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> list[Opening]:
-    """Read the beginnings of the dialogues of a task, in an order that the seed draws.
+    """Read the beginnings of the first dialogues of a task, or all (None), in an order that the seed draws.
 
-    Where a task has only the persona of the one who answers, the one who opens gets that of another dialogue, as in
+    If a task has only the persona of the one who answers, the one who opens gets that of another dialogue, as in
     ParlAI.
-
-    Args:
-        seed: decides the order; None for another one each time.
-        dialogues: how many dialogues are read, the first ones; None for all.
 
     Raises:
         InputError: the task cannot be read, or nobody says anything in it.
@@ -69,10 +60,9 @@ def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> li
 
 
 def opening_of(text: str, other: str) -> Opening:
-    """Divide a first message into what each speaker reads, and what is said.
+    """Divide a first message, persona lines first, into what each speaker reads, and what is said.
 
     Args:
-        text: a first message of the task, persona lines first.
         other: another one, whose persona is used if the task does not give the partner's.
     """
     own = persona_in(text, OWN)
@@ -91,11 +81,7 @@ def without_personas(text: str) -> str:
 
 
 def first_messages(opt: Opt) -> Iterator[str]:
-    """Read the first message of every dialogue of a task, in order.
-
-    Raises:
-        InputError: the task cannot be read.
-    """
+    """Read the first message of every dialogue of a task, in order."""
     fold = str(opt["datatype"]).split(":")[0]
     once = "train:evalmode" if fold == "train" else fold
     begins = True

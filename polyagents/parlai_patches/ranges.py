@@ -23,19 +23,16 @@ from polyagents.arguments import (
     positive,
     positive_int,
     probability,
-    seed_number,
     shown,
 )
 from polyagents.errors import InputError
+from polyagents.options import fields_of
+from polyagents.training_loop.training_options import LoopOptions
 
 
 @dataclass(frozen=True)
 class Several:
-    """The type of a flag that takes numbers with commas between them, each of a range.
-
-    Attributes:
-        count: how many there may be; None for any.
-    """
+    """The type of a flag that takes `count` numbers (None: any) with commas between them, each of a range."""
 
     one: Callable[[str], float]
     count: tuple[int, ...] | None = None
@@ -62,9 +59,12 @@ share = Real("a number from 0 to 1", 0, math.nextafter(1, 2))
 some = Real("a number above 0", 0, above=True, none=-1)
 any_number = Real("a finite number", -LARGEST)
 
+OURS = {field.name: field.metadata["parse"] for field in fields_of(LoopOptions)}
+
 # What is not here is any number that is finite.
 RANGES: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("batchsize", "eval_batchsize", "encode_candidate_vecs_batchsize"), batch_size),
+    **{name: parse for name, parse in OURS.items() if isinstance(parse, Whole | Real)},  # those below may be none
+    **dict.fromkeys(("eval_batchsize", "encode_candidate_vecs_batchsize"), batch_size),
     # a run
     **dict.fromkeys(("max_train_steps", "num_examples", "num_episodes", "validation_max_exs"), limit),
     **dict.fromkeys(("validation_every_n_steps", "log_every_n_steps"), limit),
@@ -73,19 +73,14 @@ RANGES: dict[str, Callable[[str], Any]] = {
     "log_every_n_secs": Real("a number of 0 or more", 0, none=-1),
     "validation_patience": Whole(0, none=-1),
     "validation_cutoff": any_number,
-    "seed": seed_number,
     "teacher_seed": any_number,
-    "update_freq": positive_int,
     # an optimiser
-    **dict.fromkeys(("learningrate", "weight_decay"), not_negative),
     "gradient_clip": Real("a number of 0 or more", 0, none=-1),
     "adam_eps": positive,
     "adafactor_eps": Several(positive, (2,)),
     "betas": Several(probability, (2,)),
     "nus": Several(share, (1, 2)),
     "momentum": probability,
-    "lr_scheduler_decay": probability,
-    "lr_scheduler_patience": count,
     "warmup_updates": Whole(0, none=-1),
     "warmup_rate": share,
     "invsqrt_lr_decay_gamma": Whole(0, none=-1),
@@ -133,14 +128,10 @@ def limit_numbers(action: argparse.Action) -> None:
 
 
 def check(options: Mapping[str, Any], actions: Iterable[argparse.Action], source: str, whole: bool = False) -> None:
-    """Refuse a value in a file of options that its flag would refuse.
+    """Refuse a value in a file of options that its flag would refuse; what is missing or None is not checked.
 
     Args:
-        options: by name; what is missing or None is not checked.
         whole: whether not only numbers are checked.
-
-    Raises:
-        InputError: there is such a value.
     """
     for action in actions:
         value = options.get(action.dest)

@@ -127,11 +127,7 @@ def no_such_task(name: str) -> str:
 
 
 def modules_of(package: str, prefix: str = "") -> list[str]:
-    """Return the names of the modules in a package, without importing one of them.
-
-    Args:
-        prefix: put before each name.
-    """
+    """Return the names of the modules in a package, each after `prefix`, without importing one of them."""
     found = importlib.util.find_spec(package)
     folders = [] if found is None else found.submodule_search_locations
     return [module.name for module in pkgutil.iter_modules(folders, prefix)]
@@ -174,11 +170,7 @@ def given_by_the_user() -> Iterator[None]:
 
 
 def load(optfile: str) -> Opt:
-    """Read an options file, as far as it may decide anything.
-
-    Raises:
-        InputError: it cannot be read, or holds no options.
-    """
+    """Read an options file, as far as it may decide anything; refuse one that cannot be read."""
     options = read_whole(optfile.removesuffix(".opt")) if optfile.endswith(".opt") else read_whole(optfile, suffix="")
     if of_the_user.get():
         if wrong := [name for name in NAMES if not isinstance(options.get(name, ""), str | None)]:

@@ -19,12 +19,7 @@ def load(script: str) -> None:
 
 
 def run(script: str, arguments: Sequence[str]) -> Any:
-    """Run a script of ParlAI's with a command line.
-
-    Args:
-        script: its module, which `load` has imported.
-        arguments: the command line of `parlai`, which begins with the name of the command.
-    """
+    """Run a script of ParlAI's, a module that `load` has imported, with a command line that begins with its name."""
     if script == "train_model" and distributed.is_torchelastic_launched():
         from polyagents.parlai_patches import launching  # saves every other command the import of ParlAI's launcher
 

@@ -41,11 +41,7 @@ def apply() -> None:
 
 
 def short_help(parser: argparse.ArgumentParser) -> str:
-    """Write the help of a command of ParlAI's.
-
-    Args:
-        parser: that of the command, with the flags of its agent and task.
-    """
+    """Write the help of a command of ParlAI's, whose parser has the flags of its agent and task."""
     formatter = parser._get_formatter()
     known = {action.dest: action for action in parser._actions if action.help != argparse.SUPPRESS}
     formatter.add_text(f"usage: {parser.prog} {'-m poly -t TASK -mf FILE ' if 'model' in known else ''}[flags]")

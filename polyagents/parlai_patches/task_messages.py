@@ -20,11 +20,7 @@ MANY = 100_000  # a progress bar is shown for at least this many examples
 
 
 def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
-    """Yield the teacher's messages of one pass over the task of `opt`, in order, with a batch of one.
-
-    Raises:
-        InputError: the task cannot be read.
-    """
+    """Yield the teacher's messages of one pass over the task of `opt`, in order, with a batch of one."""
     opt = Opt(opt | {"batchsize": 1})
     # Standard output is for results, and teachers print to it.
     with quiet(), contextlib.redirect_stdout(sys.stderr):
@@ -47,9 +43,6 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
 
 def write_task_candidates(options: Mapping[str, Any]) -> str:
     """Return the file of all labels of a model's task, beside the model file; write it if it is missing.
-
-    Args:
-        options: of the model; its `task` with the task's own flags, and `model_file`.
 
     Raises:
         InputError: the task has no labels.

@@ -188,11 +188,7 @@ def with_atomic_progress(progress: Progress) -> Any:
 
 
 def check_progress(progress: Any) -> None:
-    """Refuse progress that ParlAI's loop cannot resume from; the file may be somebody else's.
-
-    Raises:
-        ValueError: it is not JSON, or has not the fields and types of .trainstats.
-    """
+    """Refuse progress that ParlAI's loop cannot resume from, by a ValueError; the file may be somebody else's."""
     found = parse_json(progress) if isinstance(progress, str) else None
     if not isinstance(found, dict) or not fits(found.get("valid_reports"), list[dict[str, Any]]):
         raise ValueError("progress")
@@ -205,8 +201,7 @@ def restore_progress(checkpoint: str, progress: str | None) -> None:
     """Make the .trainstats of a checkpoint match its number of updates, before ParlAI's loop reads them.
 
     Args:
-        checkpoint: the file from which a run resumes.
-        progress: its stored progress; None if an earlier version wrote it.
+        progress: what the checkpoint says of it; None if an earlier version wrote it.
     """
     if progress is not None and is_primary_worker():
         path = f"{checkpoint}.trainstats"

@@ -36,11 +36,7 @@ def with_summary(train: Any) -> Any:
 
 
 def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
-    """Return loss and R@1 of a training from its reports, those of the runs that it resumed included.
-
-    Args:
-        final: the report of the validation at the end.
-    """
+    """Return loss and R@1 of a training, the runs that it resumed and the validation at its end included."""
     training = points(loop.train_reports, "mean_loss", "train_accuracy")
     validation = points(loop.valid_reports, "loss", "hits@1")
     if not validation:
@@ -49,12 +45,7 @@ def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
 
 
 def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
-    """Return what ParlAI's reports say of loss and R@1, where they say both.
-
-    Args:
-        loss: the name of the loss in them.
-        recall: that of R@1.
-    """
+    """Return what ParlAI's reports say of loss and R@1, by these names, if they say both."""
     return [
         Point(*(float(report[name]) for name in (UPDATES, loss, recall)))
         for report in reports
@@ -63,12 +54,7 @@ def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list
 
 
 def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> Summary:
-    """Return the summary of a training.
-
-    Args:
-        final: the report of the validation at the end.
-        plot: the picture of its curves; None if there is none.
-    """
+    """Return the summary of a training, given the validation at its end, and the picture of its curves."""
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
     report = loop.valid_reports[-1] if loop.valid_reports else final

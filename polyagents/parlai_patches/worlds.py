@@ -70,11 +70,7 @@ class TaskSelfChatWorld(SelfChatWorld):
 
 
 def openings_of(opt: Opt) -> list[Opening]:
-    """Read the openings of the first dialogues of a task, in an order that `--seed` draws; each time another without.
-
-    Raises:
-        InputError: the task cannot be read, or has no dialogues.
-    """
+    """Read the openings of the first dialogues of a task, in the order of `--seed`; each time another without."""
     return all_openings(opt, opt.get("seed"), DIALOGUES)
 
 
@@ -101,9 +97,6 @@ def with_our_worlds(
         selfchat_task: whether a model talks to itself.
         num_agents: how many take part; None if that is not known.
         default_world: the world of a task that has none; None for the most general one.
-
-    Returns:
-        The class of the world; None if it cannot be known.
     """
     found = load_world_module(taskname, interactive_task, selfchat_task, num_agents, default_world)
     general = default_world is None and found in (None, DialogPartnerWorld)

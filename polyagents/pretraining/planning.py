@@ -9,9 +9,8 @@ import torch
 from parlai.utils.distributed import get_rank
 
 from polyagents.errors import InputError
-from polyagents.models.devices import to_device
 from polyagents.models.encoder import TRAINING_CHUNK_TOKENS
-from polyagents.models.tokens import pad_pairs
+from polyagents.models.tokens import pad_joint, to_device
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.pretraining import batches
@@ -152,7 +151,7 @@ class PlanningAgent(BaseAgent):
         Returns:
             Tokens [B, T], targets by objective, and which words were hidden [B, T].
         """
-        tokens = pad_pairs([(example.context, example.label) for example in chunk], self.dict.ready.pad_id)
+        tokens = pad_joint([(example.context, [example.label]) for example in chunk], self.dict.ready.pad_id)
         targets, hidden = {}, None
         if LABELS in objectives:
             targets[LABELS] = torch.tensor([example.label_class for example in chunk])

@@ -32,8 +32,7 @@ from polyagents.pretraining.planning import PlanningAgent, Update
 from polyagents.pretraining.pretrain_model import WORDS, PretrainModel
 from polyagents.pretraining.utterance_relevance import SHARES
 from polyagents.surroundings import learning
-from polyagents.text.special_tokens import MASK_TOKENS
-from polyagents.text.tokenizer import RankingTokenizer
+from polyagents.text.tokenizer import MASK_TOKENS, RankingTokenizer
 from polyagents.training import distributed
 from polyagents.training.late_values import LateValues
 from polyagents.training_loop.training_options import MemoryOptions

@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from polyagents.models.encoder import Encoder
+from polyagents.models.encoder import Encoder, autocast
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import Tokens
 from polyagents.timings import encodes_in_bf16
@@ -59,7 +59,7 @@ class PretrainModel(nn.Module):
 
     def word_scores(self, states: Tensor) -> Tensor:
         """Map states [n, D] to scores [n, V]. Only for hidden words: all words would cost more than a small encoder."""
-        with self.encoder.autocast(states.device):
+        with autocast(states.device, self.encoder.arithmetic(states.device)):
             scores: Tensor = self._head[0](inputs_embeds=states.unsqueeze(0)).logits[0]
         return scores
 

@@ -89,8 +89,7 @@ def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None
     as equal to the label: they ignore case, punctuation and articles.
 
     Args:
-        labels: one for each example, None for an example without one; None in place of the list where there are no
-            labels.
+        labels: one for each example, None for an example without one; None in place of the list if there are none.
     """
     column: dict[tuple[int, ...], int] = {}
     texts = []
@@ -153,7 +152,6 @@ def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | No
     A label that its list lacks is added at the end, unless the list has another right answer.
 
     Args:
-        given: the candidates of each example.
         labels: as for `shared_set`.
 
     Raises:
@@ -184,9 +182,6 @@ def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | No
 def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Candidate], list[bool], int]:
     """Return an example's candidates with a right one among them.
 
-    Args:
-        label: its label, if it has one.
-
     Returns:
         The candidates, whether each is right, and the column of the label, -1 without one.
     """
@@ -205,7 +200,7 @@ def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Cand
 
 
 def label_ranks(scores: Tensor, right: Tensor, real: Tensor) -> Tensor:
-    """Compute the rank of each example's label, from 1.
+    """Compute the rank [B] of each example's label, from 1.
 
     It loses every tie, so that equal scores win nothing by luck.
 
@@ -213,9 +208,6 @@ def label_ranks(scores: Tensor, right: Tensor, real: Tensor) -> Tensor:
         scores: [B, C].
         right: [B, C], the labels and what reads as they do; the best of them counts.
         real: [B, C], False for padding.
-
-    Returns:
-        [B].
     """
     best = scores.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
     return 1 + (~(scores < best) & real & ~right).sum(1)  # not-a-number wins nothing either

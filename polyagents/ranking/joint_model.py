@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.tokens import JointTokens, pad_joint
+from polyagents.models.tokens import JointTokens, pad_joint, to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.ranking_model import RankingModel
@@ -64,11 +63,7 @@ class JointModel(RankingModel):
         """Put each context in front of its candidates, as many in a row as the architecture allows.
 
         Args:
-            contexts: token ids of B contexts.
-            wanted: [B, C], True for those to score.
-
-        Returns:
-            Rows in the order of `wanted`.
+            wanted: [B, C], True for those to score; the rows are in its order.
         """
         rows = []
         for example, context in enumerate(contexts):
@@ -81,12 +76,7 @@ class JointModel(RankingModel):
 
 
 def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
-    """Split candidates, in their order, into lists that fit a row; each has at least one.
-
-    Args:
-        candidates: token ids.
-        tokens: how many a list may have, at most.
-    """
+    """Split token ids of candidates, in order, into lists of so many tokens that fit a row; each has one at least."""
     some: list[Sequence[int]] = []
     left = tokens
     for candidate in candidates:
@@ -100,28 +90,12 @@ def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Seq
 
 
 def listed(scores: Tensor, tokens: JointTokens) -> Tensor:
-    """Flatten scores of rows to those of candidates that exist.
-
-    Args:
-        scores: [R, K].
-        tokens: the rows, on the CPU.
-
-    Returns:
-        [N], row after row.
-    """
+    """Flatten scores [R, K] of rows to those [N] of candidates that exist, row after row."""
     return scores.flatten()[to_device(places_of(tokens.there), scores.device)]
 
 
 def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Arrange scores of the wanted candidates in a table.
-
-    Args:
-        scores: [N], in the order of `wanted`.
-        wanted: [B, C] boolean, on the CPU.
-
-    Returns:
-        [B, C], 0 elsewhere.
-    """
+    """Arrange scores [N] in a table [B, C] where `wanted` [B, C] is True, in its order; 0 elsewhere."""
     places = to_device(places_of(wanted), scores.device)
     return scores.new_zeros(wanted.numel()).index_copy(0, places, scores).view(wanted.shape)
 

@@ -35,10 +35,9 @@ class Settings:
 
     Attributes:
         architecture: the name of its class, such as "PolyEncoder".
-        encoder: backbone, precision, trained layers, dropout.
         ranking: the architecture's own options.
         text_truncate: the maximal tokens of a context, with [S]; None is no limit.
-        label_truncate: the maximal tokens of a candidate, with [S]; None is no limit.
+        label_truncate: the same of a candidate.
         saved: all options: an agent's flags, or the content of the options file of a trained model, such as its task,
             some of them overridden by the caller.
     """
@@ -52,13 +51,7 @@ class Settings:
 
 
 class RankingModel(abc.ABC):
-    """A model that ranks candidates.
-
-    Attributes:
-        module: its architecture, with the weights.
-        tokenizer: encodes texts as token ids.
-        settings: decide how texts are read.
-    """
+    """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read."""
 
     def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings):
         self.module, self.tokenizer, self.settings = module, tokenizer, settings
@@ -115,15 +108,7 @@ class RankingModel(abc.ABC):
 
     @abc.abstractmethod
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score a batch's candidates without gradient.
-
-        Args:
-            contexts: token ids of B contexts.
-            candidates: those that each of them ranks.
-
-        Returns:
-            [B, C] fp32.
-        """
+        """Score a batch's candidates for token ids of B contexts, without gradient: [B, C] fp32."""
 
     @abc.abstractmethod
     def scores_in_pieces(
@@ -197,11 +182,7 @@ class RankingModel(abc.ABC):
         load_weights(self.module, weights, assign=self.device.type == "cpu")
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
-        """Compute the SHA-256 of weights, the tokenizer, and further settings.
-
-        Args:
-            weights: by name.
-        """
+        """Compute the SHA-256 of weights by name, the tokenizer, and other settings."""
         parts: list[str | bytes] = [settings, self.tokenizer.compiled.to_str()]
         for name in sorted(weights):
             parts += [name, bytes_of(weights[name])]

@@ -9,27 +9,13 @@ from polyagents.errors import InputError
 
 
 def task_candidates_path(model_file: str, task: str) -> str:
-    """Return the path of a task's labels, whether or not the file exists.
-
-    Args:
-        model_file: the model's path.
-
-    Returns:
-        The path.
-    """
+    """Return the path of a task's labels, whether or not the file exists."""
     task = re.sub(r"[^\w.,:-]", "_", task)
     return f"{model_file}.cands-{task}.cands"
 
 
 def task_candidates_file(model_file: str, saved: Mapping[str, Any]) -> str:
-    """Return the path of the labels of a model's task.
-
-    Args:
-        model_file: the model's path.
-        saved: the content of its options file.
-
-    Returns:
-        The path of a file that exists.
+    """Return the path of the labels of a model's task, given the content of its options file.
 
     Raises:
         InputError: the model names no task, or the file has not been written yet.

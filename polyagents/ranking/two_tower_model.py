@@ -2,39 +2,78 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.models.adapters import without_frozen_weights
-from polyagents.models.devices import to_device
 from polyagents.models.encoder import Encoder
 from polyagents.models.query import Query
+from polyagents.models.tokens import to_device
 from polyagents.models.two_towers import TwoTowers
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.ranking_model import RankingModel, Settings
-from polyagents.ranking.vector_cache import VectorCache
 from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.timings import encodes_in_bf16
 
 
-class TwoTowerModel(RankingModel):
-    """A bi- or poly-encoder, or a further architecture of two towers.
+class VectorCache:
+    """The vectors of candidates that were encoded before, valid until the weights change.
 
-    Attributes:
-        cache: vectors of candidates that were encoded since the weights changed.
+    In an evaluation the same replies occur as distractors many times (each about 20 times on ConvAI2).
+
+    Several threads may use it. There is no lock: a candidate that is new to two of them is encoded twice, and a thread
+    keeps the dictionary that it began with when another one clears it.
     """
+
+    # Bytes after which the cache is cleared: 150,000 vectors of width 384, several times the distinct replies of
+    # ParlAI's tasks. Without a limit, the candidates of requests to a server would fill the memory.
+    LIMIT = 300_000_000
+
+    def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor], version: Callable[[], object]):
+        """Start empty; `version` returns another value as soon as `encode` would return other vectors."""
+        self.encode, self.version = encode, version
+        self.known: dict[tuple[int, ...], Tensor] = {}
+        self.size = 0
+        self.encoded_by: object = None
+
+    def vectors(self, candidates: Sequence[tuple[int, ...]]) -> Tensor:
+        """Return the vectors [U, D] of token ids of U candidates, and encode those that are new."""
+        if (version := self.version()) != self.encoded_by:
+            self.clear()
+            self.encoded_by = version
+        known = self.known
+        new = [ids for ids in dict.fromkeys(candidates) if ids not in known]
+        if new and self.size > self.LIMIT:
+            self.clear()
+            known, new = self.known, list(dict.fromkeys(candidates))
+        if new:
+            encoded = self.encode(new)
+            known.update(zip(new, encoded, strict=True))
+            self.size += encoded.nbytes + sum(100 + 36 * len(ids) for ids in new)  # an object and a pointer for each id
+        return torch.stack([known[ids] for ids in candidates])
+
+    def clear(self) -> None:
+        """Discard all vectors."""
+        self.known, self.size = {}, 0
+
+
+class TwoTowerModel(RankingModel):
+    """A bi- or poly-encoder, or another architecture of two towers; its cache holds vectors of the present weights."""
 
     module: TwoTowers
 
     def __init__(self, module: TwoTowers, tokenizer: RankingTokenizer, settings: Settings):
         super().__init__(module, tokenizer, settings)
-        self.cache = VectorCache(self.encode_ids, lambda: (self.version(), module.training))  # dropout
+        self.cache = VectorCache(
+            lambda ids: self.module.encode_candidates(self.tokens(ids)),
+            lambda: (self.version(), module.training),  # dropout
+        )
         self._versions = Versions(module, without="context_encoder")
         self._version: object = object()
         self._fingerprint: tuple[object, str] = (None, "")  # the last that was computed, and of which version
@@ -68,21 +107,18 @@ class TwoTowerModel(RankingModel):
     ) -> Steps[Tensor]:
         """Score as `scores` does, once the candidates that are not cached yet are encoded piece by piece."""
         for piece in pieces(list(map(len, candidates.ids)), tokens):
-            self.cache.vectors([candidates.ids[place] for place in piece])
+            with undisturbed():  # not around the generator, whose caller computes between two pieces
+                self.cache.vectors([candidates.ids[place] for place in piece])
             yield
         return self.scores(contexts, candidates)
 
     @undisturbed()
     def encode_texts(self, texts: Sequence[str], low_precision: bool = False) -> Tensor:
-        """Encode candidate texts.
+        """Encode C candidate texts: [C, D] fp32 on the CPU.
 
         Args:
-            texts: C of them.
-            low_precision: encode in bf16 where the machine is fast in it, whatever `--precision` says: right for
+            low_precision: encode in bf16 if the machine is fast in it, whatever `--precision` says: right for
                 vectors that are rounded to 8 bits anyway.
-
-        Returns:
-            [C, D] fp32 on the CPU.
         """
         self.module.eval()
         encoder = self.module.candidate_encoder
@@ -116,11 +152,7 @@ class TwoTowerModel(RankingModel):
         self.cache.clear()
 
     def check(self, encoded_by: object) -> None:
-        """Refuse candidates that other weights encoded.
-
-        Raises:
-            InputError: the weights have changed since.
-        """
+        """Refuse candidates that other weights encoded."""
         now = self.version()
         if isinstance(encoded_by, str):
             if self._fingerprint[0] is not now:  # takes a second for a BERT-base
@@ -167,11 +199,8 @@ class TwoTowerModel(RankingModel):
 def two_towers(model: RankingModel, otherwise: str | None = None) -> TwoTowerModel:
     """Return a model whose candidates can be encoded ahead of the context.
 
-    Args:
-        otherwise: the sentence that refuses a joint model.
-
     Raises:
-        InputError: it is a joint model.
+        InputError: it is a joint model; the message is `otherwise`, if given.
     """
     if not isinstance(model, TwoTowerModel):
         raise InputError(

@@ -21,7 +21,7 @@ class DictionaryFile:
     """The content of the file.
 
     Attributes:
-        backbone_config: the backbone's configuration as plain values; None until there is a backbone.
+        backbone_config: plain values; None until there is a backbone.
         made_for: the flags `backbone`, `vocabulary` and `task` of the training that wrote it.
     """
 
@@ -50,11 +50,7 @@ class DictionaryFile:
             ) from error
 
     def write(self, path: str) -> None:
-        """Write the file atomically.
-
-        Raises:
-            InputError: the disk is full, or the file may not be written.
-        """
+        """Write the file atomically."""
         content = self.tokenizer.content()
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as out:

@@ -14,8 +14,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import read_json
 from polyagents.network import is_offline
 from polyagents.surroundings import silent_transformers
-from polyagents.text.special_tokens import SpecialTokens
-from polyagents.text.tokenizer import RankingTokenizer, no_panics, try_out
+from polyagents.text.tokenizer import RankingTokenizer, SpecialTokens, no_panics, try_out
 
 PLACES = {  # where a tokenizer may be, beside the hub
     "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
@@ -81,11 +80,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
 
 
 def lowers_case(folder: str) -> bool:
-    """Tell whether sentence-transformers has texts in lower case, whatever the folder's tokenizer does.
-
-    Raises:
-        InputError: its file cannot be read.
-    """
+    """Tell whether sentence-transformers has texts in lower case, whatever the folder's tokenizer does."""
     for file in glob.glob(os.path.join(glob.escape(folder), "sentence_*_config.json")):
         try:
             settings = read_json(file)

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import transformers
-from tokenizers import AddedToken, Encoding, Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from polyagents.errors import InputError, first_line
-from polyagents.text.special_tokens import MASK_TOKENS, SpecialTokens
 
 # Bytes of lines whose ids are cached, some 500,000 lines: in an epoch a label occurs as label, as negative and in the
 # next turn's history. Lines of calls with more texts are not cached: they come from files, where each occurs once.
@@ -20,12 +19,29 @@ PROBES = ["a word, 7 \u00e9 \u4e2d \U0001f600\t\n", "a" * 40 + "!"]  # what no u
 LINE_BYTES = 250  # that an empty line takes in a dict
 
 
+MASK_TOKENS = ("<mask>", "[MASK]")  # what hides a word, in the vocabularies of RoBERTa's kin and of BERT's
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens of a tokenizer; those that it lacks are added to it.
+
+    `start` and `end` are the paper's [S] around every text: [CLS] and [SEP] for BERT, the end-of-text token on both
+    sides for GPT-2. `newline` separates utterances (paper v1 4.5); byte-level tokenizers have a token for it.
+    """
+
+    pad: str
+    start: str
+    end: str
+    newline: str
+
+
 @dataclass(frozen=True)
 class ParlaiVocabulary:
     """The additional data of a tokenizer that was built from ParlAI's own dictionary.
 
     Attributes:
-        tokens: the size of ParlAI's dictionary; the tokenizer numbers further pieces from there on, which are the
+        tokens: the size of ParlAI's dictionary; the tokenizer numbers other pieces from there on, which are the
             unknown token in ParlAI.
         counts: how often each token was seen, for writing the dictionary back.
     """
@@ -35,14 +51,7 @@ class ParlaiVocabulary:
 
 
 def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
-    """Refuse token ids beyond the vocabulary: an embedding has one row for each of its tokens.
-
-    Args:
-        parlai: set if it was built from ParlAI's own dictionary.
-
-    Raises:
-        InputError: there are such ids.
-    """
+    """Refuse token ids beyond the vocabulary: an embedding has one row for each of its tokens."""
     size = compiled.get_vocab_size()
     largest = max(compiled.get_vocab().values(), default=-1)
     if largest >= size:
@@ -73,33 +82,12 @@ class UnencodableText(InputError):
     """A text that a tokenizer fails on."""
 
 
-def encoded_lines(compiled: Tokenizer, lines: Sequence[str]) -> list[Encoding]:
-    """Encode lines without special tokens.
-
-    Raises:
-        UnencodableText: the tokenizer panics, as at an expression that backtracks; naming the first such line.
-    """
-    try:
-        with no_panics():
-            return compiled.encode_batch_fast(lines, add_special_tokens=False)
-    except ValueError as error:
-        if len(lines) > 1:
-            for line in lines:
-                encoded_lines(compiled, [line])
-        raise UnencodableText(
-            f"The model's tokenizer fails on {lines[0][:40]!a} ({first_line(error)}); change the text, or use a "
-            f"model with another tokenizer."
-        ) from error
-
-
 class RankingTokenizer:
     """A compiled tokenizer, with the tokens that surround contexts and candidates.
 
     Attributes:
         compiled: the tokenizer of the `tokenizers` library.
         parlai: set if it was built from ParlAI's own dictionary.
-        start_id: the paper's [S] before a text.
-        end_id: the paper's [S] after a text.
         newline_ids: the ids of a line end, between utterances.
         context_prompt: token ids before every context.
         candidate_prompt: token ids before every candidate.
@@ -109,12 +97,7 @@ class RankingTokenizer:
     candidate_prompt: Sequence[int] = ()
 
     def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
-        """Wrap a compiled tokenizer.
-
-        Args:
-            compiled: the tokenizer of the `tokenizers` library.
-            special: the special tokens, which it has.
-            parlai: set if it was built from ParlAI's own dictionary.
+        """Wrap a compiled tokenizer, which has the special tokens.
 
         Raises:
             InputError: a token id lies beyond the vocabulary.
@@ -193,62 +176,50 @@ class RankingTokenizer:
         self._known, self._remembered = {}, 0
 
     def _encode_lines(self, lines: Iterable[str]) -> dict[str, "array[int]"]:
-        """Encode each distinct line once."""
+        """Encode each distinct line once; the first that the tokenizer fails on is named by an UnencodableText."""
         distinct = list(dict.fromkeys(lines))
         if not distinct:
             return {}
         # The library refuses a lone surrogate (undecodable bytes on a terminal); it becomes a question mark.
         texts = [line.encode("utf-8", "replace").decode() for line in distinct]
-        encoded = (found.ids for found in encoded_lines(self.compiled, texts))
+        try:
+            with no_panics():
+                encoded = [found.ids for found in self.compiled.encode_batch_fast(texts, add_special_tokens=False)]
+        except ValueError as error:  # as at an expression that backtracks
+            if len(texts) > 1:
+                for text in texts:
+                    self._encode_lines([text])
+            raise UnencodableText(
+                f"The model's tokenizer fails on {texts[0][:40]!a} ({first_line(error)}); change the text, or use a "
+                f"model with another tokenizer."
+            ) from error
         if self.parlai is not None:
             size, unknown = len(self), self.id_of(self.unknown)
-            encoded = (
+            encoded = [
                 ids if max(ids, default=0) < size else [token if token < size else unknown for token in ids]
                 for ids in encoded
-            )
+            ]
         return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
 
     def set_prompts(self, context: str, candidate: str) -> None:
-        """Set the texts before every context and before every candidate.
-
-        Args:
-            context: such as an instruction; empty for none.
-            candidate: the same, for candidates.
-        """
+        """Set the texts before every context and before every candidate; "" for none."""
         self.context_prompt, self.candidate_prompt = self.encode([context, candidate])
 
-    def full_context(self, ids: Sequence[int]) -> int:
-        """Count the tokens of a context before it is truncated, with all that surrounds it."""
-        return len(self.context_prompt) + len(ids) + 2
-
-    def full_candidate(self, ids: Sequence[int]) -> int:
-        """Count the tokens of a candidate before it is truncated, with all that surrounds it."""
-        return len(self.candidate_prompt) + len(ids) + 2
-
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
-        """Surround and truncate a context; its end, which is nearest to the reply, is kept (paper v1 5.1).
+        """Surround and truncate a context: [S] prompt context [S].
+
+        Its end, which is nearest to the reply, is kept (paper v1 5.1).
 
         Args:
-            ids: token ids from `encode`.
             limit: how many tokens in all, [S] and prompt counted; None for no limit.
-
-        Returns:
-            [S] prompt context [S].
         """
-        beyond = 0 if limit is None else max(self.full_context(ids) - limit, 0)
+        beyond = 0 if limit is None else max(len(self.context_prompt) + len(ids) + 2 - limit, 0)
         return [self.start_id, *self.context_prompt, *ids[beyond:], self.end_id]
 
     def candidate(self, ids: Sequence[int], limit: int | None) -> list[int]:
-        """Surround and truncate a candidate; its beginning is kept.
+        """Surround and truncate a candidate, as `context` does; its beginning is kept.
 
         ParlAI truncates the last [S], too, and its weights expect that.
-
-        Args:
-            ids: token ids from `encode`.
-            limit: how many tokens in all, [S] and prompt counted; None for no limit.
-
-        Returns:
-            [S] prompt candidate [S].
         """
         ids = [*self.candidate_prompt, *ids]
         if limit is None or len(ids) + 2 <= limit:

@@ -22,11 +22,7 @@ LARGEST = 10_000_000  # many times any known model's; the library allocates 45 b
 def learn(texts: Iterable[str], size: int) -> Tokenizer:
     """Learn a vocabulary; a small text gives fewer entries, as no pair of tokens is merged that occurs only once.
 
-    Memory grows with the number of distinct words, not with the text.
-
-    Args:
-        texts: read once.
-        size: the number of entries, at most.
+    Memory grows with the number of distinct words, not with the text, which is read once.
 
     Raises:
         InputError: there is no text.
@@ -58,11 +54,7 @@ def learn(texts: Iterable[str], size: int) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, folder: str) -> None:
-    """Write a Hugging Face tokenizer atomically.
-
-    Raises:
-        InputError: the disk is full, or the folder may not be written.
-    """
+    """Write a Hugging Face tokenizer atomically."""
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
     with atomic_folder(folder, "build_vocabulary") as temporary:

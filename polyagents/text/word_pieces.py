@@ -4,8 +4,7 @@ from collections.abc import Collection
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from polyagents.text.special_tokens import SpecialTokens
-from polyagents.text.tokenizer import RankingTokenizer
+from polyagents.text.tokenizer import RankingTokenizer, SpecialTokens
 
 SIZE = 30_522  # BERT's; a small task has fewer word pieces to offer
 

@@ -22,11 +22,7 @@ def given_candidates(flag: str, source: str, examples: Examples, origin: str) ->
 
     Args:
         flag: the name of the option that asks for them.
-        examples: B of them.
         origin: the examples' source, such as "--task convai2", for the message of an error.
-
-    Returns:
-        B lists.
 
     Raises:
         InputError: no example has candidates.
@@ -44,7 +40,6 @@ def evaluation_candidates(source: str, examples: Examples, flag: str, origin: st
 
     Args:
         source: one of batch, inline and batch-all-cands.
-        examples: B of them.
         flag: as for `given_candidates`.
         origin: as for `given_candidates`.
 
@@ -89,14 +84,11 @@ class TrainingCandidates:
         self.seen = 0
 
     def of(self, source: str, examples: Examples, fixed: Sequence[Candidate] | None) -> CandidateSet:
-        """Build the candidates of a batch.
+        """Build the candidates of a batch, with labels.
 
         Args:
             source: batch, inline, batch+inline, batch-all-cands or fixed.
-            examples: B of them, each with a label; none where only other processes have some.
-
-        Returns:
-            The candidates, with labels.
+            examples: each with a label; none if only other processes have some.
 
         Raises:
             InputError: the examples lack what the source needs.
@@ -122,10 +114,7 @@ class TrainingCandidates:
         return examples.given or [[] for _ in examples.labels]
 
     def _inline(self, labels: Sequence[Label], examples: Examples) -> CandidateSet:
-        """Build a list for each example from the task's candidates.
-
-        An example without any has the labels of the batch; in a joint model random labels, up to its number.
-        """
+        """Build lists from the task's candidates, or else the batch's labels; in a joint model random ones."""
         if not isinstance(self.model, JointModel):
             self._own("inline", examples)
             if examples.without_own and not self._said:

@@ -21,27 +21,18 @@ LOSSES = ("kl", "margin_mse")
 
 @dataclass(frozen=True)
 class Distillation:
-    """A teacher, and how a student learns from it.
-
-    Attributes:
-        teacher: a trained model of any architecture.
-        loss: one of LOSSES.
-        negatives: how many negatives of each example the teacher scores, besides the label.
-    """
+    """A teacher, one of LOSSES by which a student learns from it, and how many negatives of an example it scores."""
 
     teacher: RankingModel
     loss: str
     negatives: int
 
     def losses(self, contexts: Sequence[str], candidates: CandidateSet, logits: Tensor) -> Tensor:
-        """Compute how far each example's scores are from the teacher's.
+        """Compute how far each example's scores are from the teacher's: [B] fp32.
 
         Args:
             contexts: B texts, each with a label among its candidates.
             logits: the student's scores as its own loss uses them, [B, C].
-
-        Returns:
-            [B] fp32.
         """
         assert candidates.labels is not None
         labels, mask = candidates.labels.to(logits.device), candidates.mask.to(logits.device)
@@ -55,15 +46,7 @@ class Distillation:
 
 
 def teacher_scores(teacher: RankingModel, contexts: Sequence[str], candidates: Sequence[Sequence[str]]) -> Tensor:
-    """Score K candidates for each of B contexts by the teacher.
-
-    Args:
-        contexts: B texts.
-        candidates: K texts for each.
-
-    Returns:
-        [B, K] fp32, as the teacher's own loss used them.
-    """
+    """Score K candidates for each of B contexts as the teacher's own loss used them: [B, K] fp32."""
     given = [teacher.candidates(texts) for texts in candidates]
     scores = teacher.scores(teacher.context_ids(contexts), inline_set(given, None))
     return scores * teacher.module.logit_scale
@@ -89,7 +72,7 @@ def hardest(scores: Tensor, labels: Tensor, mask: Tensor, count: int) -> tuple[T
 
 
 def distillation_loss(scores: Tensor, teacher: Tensor, mask: Tensor, kind: str) -> Tensor:
-    """Compute how far the student's scores are from the teacher's.
+    """Compute how far the student's scores are from the teacher's: [B] fp32, 0 for an example without negatives.
 
     Args:
         scores: the student's, [B, K]; column 0 is the label.
@@ -97,9 +80,6 @@ def distillation_loss(scores: Tensor, teacher: Tensor, mask: Tensor, kind: str) 
         mask: [B, K], False for what does not count; column 0 is True.
         kind: "kl", the divergence of the student's softmax from the teacher's; "margin_mse", the mean squared
             difference of how far each negative is below the label.
-
-    Returns:
-        [B] fp32, 0 for an example without negatives.
     """
     if kind == "margin_mse":
         difference = (scores[:, :1] - scores) - (teacher[:, :1] - teacher)

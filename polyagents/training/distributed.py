@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from polyagents.models.devices import to_device
+from polyagents.models.tokens import to_device
 
 T = TypeVar("T")
 
@@ -49,11 +49,7 @@ def gathered(own: T) -> list[T]:
 
 @functools.lru_cache(maxsize=1)
 def hosts(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
-    """Return a group of the same processes that exchanges data of the hosts: NCCL would copy it to the GPUs and back.
-
-    Args:
-        world: the group of all processes.
-    """
+    """Return a group of the same processes for data of the hosts: NCCL would copy it to the GPUs and back."""
     if distributed.get_backend(world) == "gloo":
         return world
     made: distributed.ProcessGroup = distributed.new_group(backend="gloo")
@@ -66,27 +62,8 @@ def shares(lengths: Sequence[int]) -> list[list[int]]:
     return [order[rank :: num_workers()] for rank in range(num_workers())]
 
 
-def own_share(lengths: Sequence[int]) -> list[int]:
-    """Return the indices of the texts that this process encodes.
-
-    All of them, in their order, without distributed training.
-
-    Where there are fewer texts than processes, those without a share encode the first text, and its vector is not used:
-    every process must have something to encode.
-    """
-    return (shares(lengths)[distributed.get_rank()] or [0]) if is_distributed() else list(range(len(lengths)))
-
-
 def gathered_rows(own: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Gather the vectors of all processes' shares, with a way back for gradients.
-
-    Args:
-        own: vectors of this process's share, [c, D].
-        lengths: those of all C texts.
-
-    Returns:
-        [C, D].
-    """
+    """Gather the vectors [c, D] of all processes' shares, with a way back for gradients: [C, D] for C lengths."""
     if not is_distributed():
         return own
     rows: Tensor = GatheredRows.apply(own, shares(lengths))
@@ -98,15 +75,7 @@ class GatheredRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, dealt: list[list[int]]) -> Tensor:
-        """Gather the vectors.
-
-        Args:
-            own: [c, D] of this process.
-            dealt: the indices of each process's texts.
-
-        Returns:
-            [C, D].
-        """
+        """Gather the vectors [c, D], given the indices of each process's texts: [C, D]."""
         mine = torch.tensor(dealt[distributed.get_rank()], dtype=torch.long)
         ctx.mine, ctx.shape = to_device(mine, own.device), own.shape
         longest = max(map(len, dealt))  # all_gather wants equal shapes
@@ -121,14 +90,7 @@ class GatheredRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Sum the gradients of all processes, and return this process's part.
-
-        Args:
-            gradient: [C, D].
-
-        Returns:
-            [c, D], and None for the indices.
-        """
+        """Sum the gradients [C, D] of all processes, and return this process's part [c, D]."""
         total = gradient.contiguous()
         distributed.all_reduce(total)
         mine = total.new_zeros(ctx.shape)

@@ -39,7 +39,6 @@ class GradientCache:
         Args:
             encode: encodes a chunk [b, T] to its vectors, with the encoder.
             join: puts the chunks' vectors in order, given them and their rows in the batch.
-            tokens: the batch, [B, T].
             chunk_tokens: tokens of a chunk that is encoded again in `backward`; None keeps all graphs (the plain way).
         """
         self._encode, keep_graph = encode, chunk_tokens is None
@@ -99,11 +98,7 @@ def random_state(device: torch.device) -> Tensor:
 
 
 def set_random_state(state: Tensor, device: torch.device) -> None:
-    """Restore the state of the generator that dropout draws from.
-
-    Args:
-        device: a CPU or GPU.
-    """
+    """Restore the state of the generator that dropout draws from."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:

@@ -14,11 +14,7 @@ class LateValues(Mapping[str, list[float]]):
     """
 
     def __init__(self, values: Mapping[str, Tensor]):
-        """Take the values.
-
-        Args:
-            values: by name, [n] each; they become fp32, in which whole numbers below 16,777,216 are exact.
-        """
+        """Take values by name, [n] each; they become fp32, in which whole numbers below 16,777,216 are exact."""
         self._names = list(values)
         self._unread = torch.stack([value.detach().float() for value in values.values()]) if values else None
         self._read: dict[str, list[float]] = {}

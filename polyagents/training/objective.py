@@ -15,15 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyagents.models.devices import to_device
-from polyagents.ranking.candidate_set import CandidateSet
+from polyagents.models.tokens import to_device
+from polyagents.ranking.candidate_set import CandidateSet, label_ranks
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.distillation import Distillation
 from polyagents.training.examples import Examples
 from polyagents.training.gradient_cache import GradientCache
 from polyagents.training.late_values import LateValues
 from polyagents.training.losses import ranking_loss
-from polyagents.training.metrics import training_values
 from polyagents.training.scoring import TrainingScores
 
 
@@ -57,32 +56,23 @@ class BatchLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """The ranking loss, and a teacher's.
-
-    Attributes:
-        distillation: a teacher; None without.
-    """
+    """The ranking loss, and a teacher's, if there is one."""
 
     model: RankingModel
     distillation: Distillation | None = None
 
     def of(self, scored: TrainingScores, examples: Examples, candidates: CandidateSet) -> BatchLoss:
-        """Compute the loss of a batch.
-
-        Args:
-            scored: what `training_scores` returned for the batch.
-            examples: B of them.
-            candidates: those that they rank, with labels.
-
-        Returns:
-            The loss of each example.
-        """
+        """Compute the loss of each example of a batch, whose candidates have labels, from its scores."""
         assert candidates.labels is not None
         device = self.model.device
         labels, mask = to_device(candidates.labels, device), to_device(candidates.mask, device)
         logits = scored.scores * self.model.module.logit_scale
         losses = ranking_loss(logits, labels, mask)
-        values = {"mean_loss": losses.detach()} | training_values(scored.scores.detach(), labels, mask)
+        # The rank of the label among the candidates in the loss.
+        is_label = torch.zeros_like(mask).scatter(1, labels.unsqueeze(1), True)
+        ranks = label_ranks(scored.scores.detach(), is_label, mask)
+        values = {"mean_loss": losses.detach(), "train_accuracy": (ranks == 1).float()}
+        values |= {"rank": ranks, "mrr": ranks.float().reciprocal()}
         if self.distillation is not None and len(examples):
             taught = self.distillation.losses(examples.texts, candidates, logits)
             values["distillation_loss"] = taught.detach()

@@ -25,14 +25,7 @@ def weight_groups(
     """Group the weights that learn for an optimiser: decay for matrices only (as for BERT), a rate for the codes.
 
     Codes start untrained, while the encoder starts trained, and an Adam changes each number by the rate in an update at
-    most.
-
-    Args:
-        codes_learningrate: None for the same.
-        weight_decay: None for none.
-
-    Returns:
-        Groups of parameters, with their options.
+    most. Without a rate of their own (None) they have that of the others.
     """
     rate, decay = codes_learningrate or learningrate, weight_decay or 0.0
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -74,7 +67,7 @@ def step(
         limit: of the norm of the gradients, which are scaled down to it; 0 or below is none.
 
     Returns:
-        The norm of the gradients of all processes, before it was limited; not finite where nothing was changed.
+        The norm of the gradients of all processes, before it was limited; not finite if nothing was changed.
     """
     distributed.average_gradients(parameters)
     scaler.unscale_(optimizer)
@@ -95,11 +88,7 @@ def step(
 
 @contextlib.contextmanager
 def refused_where_damaged(what: str) -> Iterator[None]:
-    """Turn any error of a library that loads a damaged state into one sentence.
-
-    Raises:
-        InputError: the state cannot be loaded.
-    """
+    """Turn any error of a library that loads a damaged state into one sentence, an InputError."""
     try:
         yield
     except InputError:

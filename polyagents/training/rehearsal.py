@@ -21,12 +21,9 @@ TOLERANCE = 1e-3  # of the score: far above what rounding does in fp32
 
 
 def rehearse(model: RankingModel) -> None:
-    """Train on two texts, rank them, and rebuild the backbone as a load will.
+    """Train on two texts, rank them, and rebuild the backbone as a load will, before the model is compiled.
 
     Weights, gradients and random states are afterwards what they were.
-
-    Args:
-        model: on its device, before it is compiled.
 
     Raises:
         InputError: one of these fails, or a score depends on the texts beside it.
@@ -62,11 +59,7 @@ def step(model: RankingModel) -> None:
 
 
 def rank(model: RankingModel) -> None:
-    """Score a short text alone and beside the longest.
-
-    Raises:
-        InputError: the scores differ, or are not finite.
-    """
+    """Score a short text alone and beside the longest; refuse scores that differ or are not finite."""
     model.module.eval()
     tokens = min(model.settings.text_truncate or RANKED_TOKENS, RANKED_TOKENS)
     contexts, candidates = model.context_ids(texts(tokens)), model.candidates(texts(tokens))
@@ -80,11 +73,7 @@ def rank(model: RankingModel) -> None:
 
 
 def rebuild(model: RankingModel) -> None:
-    """Build the backbone, without memory for its weights, from what a model's file says of it.
-
-    Raises:
-        InputError: there would be other weights, or none.
-    """
+    """Build the backbone, without memory for its weights, from what a model's file says of it; refuse other weights."""
     if model.settings.ranking.lora_rank:  # a load reads the backbone itself
         return
     own = model.context_encoder.backbone

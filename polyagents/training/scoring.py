@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyagents.models.devices import to_device
-from polyagents.models.encoder import in_order, lists_in_order
-from polyagents.models.two_towers import contexts_in_order
+from polyagents.models.encoder import in_order
+from polyagents.models.reduction import stacked
+from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.joint_model import JointModel, in_table, listed
 from polyagents.ranking.ranking_model import RankingModel
@@ -22,12 +22,7 @@ from polyagents.training.gradient_cache import GradientCache
 
 
 class TrainingScores(NamedTuple):
-    """Scores of a training batch.
-
-    Attributes:
-        scores: [B, C].
-        sides: the gradient caches that the backward pass continues with.
-    """
+    """Scores [B, C] of a training batch, and the gradient caches that the backward pass continues with."""
 
     scores: Tensor
     sides: list[GradientCache]
@@ -39,35 +34,23 @@ def training_scores(
     """Score a training batch.
 
     Args:
-        contexts: token ids of B contexts; none where only other processes have examples.
-        candidates: those that each of them ranks.
+        contexts: token ids of B contexts; none if only other processes have examples.
         chunk_tokens: tokens of a chunk whose graph is computed again in the backward pass; None keeps all graphs.
-
-    Returns:
-        The scores, with their gradient caches.
     """
     if isinstance(model, JointModel):
         return joint_scores(model, contexts, candidates, chunk_tokens)
     assert isinstance(model, TwoTowerModel)
-    return two_tower_scores(model, contexts, candidates, chunk_tokens)
-
-
-def two_tower_scores(
-    model: TwoTowerModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
-) -> TrainingScores:
-    """Score a training batch by a two-tower architecture.
-
-    Returns:
-        The scores, with their gradient caches.
-    """
     module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
     # A process without an example encodes one text all the same: the others wait for its share.
     texts = model.tokens(distinct or [(model.tokenizer.start_id,)])
-    context = GradientCache(module.context_encoder, module.context_vectors, contexts_in_order, texts, chunk_tokens)
+    context = GradientCache(module.context_encoder, module.context_vectors, stacked, texts, chunk_tokens)
     lengths = [len(ids) for ids in candidates.ids]
     # Inline lists differ between processes. A shared list is the same in all of them, so each encodes a part of it, and
     # `gathered_rows` brings the vectors of the others, through which gradients flow back to where they were encoded.
-    mine = range(len(lengths)) if candidates.rows is not None else distributed.own_share(lengths)
+    # Every process must have something to encode: one without a share encodes the first text, for nobody.
+    mine: Sequence[int] = range(len(lengths))
+    if candidates.rows is None and distributed.is_distributed():
+        mine = distributed.shares(lengths)[distributed.rank()] or [0]
     own = model.tokens([candidates.ids[row] for row in mine])
     side = GradientCache(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
     if candidates.rows is not None:
@@ -85,14 +68,10 @@ def two_tower_scores(
 def joint_scores(
     model: JointModel, contexts: Sequence[Sequence[int]], candidates: CandidateSet, chunk_tokens: int | None
 ) -> TrainingScores:
-    """Score a training batch by a joint architecture; candidates outside the loss are not scored.
-
-    Returns:
-        The scores, with their gradient cache.
-    """
+    """Score a training batch by a joint architecture; candidates outside the loss are not scored."""
     rows = model.rows(contexts, candidates, candidates.mask)
     if not rows:  # only other processes have examples
         return TrainingScores(torch.zeros(candidates.mask.shape, device=model.device), [])
     tokens = model.joint_tokens(rows)
-    scored = GradientCache(model.module.encoder, model.module.chunk_scores, lists_in_order, tokens, chunk_tokens)
+    scored = GradientCache(model.module.encoder, model.module.chunk_scores, in_order, tokens, chunk_tokens)
     return TrainingScores(in_table(listed(scored.encoded, tokens), candidates.mask), [scored])

@@ -23,7 +23,7 @@ class Findings:
 
     Attributes:
         norms: of the gradients of the updates that were made.
-        skipped: how many updates were not.
+        skipped: how many updates were not made.
         wrong: sentences about batches whose loss is not finite.
     """
 
@@ -33,18 +33,10 @@ class Findings:
 
 
 class Watch:
-    """The batches and updates since the last look.
-
-    Attributes:
-        failures: how many consecutive updates were skipped, as far as one has looked.
-    """
+    """The batches and updates since the last look; `failures` in a row were skipped, as far as one has looked."""
 
     def __init__(self, device: torch.device, optimizer: torch.optim.Optimizer | None = None):
-        """Begin a run.
-
-        Args:
-            optimizer: has the weights that learn, and their rates; None if only updates are watched.
-        """
+        """Begin a run; without an optimiser, which has the weights and their rates, only updates are watched."""
         self._every = EVERY.get(device.type, EVERY_ON_A_GPU)
         self._batches: list[tuple[int, Tensor, Examples]] = []
         self._norms: list[Tensor] = []
@@ -59,13 +51,7 @@ class Watch:
         return len(self._norms) >= self._every
 
     def saw_batch(self, update: int, losses: Tensor, examples: Examples) -> None:
-        """Note a batch.
-
-        Args:
-            update: the number of the update that it is a part of.
-            losses: [B].
-            examples: B of them.
-        """
+        """Note the losses [B] of a batch, and the number of the update that it is a part of."""
         self._batches.append((update, losses.detach(), examples))
 
     def saw_update(self, norm: Tensor) -> None:
@@ -74,11 +60,7 @@ class Watch:
         self._highest_rate = max([self._highest_rate, *(group["lr"] for group in self._groups)])
 
     def check_learned(self) -> None:
-        """Refuse the end of a run that has learned nothing, though there was an update at a rate above 0.
-
-        Raises:
-            InputError: no weight has changed, or by weight decay only.
-        """
+        """Refuse the end of a run that has learned nothing, though there was an update at a rate above 0."""
         if not self._highest_rate or (self._largest_norm and sums_of(self._groups) != self._start):
             return
         why = "the learning rate is too small for it"
@@ -93,7 +75,7 @@ class Watch:
         """Read what was noted since the last look; the host waits for the device once.
 
         Args:
-            updates: how many updates were made, those that may have been skipped among them.
+            updates: how many were made, those that may have been skipped among them.
 
         Raises:
             InputError: too many updates in a row were skipped for the training to recover.
@@ -136,12 +118,7 @@ def sums_of(groups: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def about(losses: Tensor, examples: Examples) -> str:
-    """Describe the first example whose loss is not finite.
-
-    Args:
-        losses: [B], at least one of which is not finite.
-        examples: B of them.
-    """
+    """Describe the first example whose loss is not finite; at least one of the losses [B] is not."""
     wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
     label = examples.labels[wrong[0]]
     return (

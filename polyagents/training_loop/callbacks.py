@@ -22,18 +22,10 @@ class Callback:
         """Handle an update, also one that was skipped as gradients were not finite; `trainer.last` has its figures."""
 
     def on_log(self, trainer: "Trainer", report: Report) -> None:
-        """Handle a report, every `log_every_n_steps` updates and before every evaluation.
-
-        Args:
-            report: means since the last report, by name.
-        """
+        """Handle a report, means by name, every `log_every_n_steps` updates and before every evaluation."""
 
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
-        """Handle an evaluation of the validation examples.
-
-        Args:
-            report: metrics by name.
-        """
+        """Handle an evaluation of the validation examples, metrics by name."""
 
     def on_save(self, trainer: "Trainer") -> None:
         """Handle a new checkpoint."""

@@ -20,10 +20,10 @@ from polyagents.training_loop.progress_bar import ProgressBar
 from polyagents.training_loop.starting_model import begin, model_of_options
 from polyagents.training_loop.summary import Summary
 from polyagents.training_loop.text_example import read_example
-from polyagents.training_loop.text_examples import TrainingData
 from polyagents.training_loop.trackers import trackers
 from polyagents.training_loop.trainer import Trainer
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.training_data import TrainingData
 from polyagents.training_loop.training_files import TrainingFiles
 from polyagents.training_loop.training_options import TrainingOptions, check_names
 from polyagents.zoo.resolve import zoo_file
@@ -41,10 +41,7 @@ def train(
     datapath: str | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
-    """Train a model; the arguments are those of `Ranker.train`, with all options that were given in `given`.
-
-    Returns:
-        The model, with its best weights.
+    """Train a model, and return it with its best weights; `given` are the options of `Ranker.train`.
 
     Raises:
         InputError: an option or an example is not possible, or the model file contains something else.
@@ -75,11 +72,7 @@ def train(
 
 
 def say_summary(trainer: Trainer, progress: bool) -> None:
-    """Draw the curves of a training that has ended, beside its model file, and print its summary.
-
-    Args:
-        progress: whether anything is printed.
-    """
+    """Draw the curves of a training that has ended, beside its model file, and print its summary if `progress`."""
     done, file = trainer.progress, trainer.files.file
     curves = Curves([Point(*point) for point in done.reports], [Point(*point) for point in done.evaluations])
     plot = draw_beside(file, curves) if file is not None else None
@@ -92,11 +85,7 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
 
 
 def architecture_named(name: str) -> str:
-    """Return the name of an architecture's class, given its name in `train_model -m`.
-
-    Raises:
-        InputError: there is no such architecture.
-    """
+    """Return the name of an architecture's class, given its name in `train_model -m`."""
     short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
     known = short.get(name, name.removeprefix("polyagents:"))
     find(known)
@@ -104,11 +93,7 @@ def architecture_named(name: str) -> str:
 
 
 def check_together(options: TrainingOptions) -> None:
-    """Refuse combinations of options that cannot be trained.
-
-    Raises:
-        InputError: a batch would have no negatives, or there are several processes.
-    """
+    """Refuse a batch that would have no negatives, and several processes."""
     if options.batchsize == 1 and options.candidates == "batch":
         raise InputError(
             "candidates='batch' takes the other labels of the batch as negatives, and batchsize=1 has none; give a "
@@ -119,11 +104,7 @@ def check_together(options: TrainingOptions) -> None:
 
 
 def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
-    """Read and check the validation examples before anything is trained.
-
-    Args:
-        valid: None for none.
-        most: how many are used; None for all.
+    """Read and check the validation examples, `most` at most, before anything is trained; none without any.
 
     Raises:
         InputError: an example is not possible, or the list is empty.

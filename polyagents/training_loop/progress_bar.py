@@ -34,9 +34,8 @@ class TrainingBar:
         """Update the bar.
 
         Args:
-            updates: how many were made.
-            last_update: how many there will be, as far as that is known: without it no time left is shown.
-            figures: returns figures by the names that are shown; asked now and then, where the bar is visible.
+            last_update: how many there will be; without it no time left is shown.
+            figures: returns figures by the names that are shown; asked now and then, if the bar is visible.
         """
         self.bar.total = last_update
         if self.is_shown and time.monotonic() >= self._next:

@@ -37,7 +37,7 @@ class Schedule:
             warmup_rate: the fraction of the full rate with which the warm-up begins.
             last_update: how many updates there will be; None if that is not known.
             decay: the factor of the rate at a plateau.
-            patience: evaluations without a smaller loss that are no plateau yet.
+            patience: evaluations without a smaller loss that are not a plateau yet.
 
         Raises:
             InputError: the rate should end with the last update, and its number is not known.
@@ -50,25 +50,11 @@ class Schedule:
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=decay, patience=patience)
-        self.updates = 0
-        self._set_rates()
+        self.after_update(0)
 
     def after_update(self, updates: int) -> None:
-        """Set the rate of the next update.
-
-        Args:
-            updates: how many were made.
-        """
+        """Set the rate of the next update: within the warm-up, or by a formula; a plateau's does not change here."""
         self.updates = updates
-        self._set_rates()
-
-    def after_evaluation(self, loss: float) -> None:
-        """Lower the rate where the loss of an evaluation has ceased to fall; not during the warm-up."""
-        if self.kind == "reduceonplateau" and self.updates >= self.warmup:
-            self.plateau.step(loss)
-
-    def _set_rates(self) -> None:
-        """Set the rates of a warm-up, or by a formula; those of a plateau do not change here."""
         if self.updates < self.warmup:
             part = self.warmup_rate + (1.0 - self.warmup_rate) * (self.updates / self.warmup)
         elif self.kind in ("linear", "cosine", "invsqrt"):
@@ -85,15 +71,17 @@ class Schedule:
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * part
 
+    def after_evaluation(self, loss: float) -> None:
+        """Lower the rate where the loss of an evaluation has ceased to fall; not during the warm-up."""
+        if self.kind == "reduceonplateau" and self.updates >= self.warmup:
+            self.plateau.step(loss)
+
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores; the rates themselves are the optimiser's."""
         return {"best": self.plateau.best, "num_bad_epochs": self.plateau.num_bad_epochs}
 
     def restore(self, state: dict[str, Any], updates: int) -> None:
-        """Resume from a checkpoint; the optimiser has its rates already.
-
-        Args:
-            updates: how many were made.
+        """Resume after these updates from a checkpoint; the optimiser has its rates already.
 
         Raises:
             KeyError, TypeError, ValueError: the state is damaged.

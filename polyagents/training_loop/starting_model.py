@@ -16,11 +16,10 @@ from polyagents.model_files.building import build_encoder, build_model, settings
 from polyagents.model_files.loading import Parts, checked_weights, load_model, own_parts, parlai_parts
 from polyagents.models import output_scaling
 from polyagents.models.adapters import trained_weights
+from polyagents.models.architecture import options_of
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH
-from polyagents.options import fields_of
 from polyagents.parlai_files import bpe_dictionary, parlai_options
-from polyagents.ranking.option_groups import option_groups
 from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
@@ -29,7 +28,7 @@ from polyagents.training import distributed
 from polyagents.training.distillation import Distillation
 from polyagents.training.optimising import align_weights
 from polyagents.training.rehearsal import rehearse
-from polyagents.training_loop.text_examples import TrainingData
+from polyagents.training_loop.training_data import TrainingData
 from polyagents.training_loop.training_options import TrainingOptions
 from polyagents.zoo.resolve import zoo_file
 
@@ -93,10 +92,6 @@ def fitting_weights(
 def begin(model: RankingModel, options: Mapping[str, Any], datapath: str | None) -> Distillation | None:
     """Do what comes before the first step, once a model is on its device; the processes have the same weights then.
 
-    Args:
-        options: of the training, by name.
-        datapath: the folder of downloads; None for ParlAI's.
-
     Returns:
         The teacher, if the training has one.
 
@@ -129,18 +124,16 @@ def model_of_options(
     """Build a model that learns, with the weights of its file, on the CPU.
 
     Args:
-        given: options of the model and of its training, as far as they were given; they take precedence over the
-            file's.
+        given: options of the model and of its training that were given; they take precedence over the file's.
         options: those of its training; all are written beside the model.
-        data: a new model learns its vocabulary from it, or is measured by it, where options say so.
+        data: a new model learns its vocabulary from it, or is measured by it, if options say so.
         file: the model that it starts from; None for a new one.
-        datapath: the folder of downloads; None for ParlAI's.
         resumes: whether the file is the checkpoint of this training, not another model.
 
     Raises:
         InputError: an option is not possible, or the file does not fit.
     """
-    defaults = {field.name: field.default for group in option_groups(architecture) for field in fields_of(group)}
+    defaults = {name: option.default for name, option in options_of(architecture).items()}
     values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
     parts = None if file is None else parts_of(file, architecture, values, resumes)
     initial_weights.decide_flags(file, values, architecture)
@@ -162,12 +155,7 @@ def model_of_options(
 
 
 def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
-    """Read the files of a model.
-
-    Args:
-        architecture: the name of the class that starts from it.
-        values: all options.
-        resumes: whether the file is the checkpoint of this training, not another model.
+    """Read the files of a model that an architecture starts from.
 
     Raises:
         InputError: a file is missing or damaged, or the architecture cannot start from the model.
@@ -187,10 +175,6 @@ def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: b
 
 def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:
     """Load the tokenizer of a backbone, or learn it from the examples for a scratch one without a vocabulary.
-
-    Args:
-        values: all options.
-        datapath: the folder of downloads; None for ParlAI's.
 
     Raises:
         InputError: there is no tokenizer, or a vocabulary was given in addition to it.

@@ -19,14 +19,13 @@ class Summary:
     """The end of a training.
 
     Attributes:
-        updates: how many were made.
         seconds: how long it took, earlier runs of a resumed training included; None if that is not known.
         metric: the validation metric, by ParlAI's name.
         best: its best value; None without a validation.
-        model_file: M; None if the model is in memory only.
+        model_file: None if the model is in memory only.
         plot: the picture of the training; None if there is none.
         next: commands and what each of them does.
-        candidates: how many candidates a validation example ranked, on average; None if that is not known.
+        candidates: how many a validation example ranked, on average; None if that is not known.
         no_candidates: how many validation examples had none of their own.
     """
 
@@ -67,11 +66,7 @@ def meaning_of(summary: Summary) -> str:
 
 
 def among_text(candidates: float, no_candidates: float) -> str:
-    """Say among how many candidates validation examples were ranked.
-
-    Args:
-        no_candidates: how many examples had none of their own.
-    """
+    """Say among how many candidates validation examples were ranked; `no_candidates` had none of their own."""
     batch = f" ({no_candidates:.0f} examples without any rank the labels of their batch)" if no_candidates else ""
     return f"{candidates:.4g} candidates on average{batch}"
 

@@ -18,13 +18,7 @@ FIELDS = ("context", "label", "candidates")
 
 
 class TextExample(NamedTuple):
-    """A context with its right answers.
-
-    Attributes:
-        context: its turns are separated by line ends.
-        labels: at least one; all of them are right.
-        candidates: further candidates; None if none were given.
-    """
+    """A context, its turns separated by line ends, with its right answers, one at least; candidates, or None."""
 
     context: str
     labels: tuple[str, ...]
@@ -32,14 +26,10 @@ class TextExample(NamedTuple):
 
 
 def read_example(given: Any, name: str) -> TextExample:
-    """Check an example.
-
-    Args:
-        given: a dict with FIELDS, the last of which may be missing; further keys are ignored.
-        name: that of the example in messages.
+    """Check an example, a dict with FIELDS, the last of which may be missing; other keys are ignored.
 
     Raises:
-        InputError: this is not an example.
+        InputError: this is not an example; the message calls it by `name`.
     """
     if not isinstance(given, Mapping) or not {"context", "label"} <= given.keys():
         found = f"the keys {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__

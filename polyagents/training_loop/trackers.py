@@ -21,7 +21,7 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
 
     Args:
         report_to: names of PACKAGES, separated by commas.
-        model_file: tensorboard's files are in `M.tensorboard` beside it, as ParlAI's are; runs of the others have its
+        model_file: tensorboard's files are in `M.tensorboard` beside it, as ParlAI's are; other trackers' runs have its
             name.
 
     Raises:
@@ -43,11 +43,7 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
 
 
 def package(name: str) -> Any:
-    """Import the module of a tracker.
-
-    Raises:
-        InputError: the package is not installed.
-    """
+    """Import the module of a tracker; refuse one that is not installed."""
     try:
         return importlib.import_module(PACKAGES[name])
     except ModuleNotFoundError as error:

@@ -25,7 +25,7 @@ from polyagents.training_loop import draws
 from polyagents.training_loop.callbacks import Callback, Report
 from polyagents.training_loop.schedule import Schedule
 from polyagents.training_loop.text_example import TextExample
-from polyagents.training_loop.text_examples import TrainingData, batches, token_ids_of
+from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles
 from polyagents.training_loop.training_options import TrainingOptions
 from polyagents.training_loop.validation import SMALLER_IS_BETTER, validate
@@ -38,7 +38,6 @@ class Progress:
     """The progress of a training, stored in its checkpoint.
 
     Attributes:
-        updates: how many were made.
         epoch: completed passes over the examples.
         examples: how many examples of the current pass were trained on.
         size: how many examples a pass has; None before the end of the first, if it had to be counted.
@@ -70,8 +69,7 @@ class Trainer:
     """One training.
 
     Attributes:
-        optimizer: has the weights and their rates.
-        progress: how far the training is.
+        progress: progress so far.
         is_best: whether the last evaluation was the best so far.
         evaluation: the report of the last evaluation.
         stop: set it to end the training after the update.
@@ -87,12 +85,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         distillation: Distillation | None = None,
     ):
-        """Prepare a training.
-
-        Args:
-            valid: the validation examples; none for a training without evaluations.
-            callbacks: called in their order.
-            distillation: a teacher.
+        """Prepare a training; without validation examples nothing is evaluated.
 
         Raises:
             InputError: options contradict each other.
@@ -103,7 +96,15 @@ class Trainer:
         self.optimizer = optimizer_of(model, options)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
         self.progress = Progress(size=data.size)
-        self.schedule = schedule_of(self.optimizer, options, self.last_update)
+        self.schedule = Schedule(
+            self.optimizer,
+            options.lr_scheduler,
+            options.warmup_updates or 0,
+            options.warmup_rate,
+            self.last_update,
+            options.lr_scheduler_decay,
+            options.lr_scheduler_patience,
+        )
         draw = random.Random(options.seed)
         self.candidates = TrainingCandidates(
             model, draw, options.cross_negatives, "the list of examples", data.has_candidates
@@ -125,7 +126,7 @@ class Trainer:
 
     @property
     def last(self) -> Report:
-        """Loss and hits@1 of the last batch. A GPU has to finish it first: ask for them now and then, not always."""
+        """Loss and hits@1 of the last batch. Reading it waits for the GPU, so read it rarely."""
         return {} if self._last is None else {n: sum(v) / len(v) for n, v in numbers_of([self._last]).items()}
 
     @property
@@ -233,11 +234,7 @@ class Trainer:
             self.schedule.after_update(self.updates)
 
     def _look(self) -> int:
-        """Say what went wrong since the last look, and no longer count updates that were skipped: return their number.
-
-        Raises:
-            InputError: there are too many in a row.
-        """
+        """Say what went wrong since the last look; take skipped updates from the count, and return their number."""
         found = self._watch.look(self.updates)
         for sentence in found.wrong:
             say(sentence)
@@ -365,20 +362,3 @@ def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.O
         optimizer = torch.optim.AdamW(groups, lr=options.learningrate)
     optimising.fuse(optimizer)
     return optimizer
-
-
-def schedule_of(optimizer: torch.optim.Optimizer, options: TrainingOptions, last_update: int | None) -> Schedule:
-    """Create the learning-rate schedule of a training.
-
-    Args:
-        last_update: how many updates there will be; None if that is not known.
-    """
-    return Schedule(
-        optimizer,
-        options.lr_scheduler,
-        options.warmup_updates or 0,
-        options.warmup_rate,
-        last_update,
-        options.lr_scheduler_decay,
-        options.lr_scheduler_patience,
-    )

@@ -1,15 +1,12 @@
 """The curves of a training, loss and R@1 over its updates, drawn into `M.png` beside the model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polyagents.console import say
 from polyagents.errors import first_line
 from polyagents.files.atomic import atomic_write
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class Point(NamedTuple):
@@ -22,12 +19,7 @@ class Point(NamedTuple):
 
 @dataclass
 class Curves:
-    """The figures of a training over time.
-
-    Attributes:
-        training: means over batches since the point before.
-        validation: means over the validation examples.
-    """
+    """The figures of a training over time: means since the point before, and over the validation examples."""
 
     training: Sequence[Point] = field(default_factory=list)
     validation: Sequence[Point] = field(default_factory=list)
@@ -39,14 +31,7 @@ class Curves:
 
 
 def draw_beside(model_file: str, curves: Curves) -> str | None:
-    """Draw the curves into `M.png`; where that fails, say so, since the training itself is finished.
-
-    Args:
-        model_file: M.
-
-    Returns:
-        The picture; None if there is none.
-    """
+    """Draw the curves into `M.png`, and return its path; if that fails, say so: the training itself is finished."""
     path = f"{model_file}.png"
     if not curves.is_worth_drawing:
         return None
@@ -62,11 +47,7 @@ def draw_beside(model_file: str, curves: Curves) -> str | None:
 
 
 def draw(path: str, curves: Curves) -> None:
-    """Draw loss and R@1 over updates, training and validation in the same colours in both.
-
-    Args:
-        path: the picture, a PNG, which is written atomically.
-    """
+    """Draw loss and R@1 over updates into a PNG; training and validation have the same colours in both."""
     from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -77,24 +58,12 @@ def draw(path: str, curves: Curves) -> None:
         right.plot(updates, [point.recall for point in points], style, label=name, markersize=4)
     left.set(xlabel="updates", ylabel="loss", title="Loss")
     right.set(xlabel="updates", ylabel="R@1", title="R@1: share of right candidates that rank first")
-    mark_best(right, curves.validation)
+    if best := max(curves.validation, key=lambda point: point.recall, default=None):
+        place = (best.updates, best.recall)
+        right.annotate(f"{best.recall:.3f}", place, (0, 6), textcoords="offset points", ha="center")
     for axes in (left, right):
         axes.grid(alpha=0.3)
     right.set_ylim(0, 1)
     left.legend()
     with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", dpi=120)
-
-
-def mark_best(axes: "Axes", points: Iterable[Point]) -> None:
-    """Write the best R@1 of the validation beside its point.
-
-    Args:
-        axes: where R@1 is drawn.
-        points: those of the validation; there may be none.
-    """
-    best = max(points, key=lambda point: point.recall, default=None)
-    if best is not None:
-        axes.annotate(
-            f"{best.recall:.3f}", (best.updates, best.recall), (0, 6), textcoords="offset points", ha="center"
-        )

@@ -21,19 +21,14 @@ STATE = "trainer"  # the name in a checkpoint of the state that only our trainer
 
 
 class TrainingFiles:
-    """The files of a training; without a model file the best weights are kept in memory.
+    """The files of a training; without a model file (None) the best weights are kept in memory.
 
     Attributes:
-        file: M; None without.
         resumed: the checkpoint of an earlier run; None if there is none.
     """
 
     def __init__(self, file: str | None, resume: bool):
-        """Lock a model file for this training.
-
-        Args:
-            file: M.
-            resume: whether an existing checkpoint is used; it and M are replaced otherwise.
+        """Lock a model file for this training; its checkpoint and it are replaced unless `resume`.
 
         Raises:
             InputError: another process trains it, or M exists and would be lost.
@@ -81,11 +76,7 @@ class TrainingFiles:
             save_model(model, self.file)
 
     def keep_last(self, model: RankingModel, state: dict[str, Any]) -> None:
-        """Write the checkpoint.
-
-        Args:
-            model: with its last weights.
-        """
+        """Write the checkpoint."""
         if self.file is not None:
             save_model(model, f"{self.file}{CHECKPOINT}", state)
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from polyagents.arguments import (
     batch_size,
@@ -16,9 +16,8 @@ from polyagents.arguments import (
     seed_number,
 )
 from polyagents.errors import InputError
-from polyagents.models.architecture import find, reads_together
+from polyagents.models.architecture import Architecture, find, options_of, reads_together
 from polyagents.options import Options, fields_of, option
-from polyagents.ranking.option_groups import option_groups
 from polyagents.training.distillation import LOSSES
 from polyagents.training_loop.schedule import SCHEDULES
 from polyagents.training_loop.validation import METRICS
@@ -32,10 +31,8 @@ EPOCHS = 3.0  # where neither epochs nor updates are given: as in transformers' 
 
 
 @dataclass(frozen=True)
-class MemoryOptions(Options):
+class MemoryOptions(Options, title="Training (polyagents)"):
     """Options of memory and arithmetic in a training."""
-
-    title: ClassVar[str] = "Training (polyagents)"
 
     chunk_tokens: int | None = option(
         None,
@@ -51,10 +48,8 @@ class MemoryOptions(Options):
 
 
 @dataclass(frozen=True)
-class DistillationOptions(Options):
+class DistillationOptions(Options, title="Distillation (polyagents)"):
     """Options of a student and its teacher."""
-
-    title: ClassVar[str] = "Distillation (polyagents)"
 
     teacher_model_file: str | None = option(
         None,
@@ -73,10 +68,8 @@ class DistillationOptions(Options):
 
 
 @dataclass(frozen=True)
-class CodesOptions(Options):
+class CodesOptions(Options, title="Poly-encoder (polyagents)"):
     """Options for training the codes of a poly-encoder."""
-
-    title: ClassVar[str] = "Poly-encoder (polyagents)"
 
     codes_learningrate: float | None = option(
         None,
@@ -86,10 +79,8 @@ class CodesOptions(Options):
 
 
 @dataclass(frozen=True)
-class NegativesOptions(Options):
+class NegativesOptions(Options, title="Uni- and cross-encoder (polyagents)"):
     """Options for the negatives of a joint architecture."""
-
-    title: ClassVar[str] = "Uni- and cross-encoder (polyagents)"
 
     cross_negatives: int | None = option(
         None,
@@ -104,21 +95,13 @@ class NegativesOptions(Options):
 
 
 @dataclass(frozen=True)
-class LoopOptions(Options):
-    """Options of the training loop: length, steps, reports and checkpoints. The defaults are those of our agents."""
-
-    title: ClassVar[str] = "Training"
+class AgentOptions(Options, title="Training"):
+    """Options whose defaults our agents have in place of ParlAI's, too."""
 
     batchsize: int | None = option(None, "examples of a batch. Default: 64; 16 for uni and cross", batch_size)
-    num_epochs: float | None = option(
-        None, f"passes over the examples. Default: {EPOCHS:.0f} where max_train_steps is not given", positive
-    )
-    max_train_steps: int | None = option(None, "the maximal number of updates of the weights", positive_int)
-    update_freq: int = option(1, "batches whose gradients are averaged for an update", positive_int)
     optimizer: str = option("adamw", "how weights are updated", choices=OPTIMIZERS)
     learningrate: float = option(5e-5, "of the optimiser", not_negative)
     weight_decay: float = option(0.01, "of weight matrices", not_negative)
-    gradient_clip: float = option(0.1, "largest norm of the gradients; 0 for none", not_negative)
     lr_scheduler: str = option(
         "reduceonplateau",
         "how the learning rate changes after the warm-up: reduceonplateau, times lr_scheduler_decay where the loss of "
@@ -130,15 +113,28 @@ class LoopOptions(Options):
     warmup_updates: int | None = option(
         None, "updates over which the learning rate rises. Default: 100; 1000 for uni and cross", count
     )
-    warmup_rate: float = option(1e-4, "the fraction of the learning rate with which the warm-up begins", not_negative)
     candidates: str | None = option(
         None,
         "an example's negatives: batch, the other labels of the batch; inline, its own candidates; batch+inline, both; "
         "batch-all-cands, labels and candidates of the whole batch. Default: batch; inline for uni and cross",
         choices=SOURCES,
     )
-    seed: int = option(0, "seed of new weights, dropout, the order of the examples and random negatives", seed_number)
     validation_every_n_epochs: float = option(0.5, "epochs between evaluations of valid", positive)
+    save_every_n_secs: float = option(600, "seconds between checkpoints, besides those at validations", positive)
+
+
+@dataclass(frozen=True)
+class LoopOptions(AgentOptions):
+    """Options of the training loop: length, steps, reports and checkpoints."""
+
+    num_epochs: float | None = option(
+        None, f"passes over the examples. Default: {EPOCHS:.0f} where max_train_steps is not given", positive
+    )
+    max_train_steps: int | None = option(None, "the maximal number of updates of the weights", positive_int)
+    update_freq: int = option(1, "batches whose gradients are averaged for an update", positive_int)
+    gradient_clip: float = option(0.1, "largest norm of the gradients; 0 for none", not_negative)
+    warmup_rate: float = option(1e-4, "the fraction of the learning rate with which the warm-up begins", not_negative)
+    seed: int = option(0, "seed of new weights, dropout, the order of the examples and random negatives", seed_number)
     validation_every_n_steps: int | None = option(
         None, "updates between evaluations of valid, in place of epochs", positive_int
     )
@@ -147,7 +143,6 @@ class LoopOptions(Options):
         10, "end the training after this many validations without a better one; 0: never", count
     )
     validation_max_exs: int | None = option(None, "examples of valid that are used. Default: all", positive_int)
-    save_every_n_secs: float = option(600.0, "seconds between checkpoints, besides those at validations", positive)
     log_every_n_steps: int = option(50, "updates between reports to callbacks", positive_int)
     load_from_checkpoint: bool = option(True, "resume from the checkpoint of an earlier run", boolean)
     report_to: str | None = option(None, "tensorboard, wandb, trackio, or several with commas between them")
@@ -157,8 +152,6 @@ class LoopOptions(Options):
 @dataclass(frozen=True)
 class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOptions, NegativesOptions):
     """All options of a training from Python."""
-
-    title: ClassVar[str] = "Training"
 
     @classmethod
     def of(cls, architecture: str, values: Mapping[str, Any]) -> "TrainingOptions":
@@ -170,15 +163,26 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
         Raises:
             InputError: a value is not possible.
         """
-        read, joint = cls.read(values), reads_together(find(architecture))
-        endless = read.num_epochs is None and read.max_train_steps is None
-        return dataclasses.replace(
-            read,
-            batchsize=read.batchsize or (16 if joint else 64),
-            num_epochs=EPOCHS if endless else read.num_epochs,
-            warmup_updates=(1000 if joint else 100) if read.warmup_updates is None else read.warmup_updates,
-            candidates=read.candidates or ("inline" if joint else "batch"),
-        )
+        read = cls.read(values)
+        missing: dict[str, Any] = {} if read.max_train_steps else {"num_epochs": EPOCHS}
+        missing |= defaults_of(find(architecture))
+        return dataclasses.replace(read, **{n: value for n, value in missing.items() if getattr(read, n) is None})
+
+
+def defaults_of(kind: type[Architecture]) -> dict[str, Any]:
+    """Return the defaults of AgentOptions (paper 5.1); joint architectures have negatives of their own."""
+    if reads_together(kind):
+        own = {"batchsize": 16, "warmup_updates": 1000, "candidates": "inline"}
+    else:
+        own = {"batchsize": 64, "warmup_updates": 100, "candidates": "batch"}
+    return {field.name: field.default for field in fields_of(AgentOptions)} | own
+
+
+def training_groups(kind: type[Architecture]) -> list[type[Options]]:
+    """Return the groups of options that training an architecture has besides those of the loop."""
+    groups: list[type[Options]] = [MemoryOptions, DistillationOptions]
+    groups += [NegativesOptions] if reads_together(kind) else []
+    return groups + ([CodesOptions] if hasattr(kind.options_type, "codes_init") else [])
 
 
 def check_names(architecture: str, values: Mapping[str, Any]) -> None:
@@ -191,10 +195,8 @@ def check_names(architecture: str, values: Mapping[str, Any]) -> None:
         InputError: there are such options; the message lists the possible ones.
     """
     kind = find(architecture)
-    groups: list[type[Options]] = [*option_groups(architecture), LoopOptions, MemoryOptions, DistillationOptions]
-    groups += [NegativesOptions] if reads_together(kind) else []
-    groups += [CodesOptions] if hasattr(kind.options_type, "codes_init") else []
-    possible = {"init_model", *(field.name for group in groups for field in fields_of(group))}
+    groups: list[type[Options]] = [LoopOptions, *training_groups(kind)]
+    possible = {"init_model", *options_of(architecture), *(field.name for one in groups for field in fields_of(one))}
     if unknown := values.keys() - possible:
         raise InputError(
             f"{', '.join(sorted(unknown))}: no option of training a {kind.short_name}; there are "

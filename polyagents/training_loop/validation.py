@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training.batch_metrics import evaluation_values
 from polyagents.training.candidate_sources import evaluation_candidates
-from polyagents.training.metrics import evaluation_values
 from polyagents.training_loop.text_example import TextExample
-from polyagents.training_loop.text_examples import batches, token_ids_of
+from polyagents.training_loop.training_data import batches, token_ids_of
 
 RECALL_AT = (1, 5, 10)
 SMALLER_IS_BETTER = ("loss", "rank")
@@ -16,14 +16,9 @@ METRICS = (*(f"hits@{k}" for k in RECALL_AT), "mrr", *SMALLER_IS_BETTER)
 
 
 def validate(model: RankingModel, examples: Sequence[TextExample], batchsize: int) -> dict[str, float]:
-    """Compute the means of METRICS over all examples.
+    """Compute the means of METRICS over all examples; the model is in evaluation mode afterwards.
 
-    Each example ranks its own candidates; without any, the labels of its batch. A label that its list lacks is added to
-    it.
-
-    Args:
-        model: in evaluation mode afterwards.
-        batchsize: examples of a batch, and candidates if there are no others.
+    Each example ranks its own candidates; without any, the labels of its batch. A label that its list lacks is added.
 
     Returns:
         The means by name, among them that of how many candidates were ranked; and under no_candidates how many examples

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import ijson
 
 from polyagents.errors import InputError
-from polyagents.files.lines import opened, texts_of, without_mark
+from polyagents.files.lines import opened, text_lines, without_mark
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ def read_answers(path: str) -> dict[str, tuple[str, str]]:
     found = {}
     try:
         with opened(path) as file:
-            for line in texts_of(file, path):
+            for line in text_lines(file, path):
                 name, candidate, text = line.split("\t")[:3]
                 found[name] = candidate, text
     except OSError as error:

@@ -11,7 +11,7 @@ from parlai.core.params import ParlaiParser
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
-from polyagents.files.lines import opened, texts_of
+from polyagents.files.lines import opened, text_lines
 
 from ..streaming.data_manifest import files_of
 from ..streaming.order import Shards, Spot, some_others
@@ -103,7 +103,7 @@ def first_of_pool(folder: str, wanted: int, was_asked: bool) -> list[str]:
     path = os.path.join(folder, POOL)
     try:
         with opened(path) as file:
-            found = list(itertools.islice(texts_of(file, path), max(wanted, 0)))
+            found = list(itertools.islice(text_lines(file, path), max(wanted, 0)))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); build the data again.") from error
     if wanted < 0 or (len(found) < wanted and was_asked):

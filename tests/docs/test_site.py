@@ -90,7 +90,7 @@ def test_every_command_and_step_has_a_page_with_all_its_flags():
         text = generated()[f"generated/commands/{page}.rst"]
         for action in sys.modules[module].parser()._actions:
             if action.dest != "help":
-                name = action.option_strings[-1] if action.option_strings else action.dest
+                name = action.option_strings[-1] if action.option_strings else action.metavar or action.dest
                 assert re.search(rf"^\.\. option:: (.*, )?{re.escape(name)}( |,|$)", text, re.MULTILINE), (page, name)
     rank = generated()["generated/commands/rank.rst"]
     assert re.search(r"^\.\. option:: --top-k TOP_K\n\n   .* Default: ``10``\.$", rank, re.MULTILINE)

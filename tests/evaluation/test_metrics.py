@@ -7,7 +7,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 from rankings import obvious_ranks, rankings
 
 from polyagents.evaluation.judged import Judged
-from polyagents.evaluation.metrics import metrics
+from polyagents.evaluation.rank_metrics import metrics
 from polyagents.evaluation.trec_files import trec_files
 
 CUTOFFS = (1, 2, 5, 10, 50)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from polyagents.errors import InputError
-from polyagents.files.lines import lines_of, opened, texts_of
+from polyagents.files.lines import lines_of, opened, text_lines
 
 
 class Endless(io.RawIOBase):
@@ -26,8 +26,8 @@ class Endless(io.RawIOBase):
 def test_only_a_line_end_divides_lines_and_nothing_else_changes():
     texts = ["a b ", " c\x0bd\x0c\x1c\x1d\x1ee", "f\u0085g\u2028h\u2029", "i\rj", "\ufeffk", "\0", "", "\t l"]
     written = "\ufeff" + "\n".join(texts)
-    assert list(texts_of(io.BytesIO(written.encode()), "F")) == texts
-    assert list(texts_of(io.BytesIO(written.replace("\n", "\r\n").encode()), "F")) == texts
+    assert list(text_lines(io.BytesIO(written.encode()), "F")) == texts
+    assert list(text_lines(io.BytesIO(written.replace("\n", "\r\n").encode()), "F")) == texts
     assert list(lines_of(io.BytesIO(b"\xef\xbb\xbfa\n\nb"), "F")) == [b"a\n", b"\n", b"b"]
 
 
@@ -49,7 +49,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory():
 def test_other_encodings_are_refused():
     for written in ("é".encode("latin-1"), "a".encode("utf-16"), b"\xed\xa0\x80"):
         with pytest.raises(InputError, match="F is not in UTF-8"):
-            list(texts_of(io.BytesIO(b"a\n" + written), "F"))
+            list(text_lines(io.BytesIO(b"a\n" + written), "F"))
 
 
 def test_pipes_and_devices_are_not_opened(tmp_path):

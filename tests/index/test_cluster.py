@@ -19,7 +19,7 @@ from polyagents import Ranker, ray_cluster
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 from polyagents.index import builder
-from polyagents.index.builder import CandidateEncoder, Part, ShardWork
+from polyagents.index.builder import BuildPart, CandidateEncoder, ShardWork
 from polyagents.index.engines import candidates as engine_candidates
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.texts import FileTexts
@@ -245,7 +245,7 @@ def test_an_actor_says_what_went_wrong_and_where(sent, said, trained, monkeypatc
         return sent
 
     monkeypatch.setattr("ray.get", get)
-    actor = ray_cluster.Actor([None], [Part(0, 1)], trained("poly"), {})
+    actor = ray_cluster.Actor([None], [BuildPart(0, 1)], trained("poly"), {})
     fault = actor({"place": 0})["fault"]
     assert fault.startswith(f"On {socket.gethostname()}: ") and said in fault and "\n" not in fault
 
@@ -329,7 +329,7 @@ def test_answers_that_no_actor_gives_are_one_sentence(rows, said, monkeypatch):
         monkeypatch.setitem(sys.modules, module, Answers(rows))
     cluster = object.__new__(ray_cluster.RayCluster)
     cluster.model_file, cluster.overrides = "M", {}
-    parts, done = [Part(place, place + 1) for place in range(3)], []
+    parts, done = [BuildPart(place, place + 1) for place in range(3)], []
     if said is None:
         assert sorted(cluster.map(ShardWork("I", "m", "bf16"), None, parts)) == parts
         return
@@ -351,7 +351,7 @@ def test_an_actor_that_is_killed_costs_nothing(trained, ranker, file, tmp_path, 
     encoder = CandidateEncoder.of(ranker.model)
     texts = FileTexts(str(file))
     parts = [
-        Part(start, start + 3, encoder.name(place, texts.keys[start : start + 3].tobytes()))
+        BuildPart(start, start + 3, encoder.name(place, texts.keys[start : start + 3].tobytes()))
         for place, start in enumerate(range(0, len(texts), 3))
     ]
     work = killing.KilledOnce(str(theirs), encoder.model, encoder.stored_as, str(begun))

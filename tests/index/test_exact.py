@@ -11,9 +11,9 @@ from polyagents.index import exact, resident
 from polyagents.index import scan as module
 from polyagents.index.exact import SCORED_AT_ONCE, score_all, search
 from polyagents.index.in_memory import InMemoryVectors
-from polyagents.index.resident import joined
+from polyagents.index.resident import joined_blocks
 from polyagents.index.scan import Scan, scan_precision
-from polyagents.index.stored_vectors import Block, Coarse, packed, unpacked
+from polyagents.index.stored_vectors import Coarse, VectorBlock, packed, unpacked
 from polyagents.models.attention import poly_scores
 
 KINDS = ["fp32", "bf16", "int8"]
@@ -35,7 +35,7 @@ class Stored:
         vectors, scales, rest = stored = packed(self.vectors, self.kind)
         norms = torch.linalg.vector_norm(unpacked(stored), dim=1)
         coarse = Coarse.of(stored) if self.is_coarse else None
-        yield from Block(0, vectors, norms, scales, rest, self.alive, coarse).split(70)
+        yield from VectorBlock(0, vectors, norms, scales, rest, self.alive, coarse).split(70)
 
 
 def query(m, width=24, examples=5, seed=0, scale=1.0, sharpness=1.0):
@@ -73,7 +73,7 @@ def fastest_in(name, monkeypatch):
 
 def in_one_block(monkeypatch):
     """Search as on a GPU: over all vectors at once, which are kept on the device; returns what was proven there."""
-    monkeypatch.setattr(exact, "resident", lambda vectors, device: joined(list(vectors.blocks()), device))
+    monkeypatch.setattr(exact, "resident", lambda vectors, device: joined_blocks(list(vectors.blocks()), device))
     proven, found = [], exact.search_resident
 
     def noted(*given):
@@ -234,7 +234,7 @@ def test_sums_in_fp32_that_lose_at_each_step_stay_below_the_bound(monkeypatch):
     """Numbers are added one after the other, and half a unit of the sum is lost each time: 2^-14 of it."""
     monkeypatch.setattr(module, "multiply", lambda candidates, context: (candidates * context).cumsum(1)[:, -1:])
     context = torch.full((1, 2_048), 1 + 2**-14 - 2**-20)
-    block = Block(0, torch.ones(1, 2_048), torch.full((1,), 2_048**0.5))
+    block = VectorBlock(0, torch.ones(1, 2_048), torch.full((1,), 2_048**0.5))
     fastest_in("fp32", monkeypatch)
     scan = Scan(poly_query(context.unsqueeze(0), torch.ones(1, 1).bool()).context)
     assert scan.largest_products(block).item() >= context.double().sum()
@@ -275,8 +275,8 @@ def test_a_machine_measures_what_it_may_be_fast_in(fast, monkeypatch):
 def test_few_candidates_are_scored_in_fp32(monkeypatch):
     """The bounds are worth something: of 20,000, one portion of 256 is scored to find ten."""
     vectors, scored = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0)), []
-    unpack = Block.exact
-    monkeypatch.setattr(Block, "exact", lambda block, rows: scored.append(len(rows)) or unpack(block, rows))
+    unpack = VectorBlock.exact
+    monkeypatch.setattr(VectorBlock, "exact", lambda block, rows: scored.append(len(rows)) or unpack(block, rows))
     search(query(16, width=64, examples=1, scale=3.0), InMemoryVectors(vectors), 10)
     assert scored == [SCORED_AT_ONCE]
 
@@ -341,7 +341,7 @@ def test_blocks_are_joined_with_all_that_they_have():
     for kind in KINDS:
         stored = Stored(candidates(), kind, alive)
         first, second, *rest = stored.blocks()
-        whole = joined([first, second._replace(alive=None), *rest], torch.device("cpu"))
+        whole = joined_blocks([first, second._replace(alive=None), *rest], torch.device("cpu"))
         assert torch.equal(whole.exact(slice(None)), unpacked(packed(candidates(), kind)))
         assert torch.equal(whole.alive, torch.cat([alive[:70], torch.ones(70).bool(), alive[140:]]))
         assert (whole.start, len(whole.norms), whole.coarse) == (0, 300, None)

@@ -27,7 +27,7 @@ from polyagents.index.exact import search
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns, read_candidates
 from polyagents.ranking.ranking_model import bytes_of
-from polyagents.ranking.vector_cache import VectorCache
+from polyagents.ranking.two_tower_model import VectorCache
 
 WIDTH = 6
 CPU = torch.device("cpu")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from polyagents.index.stored_vectors import STORED_AS, Block, StoredVectors, packed, unpacked
+from polyagents.index.stored_vectors import STORED_AS, StoredVectors, VectorBlock, packed, unpacked
 
 
 def test_both_halves_make_the_number_again():
@@ -41,7 +41,7 @@ def block(stored_as, alive=None):
     vectors = torch.randn(11, 4, generator=torch.Generator().manual_seed(1))
     stored = packed(vectors, stored_as)
     norms = torch.linalg.vector_norm(unpacked(stored), dim=1)
-    return Block(100, stored.vectors, norms, stored.scales, stored.rest, alive)
+    return VectorBlock(100, stored.vectors, norms, stored.scales, stored.rest, alive)
 
 
 @pytest.mark.parametrize("alive", [None, torch.arange(11) % 3 > 0])

@@ -19,7 +19,7 @@ from polyagents.models.encoder import Encoder, keeps_apart
 from polyagents.models.model_options import EncoderOptions, PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
-from polyagents.models.tokens import pad, pad_pairs
+from polyagents.models.tokens import pad, pad_joint
 from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS = ["hi , how are you ?\ni am fine thank you\nwhere is canada", "my dog", ""]
@@ -239,7 +239,7 @@ def test_cosines_lie_between_minus_one_and_one(parts):
 
 def test_pairs_have_segments_and_both_their_ends(parts):
     _, dictionary, _ = parts
-    tokens = pad_pairs([([7, 8], [9]), ([7], [8, 9, 6])], dictionary.pad_id)
+    tokens = pad_joint([([7, 8], [[9]]), ([7], [[8, 9, 6]])], dictionary.pad_id)
     assert tokens.ids.tolist() == [[7, 8, 9, dictionary.pad_id], [7, 8, 9, 6]]
     assert tokens.segments.tolist() == [[0, 0, 1, 0], [0, 1, 1, 1]]
     assert tokens.mask.tolist() == [[True, True, True, False], [True] * 4]

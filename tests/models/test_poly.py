@@ -8,7 +8,7 @@ from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, PolyOptions
-from polyagents.models.poly import PolyEncoder, drawn
+from polyagents.models.poly import PolyEncoder, initial_codes
 from polyagents.text.pretrained import load_tokenizer
 
 
@@ -17,7 +17,7 @@ from polyagents.text.pretrained import load_tokenizer
 )
 def test_codes_are_drawn_from_what_the_flag_says(init, mean, deviation):
     torch.manual_seed(0)
-    codes = drawn(init, 3000, 64)
+    codes = initial_codes(init, 3000, 64)
     assert codes.shape == (3000, 64)
     assert float(codes.mean()) == pytest.approx(mean, abs=0.01 * deviation)
     assert float(codes.std()) == pytest.approx(deviation, rel=0.01)

@@ -3,13 +3,13 @@
 import json
 
 import pytest
+import torch
 from tokenizers import Regex, Tokenizer, models, normalizers
 
 from polyagents.errors import InputError
 from polyagents.models.tokens import pad
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.text.special_tokens import SpecialTokens
-from polyagents.text.tokenizer import ParlaiVocabulary, RankingTokenizer
+from polyagents.text.tokenizer import ParlaiVocabulary, RankingTokenizer, SpecialTokens
 
 LINES = ["my dog barks", "the dog sleeps\nmy cat sleeps", "i like my dog"]
 
@@ -41,7 +41,7 @@ def test_truncation_leaves_prompts_whole(dictionary):
     for limit, kept in ((5, 1), (9, 5), (13, 9), (14, 10), (None, 10)):
         assert tokenizer.context(ids, limit) == [start, *before, *ids[10 - kept :], end]
         assert tokenizer.candidate(ids, limit) == [start, *other, *ids[:kept], end]
-    assert tokenizer.full_context(ids) == tokenizer.full_candidate(ids) == 14
+    assert len(tokenizer.context(ids, None)) == len(tokenizer.candidate(ids, None)) == 14
 
 
 def test_line_ends_become_the_newline_token(dictionary):
@@ -86,7 +86,7 @@ def test_pad_marks_what_is_real():
     tokens = pad([[5, 6, 7], [8], []], pad_id=9)
     assert tokens.ids.tolist() == [[5, 6, 7], [8, 9, 9], [9, 9, 9]]
     assert tokens.mask.tolist() == [[True] * 3, [True, False, False], [False] * 3]
-    shorter = tokens.rows(tokens.mask.sum(1).argsort()[:2])
+    shorter = tokens.to(torch.device("cpu"), tokens.mask.sum(1).argsort()[:2])
     assert shorter.ids.tolist() == [[9], [8]]
 
 

@@ -12,7 +12,8 @@ from backbones import SENTENCES, save
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from polyagents.model_files.building import build_encoder, build_model, settings_of
-from polyagents.models import devices
+from polyagents.models import encoder as encoding
+from polyagents.models import tokens
 from polyagents.models.encoder import Encoder
 from polyagents.parlai_patches.late_metrics import each_of
 from polyagents.ranking.candidate_set import Label, inline_set, shared_set
@@ -83,9 +84,9 @@ def step(model, inline, chunk_tokens):
 def device(monkeypatch):
     """A device that the host must not read from: its tensors have shapes and no numbers."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    monkeypatch.setattr(Encoder, "_dropout", lambda self: nullcontext())  # the fast one is for CPUs
+    monkeypatch.setattr(encoding, "FastDropout", nullcontext)  # the fast one is for CPUs
     for module in list(sys.modules.values()):
-        if getattr(module, "to_device", None) is devices.to_device:
+        if getattr(module, "to_device", None) is tokens.to_device:
             monkeypatch.setattr(module, "to_device", lambda tensor, device: mode.from_tensor(tensor))
     return mode
 

@@ -32,8 +32,8 @@ from polyagents.training_loop import trainer
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.from_python import architecture_named
 from polyagents.training_loop.text_example import read_example
-from polyagents.training_loop.text_examples import TrainingData
 from polyagents.training_loop.trackers import PACKAGES
+from polyagents.training_loop.training_data import TrainingData
 
 ROOT = Path(__file__).parents[2]
 DIALOGUES = colour_dialogues(24)
@@ -382,13 +382,13 @@ def test_candidates_inline_needs_some_somewhere(trained, capsys):
     assert capsys.readouterr().err == "Examples without candidates of their own learn from the labels of their batch.\n"
 
 
-@pytest.mark.parametrize("name", ["init_model", "teacher_model_file", "backbone", "datapath"])
+@pytest.mark.parametrize("name", ["init_model", "teacher_model_file", "backbone", "vocabulary", "datapath"])
 def test_a_path_may_be_an_object(name, trained, tmp_path):
     """A folder that is none is refused by its name."""
     more = {"init_model": trained("bi"), "max_train_steps": 1} | WITH_A_MODEL
-    if name == "backbone":
+    if name in ("backbone", "vocabulary"):
         with pytest.raises(InputError, match=f"{tmp_path / 'nothing'} is not a folder here"):
-            Ranker.train(PAIRS, **SMALL | {"backbone": tmp_path / "nothing"})
+            Ranker.train(PAIRS, **SMALL | {name: tmp_path / "nothing"})
     else:
         value = tmp_path if name == "datapath" else Path(trained("bi"))
         Ranker.train(PAIRS, **more | {name: value})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from polyagents.arguments import CommandParser
+from polyagents.arguments import CommandParser, add_precision_flag
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI
 
@@ -45,9 +45,7 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
         "--fixed-candidates-path",
         help="(-fcp) the replies of rankers, a text file with one per line; by default all labels of the task",
     )
-    parser.add_argument(
-        "--precision", choices=("auto", "fp32", "bf16", "fp16"), help="of our models; by default as in training"
-    )
+    add_precision_flag(parser, "of our models; by default as in training")
 
 
 def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from polyagents.errors import InputError
 from polyagents.index.approximate import Neighbours, search_one
 from polyagents.index.base import Hits, Index
-from polyagents.index.builder import ALONE, BLOCK, Cluster, Encode, Part, Worker, other_model
+from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, other_model
 from polyagents.index.engines.engine import (
     INDEX_TYPES,
     LONG_LIST,
@@ -29,11 +29,7 @@ from polyagents.ranking.two_tower_model import TwoTowerModel
 
 
 class EngineCandidates(Index):
-    """The candidates that one model encoded into an engine.
-
-    Attributes:
-        collection: the engine's collection of this model.
-    """
+    """The candidates that one model encoded into an engine, in its collection of this model."""
 
     is_approximate = True
 
@@ -87,8 +83,8 @@ class EngineCandidates(Index):
         Args:
             model: the fingerprint of the model that encodes.
             texts: distinct.
-            index_type: hnsw, or exact where the engine should compare with every vector.
-            worker: decides this process's part of the work, where several build together.
+            index_type: hnsw, or exact if the engine should compare with every vector.
+            worker: decides this process's part of the work, if several build together.
             cluster: machines that encode, in place of this one; they reach the engine by its URL.
         """
         if index_type not in INDEX_TYPES:
@@ -103,7 +99,11 @@ class EngineCandidates(Index):
         if cluster is None:
             made.add(texts, encode, worker)
         else:
-            made._add_by(cluster, texts, EngineWork(engine, model, width))
+            parts = [BuildPart(start, min(start + SHARD, len(texts))) for start in range(0, len(texts), SHARD)]
+            size = len(texts)
+            with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
+                for part in cluster.map(EngineWork(engine, model, width), texts, parts):
+                    bar.update(part.stop - part.start)
         worker.wait()
         if worker.rank == 0:
             made.collection.build_index(index_type)
@@ -115,11 +115,7 @@ class EngineCandidates(Index):
         return self.collection.count()
 
     def add(self, texts: Texts, encode: Encode, worker: Worker = ALONE) -> "EngineCandidates":
-        """Add candidates that are not there yet; the next search finds them.
-
-        Args:
-            worker: decides this process's part of the work.
-        """
+        """Add candidates that are not there yet; the next search finds them. A worker adds its part of them."""
         parts = range(worker.rank * BLOCK, len(texts), worker.world * BLOCK)
         size = sum(min(BLOCK, len(texts) - start) for start in parts)
         with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
@@ -132,14 +128,6 @@ class EngineCandidates(Index):
                     self.collection.upsert(ids[missing], wanted, encode(wanted))
                 bar.update(len(part))
         return self
-
-    def _add_by(self, cluster: Cluster, texts: Texts, work: "EngineWork") -> None:
-        """Let the machines of a cluster add candidates."""
-        parts = [Part(start, min(start + SHARD, len(texts))) for start in range(0, len(texts), SHARD)]
-        size = len(texts)
-        with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
-            for part in cluster.map(work, texts, parts):
-                bar.update(part.stop - part.start)
 
     def search(self, query: Query, k: int) -> list[Hits]:
         """Find the k best candidates of every context by their fp32 scores.
@@ -154,7 +142,7 @@ class EngineCandidates(Index):
         return [self._search_one(query.one(example), k) for example in range(len(query))]
 
     def _search_one(self, query: Query, k: int) -> Hits:
-        """Search with short lists, and with long ones where the stop rule does not hold."""
+        """Search with short lists, and with long ones if the stop rule does not hold."""
         lists = Lists(self.collection, SHORT_LIST, of_one=2 * k)
         best, complete = search_one(query, lists, k)
         if not complete:
@@ -172,11 +160,7 @@ class EngineCandidates(Index):
         raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
-        """Return the texts of candidates, in the order of their ids.
-
-        Raises:
-            EngineError: one was removed.
-        """
+        """Return the texts of candidates, in the order of their ids; an EngineError says if one was removed."""
         found = self.collection.texts([int(index) for index in indices])
         texts = [text for text in found if text is not None]
         if len(texts) < len(found):
@@ -212,7 +196,7 @@ class EngineWork:
     model: str
     width: int
 
-    def __call__(self, model: TwoTowerModel, texts: Texts, part: Part) -> None:
+    def __call__(self, model: TwoTowerModel, texts: Texts, part: BuildPart) -> None:
         """Add the candidates that are not there yet; refuse a machine that has another model."""
         if model.fingerprint() != self.model:
             raise other_model()
@@ -223,7 +207,7 @@ class EngineWork:
 
 
 class Lists:
-    """A collection as a `NeighbourSource`, with lists of a fixed length, or longer ones where k needs them.
+    """A collection as a `NeighbourSource`, with lists of a fixed length, or longer ones if k needs them.
 
     Each search has its own, which keeps the texts that came with the lists.
     """

@@ -49,8 +49,7 @@ class Found(NamedTuple):
         lists: [q, n] ids; -1 where a list is shorter.
         members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
         vectors: [r, D] fp32, those of the members.
-        texts: those of the members, by id, where the engine sent them; otherwise `Collection.texts` is asked for a few
-            of them.
+        texts: of the members, by id, if the engine sent them; otherwise `Collection.texts` is asked for a few of them.
     """
 
     products: np.ndarray
@@ -62,12 +61,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Version:
-    """The candidates of one name that one model encoded.
-
-    Attributes:
-        width: D.
-        is_current: whether the name refers to it.
-    """
+    """The candidates of one name that one model encoded, D wide; the name may refer to them (`is_current`)."""
 
     model: str
     width: int
@@ -75,32 +69,19 @@ class Version:
     is_current: bool
 
     def __post_init__(self) -> None:
-        """Check what the engine has said.
-
-        Raises:
-            EngineError: a value is of another type.
-        """
+        """Check what the engine has said; an EngineError says if a value is of another type."""
         for name, hint in get_type_hints(Version).items():
             if not fits(value := getattr(self, name), hint):
                 raise EngineError(f"The {name} of a collection is {value!r:.60}, which polyagents did not write.")
 
 
 class Collection(Protocol):
-    """Candidates with their vectors, all of one model.
-
-    Attributes:
-        longest: the longest list that it returns.
-    """
+    """Candidates with their vectors, all of one model; it returns lists of at most `longest`."""
 
     longest: int
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id; the next search finds them.
-
-        Args:
-            ids: [C].
-            texts: C of them.
-            vectors: [C, D].
+        """Add C candidates with ids [C] and vectors [C, D], or replace those of the same id, for the next search.
 
         Raises:
             EngineError: the engine refuses, or does not answer.
@@ -120,10 +101,9 @@ class Collection(Protocol):
         ...
 
     def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
-        """Find the `count` candidates with the largest dot products for each vector.
+        """Find the `count` candidates with the largest dot products for each of vectors [q, D].
 
         Args:
-            vectors: [q, D].
             depth: how many candidates a graph visits, `count` or more: short lists of a deep search miss as few as long
                 ones.
         """
@@ -142,7 +122,7 @@ class VectorEngine(Protocol):
     """A connection, for one name. It is pickled as its address and credentials, and connects anew.
 
     Attributes:
-        name: that of the set of candidates.
+        name: the set of candidates.
         where: the address, for messages; it contains no password.
     """
 
@@ -163,10 +143,7 @@ class VectorEngine(Protocol):
         ...
 
     def create(self, model: str, width: int) -> Collection:
-        """Create an empty collection for a model's vectors, or return the one that is there.
-
-        Args:
-            width: D.
+        """Create an empty collection for a model's vectors of width D, or return the one that is there.
 
         Raises:
             EngineError: the engine refuses, or does not answer.
@@ -183,11 +160,7 @@ class VectorEngine(Protocol):
 
 
 def in_messages(texts: Sequence[str], width: int) -> Iterator[slice]:
-    """Split candidates into parts that an engine accepts in one message.
-
-    Yields:
-        The places of each part.
-    """
+    """Split candidates into parts that an engine accepts in one message, and yield the places of each."""
     start = size = 0
     for place, text in enumerate(texts):
         own = len(utf8(text)) + 4 * width + 16

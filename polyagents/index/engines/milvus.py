@@ -18,13 +18,7 @@ from torch import Tensor
 
 from polyagents.errors import first_line
 from polyagents.files.hashing import utf8
-from polyagents.index.engines.engine import (
-    SENT_AT_ONCE,
-    EngineError,
-    Found,
-    Version,
-    in_messages,
-)
+from polyagents.index.engines.engine import SENT_AT_ONCE, EngineError, Found, Version, in_messages
 from polyagents.index.faiss_index import HNSW_BUILD, HNSW_LINKS
 
 LONGEST_LIST = 16_384  # Milvus's own limit, also for queries at once
@@ -41,12 +35,7 @@ MODEL, INDEX = "polyagents.model", "polyagents.index"  # keys of a collection's 
 
 
 class Milvus:
-    """A connection to Milvus, for one name.
-
-    Attributes:
-        name: that of the set of candidates.
-        where: the address, without a token.
-    """
+    """A connection to Milvus, for one name; `where` is the address, without a token."""
 
     def __init__(self, uri: str, token: str, name: str):
         """Connect.
@@ -54,7 +43,6 @@ class Milvus:
         Args:
             uri: of a server, or a folder of Milvus Lite.
             token: a password, or a user and a password; empty for none.
-            name: that of the set of candidates.
 
         Raises:
             EngineError: no server answers, or it refuses the connection.
@@ -170,11 +158,7 @@ class Milvus:
 
     @contextlib.contextmanager
     def sentences(self, what: str) -> Iterator[None]:
-        """Turn errors of Milvus into one sentence.
-
-        Raises:
-            EngineError: there was such an error.
-        """
+        """Turn errors of Milvus into one sentence, an EngineError."""
         import grpc
         from pymilvus import MilvusException
 
@@ -200,11 +184,7 @@ class MilvusCollection:
         self.engine, self.client, self.table, self.width = engine, engine.client, table, width
 
     def _ask(self, what: str, question: Callable[..., Any], **arguments: Any) -> Any:
-        """Call a method of the client for this collection; a server that was restarted has to load it first.
-
-        Raises:
-            EngineError: Milvus refuses, or does not answer.
-        """
+        """Call a method of the client for this collection; a server that was restarted has to load it first."""
         from pymilvus import MilvusException
 
         with self.engine.sentences(what):
@@ -264,9 +244,8 @@ class MilvusCollection:
             lists[row, : len(answer)] = [one["id"] for one in answer]
             products[row, : len(answer)] = [one["distance"] for one in answer]
         # The list of one vector has each candidate once; those of several share many, so each is asked for once.
-        if alone and all(
-            {"vector", "text"} <= one["entity"].keys() for one in answers[0]
-        ):  # not every index returns them
+        # Not every index returns vector and text.
+        if alone and all({"vector", "text"} <= one["entity"].keys() for one in answers[0]):
             rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
             texts = {one["id"]: one["entity"]["text"] for one in answers[0]}
         else:

@@ -52,19 +52,10 @@ SELECT id, places, products, vector FROM found JOIN {table} USING (id) ORDER BY 
 
 
 class Postgres:
-    """A connection to PostgreSQL, for one name.
-
-    Attributes:
-        name: that of the set of candidates.
-        where: the address, without a password.
-    """
+    """A connection to PostgreSQL, for one name; `where` is the address, without a password."""
 
     def __init__(self, url: str, where: str, name: str):
         """Connect, and register pgvector's type.
-
-        Args:
-            where: the address, without a password.
-            name: that of the set of candidates.
 
         Raises:
             EngineError: no server answers, it refuses the connection, or the database lacks pgvector.
@@ -78,21 +69,14 @@ class Postgres:
 
         # The user, the password and the like may be of this machine's environment and files, which others lack.
         found = self.connection.info
-        return Postgres, (
-            make_conninfo(self.url, **found.get_parameters(), password=found.password or None),
-            self.where,
-            self.name,
-        )
+        own = make_conninfo(self.url, **found.get_parameters(), password=found.password or None)
+        return Postgres, (own, self.where, self.name)
 
     is_shared = True
 
     @property
     def connection(self) -> Any:
-        """The connection, opened again where the server was restarted.
-
-        Raises:
-            EngineError: no server answers.
-        """
+        """The connection, opened again if the server was restarted; an EngineError says if none answers."""
         if self.opened.closed:
             self.opened = self._connect()
         return self.opened
@@ -122,7 +106,7 @@ class Postgres:
     def versions(self) -> list[Version]:
         """List the collections of the name."""
         with self.sentences("cannot be read"):
-            if self._one("SELECT to_regclass(%s)", LISTED) is None:
+            if self.connection.execute("SELECT to_regclass(%s)", (LISTED,)).fetchone()[0] is None:
                 return []
             rows = self.connection.execute(
                 f"SELECT model, width, index_type, is_current FROM {LISTED} WHERE name = %s ORDER BY model",
@@ -169,20 +153,13 @@ class Postgres:
         """Close the connection."""
         self.opened.close()
 
-    def _one(self, statement: str, *values: Any) -> Any:
-        row = self.connection.execute(statement, values).fetchone()
-        return None if row is None else row[0]
-
     @contextlib.contextmanager
     def sentences(self, what: str, seconds: float | None = SECONDS + 5) -> Iterator[None]:
-        """Turn errors of PostgreSQL into one sentence.
+        """Turn errors of PostgreSQL into one sentence, an EngineError.
 
         Args:
             seconds: after which a server that does not answer, not even that a statement took too long, is given up;
                 None waits.
-
-        Raises:
-            EngineError: there was such an error.
         """
         import psycopg
 
@@ -211,11 +188,7 @@ class PostgresCollection:
         )
 
     def exists(self) -> bool:
-        """Tell whether there is such a table.
-
-        Raises:
-            EngineError: its columns are others than `create` makes; further ones are allowed.
-        """
+        """Tell whether there is such a table; an EngineError says if it lacks a column that `create` makes."""
         found = set(self.engine.connection.execute(COLUMNS, (f'"{self.table}"',)).fetchall())
         made = {("id", "bigint", True, True), ("vector", f"vector({self.width})", True, False)}
         if found and not made | {("text", "text", True, False)} <= found:
@@ -255,11 +228,7 @@ class PostgresCollection:
         )
 
     def delete(self, ids: np.ndarray) -> None:
-        """Remove candidates.
-
-        Raises:
-            EngineError: PostgreSQL refuses, or keeps some.
-        """
+        """Remove candidates; an EngineError says if PostgreSQL refuses, or keeps some."""
         for start in range(0, len(ids), REMOVED_AT_ONCE):
             part = ids[start : start + REMOVED_AT_ONCE]
             with self.engine.sentences("did not remove candidates"):
@@ -320,13 +289,10 @@ class PostgresCollection:
 
 @contextlib.contextmanager
 def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
-    """End a connection whose server does not answer in time, so that its caller gets an error.
+    """End a psycopg connection whose server does not answer in time, so that its caller gets an error.
 
-    libpq has no limit for an answer, and a stopped process keeps its socket open.
-
-    Args:
-        seconds: how long to wait; None waits.
-        connection: psycopg's; None if there is none yet.
+    libpq has no limit for an answer, and a stopped process keeps its socket open. Without seconds (None), or without a
+    connection, nothing is limited.
     """
     if seconds is None or connection is None or connection.closed:
         yield

@@ -27,18 +27,18 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     Raises:
         InputError: the URL is wrong, its extra is not installed, or no server answers.
     """
-    parts = parsed(url)
+    parts = url_parts(url)
     place, _, name = parts.path.rpartition("/")
     if not NAME.fullmatch(name):
         raise InputError(
-            f"--index-url {shown(url)}: the last part must name the candidates, in lower-case letters, digits and "
-            f"underscores; give something like {EXAMPLES}."
+            f"--index-url {without_secrets(url)}: the last part must name the candidates, in lower-case letters, "
+            f"digits and underscores; give something like {EXAMPLES}."
         )
     try:
         if parts.scheme == "postgresql" and place.strip("/"):
             from polyagents.index.engines.postgres import Postgres
 
-            return Postgres(f"postgresql://{parts.netloc}{place}?{parts.query}".rstrip("?"), shown(url), name)
+            return Postgres(f"postgresql://{parts.netloc}{place}?{parts.query}".rstrip("?"), without_secrets(url), name)
         if parts.scheme in ("milvus", "milvus+https") and not parts.query:
             from polyagents.index.engines.milvus import Milvus
 
@@ -49,17 +49,13 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     except ModuleNotFoundError as error:
         extra = "postgres" if parts.scheme == "postgresql" else "milvus"
         raise InputError(
-            f"--index-url {shown(url)} needs {error.name}; run pip install 'polyagents[{extra}]'."
+            f"--index-url {without_secrets(url)} needs {error.name}; run pip install 'polyagents[{extra}]'."
         ) from error
-    raise InputError(f"--index-url {shown(url)}: give something like {EXAMPLES}.")
+    raise InputError(f"--index-url {without_secrets(url)}: give something like {EXAMPLES}.")
 
 
-def parsed(url: str) -> SplitResult:
-    """Split a URL into its parts.
-
-    Raises:
-        InputError: the URL has no such parts; it is not repeated, as it may contain a password.
-    """
+def url_parts(url: str) -> SplitResult:
+    """Split a URL; an InputError, which keeps its password to itself, says if it has no such parts."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError where it is no number, or none of a port
@@ -70,13 +66,10 @@ def parsed(url: str) -> SplitResult:
 
 
 def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
-    """Return the address and the token for Milvus's client.
+    """Return the address and the token, empty if there is none, for Milvus's client.
 
     Args:
-        place: its path, without the candidates' name.
-
-    Returns:
-        Both; the token is empty if there is none.
+        place: the path, without the candidates' name.
 
     Raises:
         InputError: the URL names neither a server nor a folder.
@@ -93,9 +86,9 @@ def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
     return place, token
 
 
-def shown(url: str) -> str:
+def without_secrets(url: str) -> str:
     """Return the URL without secrets: scheme, host, port and path, no users, passwords and parameters."""
-    parts = parsed(url)
+    parts = url_parts(url)
     host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", [])[:1])
     path = parts.path.rpartition("@")[2]  # of a // that was forgotten
     return f"{parts.scheme}://{host}{path}" if host or parts.scheme == "postgresql" else f"{parts.scheme}:{path}"

@@ -20,7 +20,7 @@ from polyagents.index.engines import candidates, milvus
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.engine import EngineError, candidate_ids
 from polyagents.index.engines.postgres import given_up_after
-from polyagents.index.engines.urls import open_engine, shown
+from polyagents.index.engines.urls import open_engine, without_secrets
 from polyagents.index.exact import search
 from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.texts import ListedTexts
@@ -311,9 +311,9 @@ def test_a_wrong_url_is_refused_in_one_sentence_without_its_password(url, senten
 
 
 def test_a_url_is_shown_without_users_passwords_and_parameters():
-    assert shown("postgresql://me:se:cret@h:5/d/n?sslpassword=x") == "postgresql://h:5/d/n"
-    assert shown("postgresql:///d/n?host=/run/pg&password=x") == "postgresql:///run/pg/d/n"
-    assert shown("milvus://KEY@h/n") == "milvus://h/n" and shown("milvus:a.db/n") == "milvus:a.db/n"
+    assert without_secrets("postgresql://me:se:cret@h:5/d/n?sslpassword=x") == "postgresql://h:5/d/n"
+    assert without_secrets("postgresql:///d/n?host=/run/pg&password=x") == "postgresql:///run/pg/d/n"
+    assert without_secrets("milvus://KEY@h/n") == "milvus://h/n" and without_secrets("milvus:a.db/n") == "milvus:a.db/n"
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "exact"])

@@ -1,4 +1,4 @@
-"""Lets exported encoders compute in place of a model's own."""
+"""A backbone that another runtime computes in place of torch, from its export."""
 
 import functools
 import os
@@ -31,17 +31,21 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
     """Let a runtime, or torch, compute a model's encoders.
 
     Args:
-        model: with the weights of the file.
-        model_file: the file that it was loaded from, beside which its export is.
+        model: with the weights of `model_file`, beside which its export is.
 
     Raises:
-        InputError: the backend does not exist or is not installed; there is no export, or it is damaged or of other
-            weights.
+        InputError: the backend does not exist or is not installed, or lacks the precision; there is no export, or it is
+            damaged or of other weights.
     """
     if backend == TORCH:
         return
     runtime = find_runtime(backend)
-    refuse_precision(backend, model.settings.encoder.precision)
+    precision = model.settings.encoder.precision
+    if precision not in ("auto", "fp32") and not runtime.has_bf16:
+        raise InputError(
+            f"--precision {precision}: {runtime.label} does not support it on a CPU; remove it, export with --int8, or "
+            f"give --backend openvino."
+        )
     runtime.require(runtime.computes_with)
     manifest = read_manifest(model_file, runtime)
     encoders = encoders_of(model.module)
@@ -56,22 +60,6 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
         own = [graph for graph in graphs if graph.encoder == name]
         encoder.backend = ExportedBackbone(model_file, runtime, own, encoder, quantized)
     model.weights_changed()
-
-
-def refuse_precision(backend: str, precision: str) -> None:
-    """Refuse an arithmetic that a backend lacks.
-
-    Args:
-        precision: auto, fp32, bf16 or fp16.
-
-    Raises:
-        InputError: the backend lacks it.
-    """
-    if backend != TORCH and precision not in ("auto", "fp32") and not find_runtime(backend).has_bf16:
-        raise InputError(
-            f"--precision {precision}: {find_runtime(backend).label} does not support it on a CPU; remove it, export "
-            f"with --int8, or give --backend openvino."
-        )
 
 
 class ExportedBackbone:
@@ -112,11 +100,7 @@ class ExportedBackbone:
         return torch.from_numpy(states).to(ids.device)
 
     def _loaded(self, called_with: Signature) -> Graph:
-        """Return the graph for inputs of given names and axes.
-
-        Raises:
-            InputError: there is none, or the runtime cannot read it.
-        """
+        """Return the graph for inputs of given names and axes; an InputError says why there is none."""
         if called_with not in self.files:
             raise InputError(
                 f"{self.folder} was exported with other options of the model, which read texts in another way; export "

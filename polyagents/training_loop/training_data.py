@@ -28,13 +28,7 @@ class Indexed(Protocol):
 
 
 def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random.Random) -> Examples:
-    """Encode a batch as the model reads it.
-
-    Args:
-        model: with a tokenizer.
-        batch: B examples.
-        draw: selects which of several labels is ranked.
-    """
+    """Encode a batch as the model reads it; `draw` selects which of several labels is ranked."""
     drawn = [draw.choice(one.labels) if len(one.labels) > 1 else one.labels[0] for one in batch]
     labels = zip(model.candidates(drawn), batch, strict=True)
     given: list[list[Candidate]] | None = None
@@ -67,11 +61,7 @@ class TrainingData:
         return self.is_read_once or any(read_example(one, "An example").candidates for one in self.examples)
 
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:
-        """Read the examples of an epoch.
-
-        Args:
-            number: that of the epoch, from 0.
-            skipped: how many examples at its start are skipped.
+        """Read the examples of an epoch, counted from 0, without the first `skipped`.
 
         Raises:
             InputError: an example is not possible.
@@ -85,14 +75,10 @@ class TrainingData:
             yield read_example(self.examples[place], f"Example {place}")
 
     def first(self, count: int | None, what_for: str) -> list[TextExample]:
-        """Return the first examples, or all of them, by which a new model is measured or learns its vocabulary.
-
-        Args:
-            count: how many, at most; None for all.
-            what_for: the option that asks for them.
+        """Return the first examples, or all (None), by which a new model is measured or learns its vocabulary.
 
         Raises:
-            InputError: the examples can be read only once.
+            InputError: the examples can be read only once; the message names the option that asks.
         """
         if self.is_read_once:
             raise InputError(
@@ -104,10 +90,6 @@ class TrainingData:
 
 
 def batches(examples: Iterator[TextExample], size: int) -> Iterator[list[TextExample]]:
-    """Group examples to batches; the last one may be smaller.
-
-    Args:
-        examples: one after the other.
-    """
+    """Group examples to batches; the last one may be smaller."""
     while batch := list(itertools.islice(examples, size)):
         yield batch
