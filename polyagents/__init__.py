@@ -44,7 +44,7 @@ LIBRARY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used; the name of an architecture is that of its agent.
+    """Import a public name when it is first used; the name of an architecture names its agent.
 
     Raises:
         AttributeError: there is no such name.

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from polyagents.errors import InputError
 
 SLOW = 2.0  # seconds that a person waits without a sign that something happens
-LOADING = "Loading PyTorch; after a start of the machine this takes longest."
+LOADING = "Loading PyTorch; the first time after a reboot takes longest."
 CONTROL = r"[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 COLOUR, BAR = r"\x1b\[[0-9;]*m", r"\r|\x1b\[A"  # of ParlAI on a terminal; of progress bars
 PIPE_CLOSED = 141  # the exit code of shells for SIGPIPE

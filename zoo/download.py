@@ -128,7 +128,7 @@ def receive(url: str, part: str) -> None:
             start and answer.status_code in (206, 416) and not is_continuation(answer, start, partial)
         ):  # 416: no such part
             forget(part)
-            raise requests.ConnectionError("what the server has is not what was begun")
+            raise requests.ConnectionError("the file on the server has changed")
         answer.raise_for_status()
         if answer.status_code != 200 and not (start and answer.status_code == 206):
             raise requests.ConnectionError(f"the server says {answer.status_code}, which is not a file")
@@ -153,7 +153,7 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
             if out.write(chunk) and out.tell() > LARGEST:
                 forget(part)
-                raise InputError(f"{answer.url} sends more than {LARGEST:,} bytes, which is no archive of models.")
+                raise InputError(f"{answer.url} sends more than {LARGEST:,} bytes, which is not an archive of models.")
             bar.update(len(chunk))
 
 

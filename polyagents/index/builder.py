@@ -119,7 +119,7 @@ def write_shards(
         cluster: machines that do the work, in place of this one; they share the folder.
 
     Returns:
-        Name and number of candidates of every shard, including those of other workers.
+        Name and number of candidates of every shard, including other workers'.
     """
     kept = 0 if last is None else len(last)
     total = kept + len(texts)
@@ -193,10 +193,10 @@ class ShardWork:
 def require_files(folder: str, names: Sequence[str]) -> None:
     """Wait until this machine sees files that other machines have written; refuse if some do not appear."""
     deadline = time.monotonic() + SEEN_AFTER
-    while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up anew
+    while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up again
         if time.monotonic() > deadline:
             raise InputError(
-                f"{os.path.join(folder, min(missing))} is not here, and another machine has written it; give an "
+                f"{os.path.join(folder, min(missing))} was written by another machine and is not visible here; give an "
                 f"--index-dir that all machines of the cluster share."
             )
         time.sleep(1)
@@ -219,7 +219,7 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
 
 
 def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]:
-    """Yield the vectors of blocks; for a GPU two at a time, so that one is tokenised while it computes the other."""
+    """Yield the vectors of blocks; two at a time on a GPU, so that one is tokenised while the other is computed."""
     if not torch.cuda.is_available():  # tokenising and computing would take the same cores
         yield from map(encode, blocks)
         return
@@ -276,6 +276,6 @@ def announce(
             f"folder, or --stored-as int8."
         )
     repeated = f" ({texts.repeated:,} repetitions left out)" if texts.repeated else ""
-    before = f", {done:,} are there already" if done else ""
+    before = f", {done:,} exist already" if done else ""
     here = "" if alone else " on this machine alone"
     say(f"{left:,} candidates to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}{here}.")

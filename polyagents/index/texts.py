@@ -177,7 +177,7 @@ class FileTexts:
 
 
 def read_candidates(path: str) -> list[str]:
-    """Read all candidates of a file into memory; errors are those of `FileTexts`."""
+    """Read all candidates of a file into memory; with the errors of `FileTexts`."""
     texts = FileTexts(path)
     with contextlib.closing(texts):
         return texts.part(0, len(texts))

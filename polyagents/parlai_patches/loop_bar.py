@@ -42,7 +42,7 @@ def moving_the_bar(get_time: Any) -> Any:
     def patched(self: Any, world: Any) -> Any:
         times = get_time(self, world)
         if hasattr(self, "bar"):
-            self.bar.show(self._train_steps, last_update(self, times[0]), functools.partial(figures, self.agent))
+            self.bar.show(self._train_steps, last_update(self, times[0]), functools.partial(figures_of, self.agent))
         return times
 
     return patched
@@ -84,7 +84,7 @@ def last_update(loop: TrainLoop, seconds: float) -> int | None:
     return max(math.ceil(min(limits)), steps) if math.isfinite(min(limits)) else None
 
 
-def figures(agent: Any) -> dict[str, float]:
+def figures_of(agent: Any) -> dict[str, float]:
     """Return loss and R@1 of a ranker's last batch; nothing for other agents."""
     values = getattr(agent, "last_values", {})
     names = {"loss": "mean_loss", "R@1": "train_accuracy"}

@@ -42,7 +42,7 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
 
 
 def write_task_candidates(options: Mapping[str, Any]) -> str:
-    """Return the file of all labels of a model's task, beside the model file; write it if it is missing.
+    """Return the file of all labels of a model's task, next to the model file; write it if it is missing.
 
     Raises:
         InputError: the task has no labels.

@@ -1,4 +1,4 @@
-"""The end of a training by train_model: a summary of it, and its curves beside the model."""
+"""The end of a run of train_model: its summary, and its curves next to the model."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,14 +37,14 @@ def with_summary(train: Any) -> Any:
 
 def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
     """Return loss and R@1 of a training, the runs that it resumed and the validation at its end included."""
-    training = points(loop.train_reports, "mean_loss", "train_accuracy")
-    validation = points(loop.valid_reports, "loss", "hits@1")
+    training = points_of(loop.train_reports, "mean_loss", "train_accuracy")
+    validation = points_of(loop.valid_reports, "loss", "hits@1")
     if not validation:
-        validation = points([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
+        validation = points_of([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
     return Curves(training, validation)
 
 
-def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
+def points_of(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
     """Return what ParlAI's reports say of loss and R@1, by these names, if they say both."""
     return [
         Point(*(float(report[name]) for name in (UPDATES, loss, recall)))
@@ -58,6 +58,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
     report = loop.valid_reports[-1] if loop.valid_reports else final
+    lack = int(report.get("no_candidates", 0))
     return Summary(
         updates=loop._train_steps,
         seconds=loop.train_time.time(),
@@ -67,12 +68,12 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
         plot=plot,
         next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
         candidates=float(report["candidates"]) if "candidates" in report else None,
-        no_candidates=int(report.get("no_candidates", 0)),
+        ranked=f"{lack:,} examples without any rank the labels of their batch" if lack else "",
     )
 
 
 def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return what to run with a trained ranker; the options file of the model has the flags of the model."""
+    """Return the next commands for a trained ranker; the options file of the model has the flags of the model."""
     model, task = ("-mf", opt["model_file"]), flags_of_task(opt)
     return (
         (command("evaluate", *model, "-t", opt["task"], *task), "R@1, R@5, R@10 and MRR, with intervals"),

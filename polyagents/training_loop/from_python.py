@@ -1,4 +1,4 @@
-"""Runs a training from Python, from its options to its model, for Ranker.train."""
+"""Trains from Python, from options to model, for Ranker.train."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
-from polyagents.models.architecture import ARCHITECTURES, find
+from polyagents.models.architecture import architecture_named
 from polyagents.options import with_plain_paths
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
@@ -26,6 +26,7 @@ from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_data import TrainingData
 from polyagents.training_loop.training_files import TrainingFiles
 from polyagents.training_loop.training_options import TrainingOptions, check_names
+from polyagents.training_loop.validation import validation_of
 from polyagents.zoo.resolve import zoo_file
 
 
@@ -39,6 +40,7 @@ def train(
     progress: bool,
     device: torch.device,
     datapath: str | None,
+    eval_candidates: str | Iterable[str] | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
     """Train a model, and return it with its best weights; `given` are the options of `Ranker.train`.
@@ -53,7 +55,7 @@ def train(
     options = TrainingOptions.of(architecture, given)
     check_together(options)
     data = TrainingData(examples, options.seed)
-    held_out = read_valid(valid, options.validation_max_exs)
+    held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
@@ -79,17 +81,9 @@ def say_summary(trainer: Trainer, progress: bool) -> None:
     again = () if file is None else ((f"Ranker.load({file!r})", "the same ranker in another program"),)
     if progress:
         metric = trainer.options.validation_metric
-        ranked = trainer.evaluation.get("candidates"), int(trainer.evaluation.get("no_candidates", 0))
+        ranked = trainer.evaluation.get("candidates"), trainer.valid.ranked
         for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked).lines():
             say(line)
-
-
-def architecture_named(name: str) -> str:
-    """Return the name of an architecture's class, given its name in `train_model -m`."""
-    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
-    known = short.get(name, name.removeprefix("polyagents:"))
-    find(known)
-    return known
 
 
 def check_together(options: TrainingOptions) -> None:

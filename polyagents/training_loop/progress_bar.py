@@ -1,4 +1,4 @@
-"""The progress bar of a training: that of Ranker.train, and that of ParlAI's train_model."""
+"""The progress bar of a run of Ranker.train or of ParlAI's train_model."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ FRESH = 0.5  # seconds between two sets of figures: a GPU has to finish an updat
 
 
 class TrainingBar:
-    """Updates, their rate, the time left, and figures of the last update; at a terminal or in a notebook only."""
+    """Updates, their rate, the time left, and figures of the last update; only at a terminal or in a notebook."""
 
     def __init__(self, updates: int):
-        # None hides it where standard error is no terminal; tqdm's bar for notebooks is always shown.
+        # None hides it if standard error is not a terminal; tqdm's bar for notebooks is always shown.
         self.bar = tqdm(initial=updates, unit=" updates", desc="Training", disable=None, dynamic_ncols=True)
         self._next = 0.0  # when figures are read again
 
@@ -52,7 +52,7 @@ class ProgressBar(Callback):
     """The bar, and above it a line for each evaluation."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Open the bar; say where a resumed training continues."""
+        """Open the bar; say where a resumed run continues."""
         if trainer.updates:
             say(f"Resuming the training of {trainer.files.file}: {trainer.updates:,} updates were made before.")
         self.bar = TrainingBar(trainer.updates)
@@ -68,7 +68,7 @@ class ProgressBar(Callback):
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
         """Print the metrics."""
         figures = ", ".join(f"{name} {report[name]:.3f}" for name in METRICS)
-        among = among_text(report["candidates"], report["no_candidates"])
+        among = among_text(report["candidates"], trainer.valid.ranked)
         say(f"After {trainer.updates} updates: {figures}{' (best so far)' if trainer.is_best else ''}, among {among}")
 
     def on_train_end(self, trainer: "Trainer") -> None:

@@ -28,13 +28,13 @@ from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles
 from polyagents.training_loop.training_options import TrainingOptions
-from polyagents.training_loop.validation import SMALLER_IS_BETTER, validate
+from polyagents.training_loop.validation import SMALLER_IS_BETTER, Validation, validate
 
 NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports -> ours
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """The progress of a training, stored in its checkpoint.
 
     Attributes:
@@ -66,20 +66,20 @@ class Progress:
 
 
 class Trainer:
-    """One training.
+    """One training run.
 
     Attributes:
         progress: progress so far.
         is_best: whether the last evaluation was the best so far.
         evaluation: the report of the last evaluation.
-        stop: set it to end the training after the update.
+        stop: set it to end the run after the update.
     """
 
     def __init__(
         self,
         model: RankingModel,
         data: TrainingData,
-        valid: Sequence[TextExample],
+        valid: Validation,
         options: TrainingOptions,
         files: TrainingFiles,
         callbacks: Sequence[Callback] = (),
@@ -95,7 +95,7 @@ class Trainer:
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.optimizer = optimizer_of(model, options)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
-        self.progress = Progress(size=data.size)
+        self.progress = TrainingProgress(size=data.size)
         self.schedule = Schedule(
             self.optimizer,
             options.lr_scheduler,
@@ -137,7 +137,7 @@ class Trainer:
 
     @property
     def last_update(self) -> int | None:
-        """The maximal number of updates, as far as that is known."""
+        """The maximal number of updates, if known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
         if self.options.num_epochs and self.progress.size:
             rest, whole = math.modf(self.options.num_epochs)
@@ -149,7 +149,7 @@ class Trainer:
     # ---- the loop --------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Train until the last update or epoch, until patience ends, or until a callback says so.
+        """Train until the last update or epoch, until patience ends, or until a callback stops it.
 
         The model has its best weights afterwards, by the validation metric; without validation examples its last ones.
 
@@ -161,15 +161,21 @@ class Trainer:
         try:
             for batch in self._batches():
                 self._train_on(batch)
-                if not self._pending:
-                    self._update()
-                    self._after_update()
+                if self._pending:
+                    continue
+                norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
+                self._watch.saw_update(norm)
+                self.progress.updates += 1
+                skipped = self._look() if self._watch.is_due else 0
+                if not skipped:
+                    self.schedule.after_update(self.updates)
+                self._after_update()
             self._finish()
         finally:
             self._tell("on_train_end")
 
     def _batches(self) -> Iterator[list[TextExample]]:
-        """Yield batches from the current progress on, until the training ends."""
+        """Yield batches from the current progress on, until the run ends."""
         done, size = self.progress, self.options.batchsize or 1
         while not (self.stop or self._is_over()):
             for batch in batches(self.data.epoch(done.epoch, done.examples), size):
@@ -185,14 +191,14 @@ class Trainer:
                 return
 
     def _is_over(self) -> bool:
-        """Return whether nothing is left to be done, which a stopped training is resumed for."""
+        """Return whether nothing is left for a resumed run."""
         options = self.options
         impatient = 0 < options.validation_patience <= self.progress.impatience
         enough = options.max_train_steps is not None and self.updates >= options.max_train_steps
         return impatient or enough or (options.num_epochs is not None and self.epochs >= options.num_epochs)
 
     def _finish(self) -> None:
-        """End the training; one that was stopped is left as it is, for a call that resumes it."""
+        """End the run; a stopped one does not change, so that a later call can resume it."""
         done = self.progress
         self._look()
         self._watch.check_learned()
@@ -209,7 +215,7 @@ class Trainer:
     # ---- a step ----------------------------------------------------------------------------------------------------
 
     def _train_on(self, batch: Sequence[TextExample]) -> None:
-        """Add a batch's gradients to those of the next update."""
+        """Add a batch's gradients to the next update's."""
         self.model.module.train()
         if not self._pending:
             self.optimizer.zero_grad()
@@ -224,15 +230,6 @@ class Trainer:
         self._last = loss.values
         self._unreported.append(loss.values)
 
-    def _update(self) -> None:
-        """Update the weights, if their gradients are finite."""
-        norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
-        self._watch.saw_update(norm)
-        self.progress.updates += 1
-        skipped = self._look() if self._watch.is_due else 0
-        if not skipped:
-            self.schedule.after_update(self.updates)
-
     def _look(self) -> int:
         """Say what went wrong since the last look; take skipped updates from the count, and return their number."""
         found = self._watch.look(self.updates)
@@ -242,7 +239,7 @@ class Trainer:
         return found.skipped
 
     def _after_update(self) -> None:
-        """Do what is due: a report, an evaluation, a checkpoint."""
+        """Do the reports, evaluations and checkpoints that are due."""
         options, done = self.options, self.progress
         self._tell("on_step_end")
         if self.updates % options.log_every_n_steps == 0:
@@ -266,7 +263,7 @@ class Trainer:
             self._tell("on_log", report | {"lr": self.optimizer.param_groups[0]["lr"], "epoch": self.epochs})
 
     def _sum_up(self) -> None:
-        """Add what was not reported to the sums of the progress, which a checkpoint stores."""
+        """Add unreported values to the sums of the progress, which a checkpoint stores."""
         sums = self.progress.unreported
         for name, numbers in numbers_of(self._unreported).items():
             total, count = sums.get(name, (0.0, 0))
@@ -323,13 +320,13 @@ class Trainer:
         """Resume from the checkpoint of the files; the model has its weights already.
 
         Raises:
-            InputError: the checkpoint is damaged, or of another training.
+            InputError: the checkpoint is damaged, or belongs to another run.
         """
         states = self.files.state()
         with optimising.refused_where_damaged(str(self.files.resumed)):
             self.optimizer.load_state_dict(states["optimizer"])
             optimising.check_state(self.optimizer)
-            self.progress = fields_of_json(states[STATE], Progress)
+            self.progress = fields_of_json(states[STATE], TrainingProgress)
             self.progress.size = self.data.size or self.progress.size
             if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
                 raise ValueError("its counts are none")
@@ -349,7 +346,7 @@ def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
 
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:
-    """Create the optimiser of a training, with ParlAI's settings and our groups of weights."""
+    """Create the optimiser of a run, with ParlAI's settings and our groups of weights."""
     groups = optimising.weight_groups(
         model.module, options.learningrate, options.codes_learningrate, options.weight_decay
     )

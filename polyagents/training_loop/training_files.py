@@ -1,4 +1,4 @@
-"""The files of a training from Python: M, the best model so far, and M.checkpoint, from which it is resumed.
+"""The files of a run from Python: M, the best model so far, and M.checkpoint, from which it is resumed.
 
 Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the optimiser's state as well.
 """

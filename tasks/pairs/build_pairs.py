@@ -158,7 +158,7 @@ def all_portions(plan: PairsPlan) -> list[Portion]:
                 found.append(read_portion(part, plan.parts, plan.context_lines, bar.update))
             except Damaged as error:
                 raise InputError(
-                    f"{error}; what was read before it is kept in {plan.folder}, and with a whole file the same "
+                    f"{error}; the data before it are kept in {plan.folder}, and with a whole file the same "
                     f"command resumes."
                 ) from error
     return found

@@ -17,9 +17,9 @@ from commands import (
     colour_dialogues,
     copy_model,
     evaluate,
+    forked,
     largest_difference,
     options,
-    parlai,
     run,
     train,
     weights,
@@ -359,7 +359,9 @@ def test_display_model(kind, model, capsys):
 
 
 def test_interactive_from_a_terminal(model, replies):
-    done = parlai("interactive", "-mf", model("poly"), "-fcp", replies, stdin="hello\nhow are you ?\n[EXIT]\n")
+    done = forked(
+        "interactive", "-mf", model("poly"), "-fcp", replies, program="parlai", stdin="hello\nhow are you ?\n[EXIT]\n"
+    )
     assert done.code == 0
     answers = [line.split("]: ")[1] for line in done.out.splitlines() if "[PolyEncoder]: " in line]
     assert len(answers) == 2

@@ -27,7 +27,7 @@ VARIANTS = {
     "cross": ("cross",),
     "cross, cosine": ("cross", "--joint-head", "cosine"),
 }
-PAIRS = [(f"{SENTENCES[i % 6]} {'and ' * (3 * i)}{i}", f"{SENTENCES[(i + 1) % 6]} {i % 5}") for i in range(8)]
+PAIRS = [(f"{SENTENCES[i % 6]} {'and ' * (3 * i)}{i}", f"{SENTENCES[(i + 1) % 6]} {i % 5}") for i in range(6)]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def agent_of(backbone):
     def build(variant, *flags):
         torch.manual_seed(0)
         kind, *own = VARIANTS[variant]
-        arguments = ["-m", KINDS[kind], "--backbone", backbone, "-t", "integration_tests", "-dt", "train", "-bs", "8"]
+        arguments = ["-m", KINDS[kind], "--backbone", backbone, "-t", "integration_tests", "-dt", "train", "-bs", "6"]
         # Without clipping, which would scale the gradients; and all of them.
         arguments += ["--candidates", "batch", "--gradient-clip", "-1", "--train-layers", "all", "--poly-n-codes", "4"]
         return create_agent(ParlaiParser(True, True).parse_args([*arguments, *own, *flags]))

@@ -10,7 +10,7 @@ from commands import KINDS, TINY, colour_dialogues, own, run
 from PIL import Image
 
 from polyagents import Ranker
-from polyagents.parlai_patches.training_end import points
+from polyagents.parlai_patches.training_end import points_of
 from polyagents.training_loop import training_curve
 from polyagents.training_loop.summary import Summary
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
@@ -38,8 +38,10 @@ def is_picture(path):
 @pytest.fixture
 def drawn(monkeypatch):
     """The curves that were drawn, besides drawing them."""
-    found, draw = [], training_curve.draw
-    monkeypatch.setattr(training_curve, "draw", lambda path, curves: (found.append(curves), draw(path, curves))[1])
+    found, draw = [], training_curve.draw_curves
+    monkeypatch.setattr(
+        training_curve, "draw_curves", lambda path, curves: (found.append(curves), draw(path, curves))[1]
+    )
     return found
 
 
@@ -101,7 +103,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_sentence(wrong, tmp_path, monkeyp
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert draw_beside(str(tmp_path / "M"), Curves(LINE, LINE)) is None
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("The plot of the training") and line.endswith((".", "matplotlib"))
+    assert line.startswith("The training plot") and line.endswith((".", "matplotlib"))
     assert [path.name for path in tmp_path.iterdir()] == (["M.png"] if wrong == "folder" else [])
 
 
@@ -118,7 +120,7 @@ def test_only_the_first_of_several_processes_draws(monkeypatch, colours, tmp_pat
 
 def test_reports_without_both_figures_are_no_points():
     reports = [{"train_steps": 1, "loss": 2}, {"train_steps": 2, "loss": 1.5, "hits@1": 0.25}]
-    assert points(reports, "loss", "hits@1") == [Point(2, 1.5, 0.25)]
+    assert points_of(reports, "loss", "hits@1") == [Point(2, 1.5, 0.25)]
 
 
 @pytest.mark.parametrize(

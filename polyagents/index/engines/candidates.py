@@ -51,7 +51,7 @@ class EngineCandidates(Index):
                 f"{engine.where} has several current collections {engine.name}; build the candidates again."
             )
         if current is None:
-            begun = ", only a build that has not ended" if versions else ""
+            begun = ", only an unfinished build" if versions else ""
             raise EngineError(
                 f"{engine.where} has no candidates named {engine.name}{begun}; build them with polyagents build_index "
                 f"--index-url."
@@ -137,7 +137,7 @@ class EngineCandidates(Index):
         """
         if k > self.collection.longest:
             raise InputError(
-                f"{self.engine.where} finds {self.collection.longest:,} candidates at most, and top_k is {k:,}."
+                f"{self.engine.where} finds at most {self.collection.longest:,} candidates, and top_k is {k:,}."
             )
         return [self._search_one(query.one(example), k) for example in range(len(query))]
 
@@ -156,7 +156,7 @@ class EngineCandidates(Index):
         return Hits(best.indices[there], best.scores[there], lambda _: kept, complete)
 
     def scores(self, query: Query) -> Tensor:
-        """Refuse: an engine finds the best candidates only."""
+        """Refuse: an engine finds only the best candidates."""
         raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
@@ -200,7 +200,7 @@ class EngineWork:
         """Add the candidates that are not there yet; refuse a machine that has another model."""
         if model.fingerprint() != self.model:
             raise other_model()
-        # Not `create`, which would build an index where the first machine is just exchanging one.
+        # Not `create`, which would build an index if the first machine is just exchanging one.
         collection = self.engine.collection(Version(self.model, self.width, "", is_current=False))
         candidates = EngineCandidates(self.engine, self.model, collection)
         candidates.add(ListedTexts(texts.part(part.start, part.stop)), model.encode_texts)
