@@ -258,8 +258,8 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     possible = options_of(architecture)
     if "joint_head" in possible:  # the head starts as the similarity of the model that it starts from
         similarity = saved.get("similarity")
-        saved = {"joint_head": similarity if similarity in ("dot", "cosine") else "linear"} | saved
-    elif "similarity" in possible and saved.get("joint_head") == "cosine":  # and in the other direction
+        saved = {"joint_head": f"{similarity}+late" if similarity in ("dot", "cosine") else "linear"} | saved
+    elif "similarity" in possible and str(saved.get("joint_head")).startswith("cosine"):  # and in the other direction
         saved = {"similarity": "cosine"} | saved
     decided = options_with(architecture, Role.WEIGHTS | Role.VECTORS | Role.SCORES)
     return {name: saved[name] for name in decided if name in saved}

@@ -63,7 +63,8 @@ def refuse_unknown(model: RankingModel) -> None:
     elif ranking.reduction_type == "first_m":
         wrong = "one with --reduction-type first_m"
     elif isinstance(model, JointModel) and not has_their_head(model):
-        wrong = f"one with --joint-head {model.module.head} and --plain-texts {str(settings.plain_texts).lower()}"
+        head, plain = getattr(ranking, "joint_head", None), str(settings.plain_texts).lower()
+        wrong = f"one with --joint-head {head} and --plain-texts {plain}"
     elif any(ranking.prompts) and not (settings.plain_texts and is_bi):
         wrong = "one with --context-prompt or --candidate-prompt, which its folders are not given"
     elif model.tokenizer.parlai is not None:

@@ -134,9 +134,10 @@ class JointOptions(RankingOptions, title="Uni- and cross-encoder (polyagents)"):
     joint_head: str = option(
         "linear",
         "linear: a linear layer (the papers); dot, cosine: a bi-encoder's score of both texts, plus a linear layer "
-        "that starts at 0; tanh, gelu, relu: a layer with this activation before the linear one, as in the classifiers "
-        "of BERT, DeBERTa and DistilBERT. By default the similarity of an --init-model with two encoders",
-        choices=("linear", *SIMILARITIES, *CLASSIFIERS),
+        "that starts at 0; dot+late, cosine+late: plus how well each token of a candidate is matched by one of the "
+        "context; tanh, gelu, relu: a layer with this activation before the linear one, as in the classifiers of BERT, "
+        "DeBERTa and DistilBERT. By default, with an --init-model that has two encoders, its similarity+late",
+        choices=("linear", *SIMILARITIES, *(f"{one}+late" for one in SIMILARITIES), *CLASSIFIERS),
         role=Role.WEIGHTS | Role.CARD,
     )
 

@@ -97,7 +97,7 @@ def test_rows_of_any_length_give_the_same_scores(model, tokens):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("head", ["dot", "cosine"])
+@pytest.mark.parametrize("head", ["dot", "cosine", "dot+late", "cosine+late"])
 @pytest.mark.parametrize("kind", ["mean", "first", "first_m"])
 @pytest.mark.parametrize("architecture", [UniEncoder, CrossEncoder])
 def test_a_head_that_begins_as_a_similarity(encoder, architecture, kind, head):
@@ -113,7 +113,11 @@ def test_a_head_that_begins_as_a_similarity(encoder, architecture, kind, head):
         else:
             states = [encoder(text) for text in alone]
         sides = [reduce(side, text.mask, kind, 2, encoder.causal) for side, text in zip(states, alone, strict=True)]
-        expected = torch.cosine_similarity(*sides) * 20 if head == "cosine" else (sides[0] * sides[1]).sum(1)
+        is_cosine = head.startswith("cosine")
+        expected = torch.cosine_similarity(*sides) * 20 if is_cosine else (sides[0] * sides[1]).sum(1)
+        if head.endswith("late"):
+            cosines = torch.cosine_similarity(states[1][0].unsqueeze(1), states[0], dim=-1)  # [candidate's, context's]
+            expected = expected + 40 * cosines.amax(1).mean()
     torch.testing.assert_close(scores(model, [(context, [candidate])])[0], expected, atol=1e-4, rtol=1e-4)
     several = scores(model, [(context, [*CANDIDATES])])[0] if architecture is UniEncoder else expected.expand(4)
     torch.testing.assert_close(several[1:2], expected, atol=1e-4, rtol=1e-4)

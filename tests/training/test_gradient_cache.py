@@ -23,7 +23,7 @@ VARIANTS = {
     "poly, sqrt": ("poly", "--poly-attention-type", "sqrt"),
     "poly, top layer": ("poly", "--train-layers", "top"),
     "uni": ("uni",),
-    "uni, dot": ("uni", "--joint-head", "dot"),
+    "uni, dot, late": ("uni", "--joint-head", "dot+late"),
     "cross": ("cross",),
     "cross, cosine": ("cross", "--joint-head", "cosine"),
 }
@@ -135,7 +135,7 @@ def test_gradients_are_those_of_the_formula(agent_of, variant):
     assert_same(ours, expected, 1e-5)
 
 
-@pytest.mark.parametrize("variant", ["uni", "uni, dot", "cross", "cross, cosine"])
+@pytest.mark.parametrize("variant", ["uni", "uni, dot, late", "cross", "cross, cosine"])
 def test_gradients_of_those_that_read_together_are_the_formulas(agent_of, variant):
     """The slow, obvious way: every candidate alone with its context."""
     ours = gradients(agent_of(variant, "--dropout", "0"))

@@ -33,7 +33,7 @@ VARIANTS = {
     "poly, first": ("PolyEncoder", {"polyencoder_type": "n_first"}),
     "poly, last, sqrt": ("PolyEncoder", {"polyencoder_type": "n_last", "poly_attention_type": "sqrt"}),
     "uni": ("UniEncoder", {}),
-    "cross, dot": ("CrossEncoder", {"joint_head": "dot"}),
+    "cross, dot, late": ("CrossEncoder", {"joint_head": "dot+late"}),
 }
 
 
