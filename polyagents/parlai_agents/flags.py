@@ -21,7 +21,7 @@ PRETRAIN_TASKS = ("next_utterance", "next_sentence", "utterance_relevance")
 
 
 # Settings that only a run has: an evaluation and a chat have ParlAI's, such as a batch size of 1.
-OF_A_RUN = {"batchsize", "validation_every_n_epochs", "save_every_n_secs"}
+OF_A_RUN = {"batchsize", "save_every_n_secs"}
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,9 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
                 "example's own candidates), batch+inline (both), batch-all-cands (labels and candidates of the whole "
                 "batch), fixed (--fixed-candidates-path)"
             )
-    defaults = defaults_of(architecture).items()
-    parser.set_defaults(**{name: value for name, value in defaults if is_training_command or name not in OF_A_RUN})
+    defaults = defaults_of(architecture)
+    del defaults["validation_every_n_epochs"]  # ParlAI's -1: run_plan.py spreads the validations
+    parser.set_defaults(**{n: value for n, value in defaults.items() if is_training_command or n not in OF_A_RUN})
     if is_training_command:  # a killed run is resumed from its last checkpoint
         parser.set_defaults(save_after_valid=True)
 

@@ -20,7 +20,9 @@ from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.parlai_patches.train_loop import CHECKPOINT, is_training_run
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import undisturbed
+from polyagents.training_loop.schedule import ENDING
 from polyagents.training_loop.starting_model import fitting_weights, starting_model
+from polyagents.training_loop.training_options import papers_warm_up
 
 
 class ModelAgent(BaseAgent):
@@ -43,6 +45,8 @@ class ModelAgent(BaseAgent):
         flags.check_not_reserved(opt)
         if is_training_run(opt):
             flags.check_metric(opt)
+            if opt.get("warmup_updates") is None and opt["lr_scheduler"] not in ENDING:
+                opt["warmup_updates"] = papers_warm_up(find(self.architecture))
         alone = opt.get("batchsize", 1) == 1 and num_workers() == 1
         if is_training_run(opt) and alone and opt["candidates"] == "batch":
             raise InputError(

@@ -1,5 +1,6 @@
 """How our agents update weights in ParlAI's training loop; the step itself is in training/optimising.py."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +12,53 @@ from parlai.utils.distributed import is_primary_worker
 from polyagents.console import say
 from polyagents.training import optimising
 from polyagents.training.watch import Watch
+from polyagents.training_loop.schedule import ENDING, Schedule
+
+
+class RunScheduler:
+    """A `Schedule` that falls to zero at the end of the run, with the methods of ParlAI's schedulers."""
+
+    def __init__(self, opt: Mapping[str, Any], optimizer: torch.optim.Optimizer):
+        steps, warm_up = opt.get("max_train_steps", -1), opt.get("warmup_updates")
+        is_counted = steps > 0 >= max(opt.get("num_epochs", -1), opt.get("max_train_time", -1))
+        self.schedule = Schedule(
+            optimizer,
+            opt["lr_scheduler"],
+            None if warm_up is None else max(warm_up, 0),
+            opt["warmup_rate"],
+            steps if is_counted else None,
+            has_progress=True,
+        )
+
+    def step(self, updates: int) -> None:
+        """Set the rate after an update, as far as its number decides it."""
+        self.schedule.after_update(updates, None if self.schedule.last_update else self.schedule.progress)
+
+    def follow(self, progress: float | None) -> None:
+        """Set the rate by the progress of the run, which its loop says after each batch."""
+        if self.schedule.last_update is None:
+            self.schedule.after_update(self.schedule.updates, progress)
+
+    def valid_step(self, metrics: Any) -> None:
+        """Do nothing: no validation changes the rate."""
+
+    def _is_lr_warming_up(self) -> bool:
+        return self.schedule.is_warming_up
+
+    def get_last_lr(self) -> float:
+        """Return the rate of the next update."""
+        return float(self.schedule.optimizer.param_groups[0]["lr"])
+
+    def get_initial_number_training_updates(self) -> int:
+        """Return 0: a checkpoint says it."""
+        return 0
+
+    def get_state_dict(self) -> dict[str, Any]:
+        """Return nothing: the rate is the optimiser's, the progress the loop's."""
+        return {}
+
+    def get_warmup_state_dict(self) -> None:
+        """Return None: there is no scheduler of its own for the warm-up."""
 
 
 class OptimisingAgent(TorchAgent):
@@ -19,7 +67,10 @@ class OptimisingAgent(TorchAgent):
     Attributes:
         scaler: scales the loss in fp16, so that small gradients are not lost.
         watch: notices updates that were skipped; only the agent that trains has one, and not its clones.
+        rate: of the last update; None before the first.
     """
+
+    rate: float | None = None
 
     scaler: torch.amp.GradScaler
     watch: Watch
@@ -56,7 +107,11 @@ class OptimisingAgent(TorchAgent):
             states, hard_reset = {}, True
         rates = [group["lr"] for group in self.optimizer.param_groups]
         with optimising.refused_where_damaged("The learning rates of the checkpoint"):
-            super().build_lr_scheduler(states, hard_reset)
+            if self.opt["lr_scheduler"] in ENDING:
+                self.scheduler = RunScheduler(self.opt, self.optimizer)
+                self._number_training_updates = 0
+            else:
+                super().build_lr_scheduler(states, hard_reset)
         if states and not hard_reset:
             for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
@@ -68,6 +123,7 @@ class OptimisingAgent(TorchAgent):
             return
         limit = self.opt.get("gradient_clip", -1)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.rate = self.optimizer.param_groups[0]["lr"]
         self.watch.saw_update(optimising.step(self.optimizer, self.scaler, parameters, limit))
         self._number_training_updates += 1
         skipped = self._look() if self.watch.is_due else 0
@@ -95,9 +151,10 @@ class OptimisingAgent(TorchAgent):
         return found.skipped
 
     def report(self) -> dict[str, Any]:
-        """Return TorchAgent's report, of all updates so far."""
+        """Return TorchAgent's report, of all updates so far, with the rate of the last one."""
         self._look()
-        return dict(super().report())
+        report = dict(super().report())
+        return report | ({"lr": GlobalAverageMetric(self.rate)} if "lr" in report and self.rate is not None else {})
 
     def state_dict(self) -> dict[str, Any]:
         """Return TorchAgent's state, with the number of the updates that were not skipped."""

@@ -25,6 +25,7 @@ from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.model_files import initial_weights
+from polyagents.parlai_patches import run_plan
 from polyagents.parlai_patches.exchanges import WorldInOrder, in_order
 from polyagents.parlai_patches.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
 from polyagents.parlai_patches.training_end import UPDATES, with_summary
@@ -43,7 +44,7 @@ def is_training_run(opt: Opt) -> bool:
 
 
 def patch() -> None:
-    """Replace six methods of ParlAI's loop (idempotent)."""
+    """Replace seven methods of ParlAI's loop (idempotent)."""
     if getattr(TrainLoop, "of_polyagents", False):
         return
     TrainLoop.of_polyagents = True
@@ -51,7 +52,8 @@ def patch() -> None:
     progress = functools.partial(progress_of, TrainLoop._save_train_stats)
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
     TrainLoop._save_train_stats = with_atomic_progress(progress)
-    TrainLoop._get_time = moving_the_bar(TrainLoop._get_time)
+    TrainLoop._get_time = run_plan.telling_progress(moving_the_bar(TrainLoop._get_time))
+    TrainLoop.validate = run_plan.with_grace(TrainLoop.validate)
     TrainLoop._run_single_eval = with_evaluation_bar(TrainLoop._run_single_eval)
     TrainLoop.train = with_summary(TrainLoop.train)
 
@@ -159,7 +161,11 @@ def after_resuming(train_steps: Any) -> Any:
         if self._train_steps:
             logging.info(f"Resuming the training of {file}: {self._train_steps:,} updates were made before.")
         with progress_bar(self):
+            run_plan.begin(self)
+            trained = self.agent
             yield from train_steps(self)
+        if hasattr(trained, "rate"):
+            self.agent.rate = trained.rate  # of the agent that ParlAI has loaded for the evaluation at the end
 
     return patched
 
@@ -173,12 +179,10 @@ def counted_by_world(loop: TrainLoop) -> None:
 
 
 def validate_once_more(loop: TrainLoop) -> None:
-    """Validate at the end: ParlAI does not, and later learning would only be in the checkpoint."""
-    # ParlAI does not count the one that ended the schedule.
+    """Validate at the end of a pre-training; ParlAI does not count the update that ended the schedule."""
     loop.parleys = loop._train_steps = loop.world.updates_done()
-    if loop.saved and loop._train_steps > loop._last_valid_steps:
-        loop.world.reset_metrics()
-        loop.validate()
+    if loop.saved:
+        run_plan.validate_once_more(loop)
 
 
 def with_checkpoint(save_model: Any, progress: Progress) -> Any:

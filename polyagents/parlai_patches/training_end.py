@@ -10,6 +10,7 @@ from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
 from polyagents.console import say
+from polyagents.parlai_patches.run_plan import keeps_start
 from polyagents.training_loop.summary import Summary, command
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_files import after_the_end
@@ -76,6 +77,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
         candidates=float(report["candidates"]) if "candidates" in report else None,
         ranked=f"{lack:,} examples without any rank the labels of their batch" if lack else "",
         checkpoint=spare,
+        keeps_start=keeps_start(loop),
     )
 
 

@@ -41,9 +41,13 @@ class Watch:
         self._batches: list[tuple[int, Tensor, EncodedExamples]] = []
         self._norms: list[Tensor] = []
         self.failures = 0
-        self._groups = [] if optimizer is None else optimizer.param_groups
+        self._optimizer = optimizer
         self._start = sums_of(self._groups)
         self._highest_rate, self._largest_norm = 0.0, 0.0
+
+    @property
+    def _groups(self) -> Sequence[Mapping[str, Any]]:
+        return [] if self._optimizer is None else self._optimizer.param_groups  # which a resumed run replaces
 
     @property
     def is_due(self) -> bool:

@@ -15,6 +15,7 @@ from polyagents.options import with_plain_paths
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed
+from polyagents.training_loop.budget import decided_by, said_choices
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.progress_bar import ProgressBar
 from polyagents.training_loop.starting_model import begin, model_of_options
@@ -52,9 +53,9 @@ def train(
     start = given.get("init_model") and zoo_file(given["init_model"], datapath)
     architecture = architecture_named(model or (start and initial_weights.trained_as(start)) or "poly")
     check_names(architecture, given)
-    options = TrainingOptions.of(architecture, given)
+    data = TrainingData(examples, TrainingOptions.read(given).seed)
+    options = TrainingOptions.of(architecture, given, data.size)
     check_together(options)
-    data = TrainingData(examples, options.seed)
     held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
     held_out = replace(held_out, is_shown=progress)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
@@ -67,6 +68,8 @@ def train(
         built.module.to(device)
         teacher = begin(built, asdict(options), datapath)
         trainer = Trainer(built, data, held_out, options, files, listeners, teacher)
+        if progress:
+            say(said_choices(asdict(options) | decided_by(built), given, data.size))
         if resumed:
             trainer.resume()
         trainer.train()
@@ -85,7 +88,8 @@ def conclude(trainer: Trainer, progress: bool) -> None:
     if progress:
         metric = trainer.options.validation_metric
         ranked = trainer.evaluation.get("candidates"), trainer.valid.ranked
-        for line in Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, spare).lines():
+        summary = Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, spare)
+        for line in replace(summary, keeps_start=done.is_start).lines():
             say(line)
 
 

@@ -71,7 +71,8 @@ class ProgressBar(Callback):
         """Print the metrics."""
         figures = ", ".join(f"{name} {report[name]:.3f}" for name in METRICS)
         among = among_text(report["candidates"], trainer.valid.ranked)
-        say(f"After {trainer.updates} updates: {figures}{' (best so far)' if trainer.is_best else ''}, among {among}")
+        when = f"After {trainer.updates} updates" if trainer.updates else "Before the first update"
+        say(f"{when}: {figures}{' (best so far)' if trainer.is_best else ''}, among {among}")
 
     def on_train_end(self, trainer: "Trainer") -> None:
         """Close the bar."""

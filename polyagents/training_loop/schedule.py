@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from polyagents.errors import InputError
+from polyagents.training_loop.budget import WARM_UP
 
 SCHEDULES = ("reduceonplateau", "linear", "cosine", "invsqrt", "none")
-ENDING = ("linear", "cosine")  # those that reach 0 at the last update
+ENDING = ("linear", "cosine")  # those that reach 0 at the end of the run
 
 
 class Schedule:
@@ -23,68 +24,89 @@ class Schedule:
         self,
         optimizer: torch.optim.Optimizer,
         kind: str,
-        warmup_updates: int,
+        warmup_updates: int | None,
         warmup_rate: float,
         last_update: int | None,
         decay: float = 0.4,
         patience: int = 0,
+        has_progress: bool = False,
     ):
         """Set the first update's rate.
 
         Args:
             optimizer: each of its groups of weights has a rate of its own, which is the full one.
             kind: one of SCHEDULES.
+            warmup_updates: None for a tenth of the run, which only ENDING schedules know.
             warmup_rate: the fraction of the full rate with which the warm-up begins.
             last_update: how many updates there will be; None if that is not known.
             decay: the factor of the rate at a plateau.
             patience: evaluations without a smaller loss that are not a plateau yet.
+            has_progress: whether the progress of the run is known where the last update is not.
 
         Raises:
-            InputError: the rate should end with the last update, and its number is not known.
+            InputError: the rate should end with the run, and nothing says when that is.
         """
-        if kind in ENDING and last_update is None:
+        if kind in ENDING and last_update is None and not has_progress:
             raise InputError(f"--lr-scheduler {kind} ends with the last update; give max_train_steps.")
         self.optimizer, self.kind, self.warmup_rate = optimizer, kind, warmup_rate
         self.warmup = warmup_updates if kind != "none" else 0
-        self.span = max((last_update or 0) - self.warmup, 1)
+        self.last_update = last_update
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=decay, patience=patience)
         self.after_update(0)
 
-    def after_update(self, updates: int) -> None:
-        """Set the rate of the next update: within the warm-up, or by a formula; a plateau's does not change here."""
-        self.updates = updates
-        if self.updates < self.warmup:
-            part = self.warmup_rate + (1.0 - self.warmup_rate) * (self.updates / self.warmup)
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether the next update is one of the warm-up."""
+        return self.progress < WARM_UP if self.warmup is None else self.updates < self.warmup
+
+    def after_update(self, updates: int, progress: float | None = None) -> None:
+        """Set the rate of the next update: within the warm-up, or by a formula; a plateau's does not change here.
+
+        Args:
+            progress: of the run, 0 to 1; None for that of the updates.
+        """
+        if progress is None:
+            progress = min(updates / self.last_update, 1.0) if self.last_update else 0.0
+        self.updates, self.progress = updates, progress
+        if self.is_warming_up:
+            risen = progress / WARM_UP if self.warmup is None else updates / self.warmup
+            part = self.warmup_rate + (1.0 - self.warmup_rate) * risen
         elif self.kind in ("linear", "cosine", "invsqrt"):
-            step = self.updates - self.warmup + (self.warmup > 0)
-            done = min(step / self.span, 1.0)
+            step = updates - (self.warmup or 0) + (self.warmup != 0)
             # invsqrt as in ParlAI without --invsqrt-lr-decay-gamma, which is the warm-up then.
             part = {
-                "linear": 1.0 - done,
-                "cosine": math.cos(math.pi * done / 2),
-                "invsqrt": math.sqrt(max(1, self.warmup)) / math.sqrt(max(1, self.warmup + step)),
+                "linear": 1.0 - self._fallen(step),
+                "cosine": math.cos(math.pi * self._fallen(step) / 2),
+                "invsqrt": math.sqrt(max(1, self.warmup or 0)) / math.sqrt(max(1, (self.warmup or 0) + step)),
             }[self.kind]
         else:
             return
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * part
 
+    def _fallen(self, step: int) -> float:
+        """Return which part of the way from the warm-up to the end is done, 0 to 1; `step` is ParlAI's count of it."""
+        if self.warmup is not None and self.last_update is not None:
+            return min(step / max(self.last_update - self.warmup, 1), 1.0)
+        warm_up = WARM_UP if self.warmup is None else self.progress * self.warmup / max(self.updates, 1)
+        return (self.progress - warm_up) / max(1.0 - warm_up, 1e-9)
+
     def after_evaluation(self, loss: float) -> None:
         """Lower the rate where the loss of an evaluation has ceased to fall; not during the warm-up."""
-        if self.kind == "reduceonplateau" and self.updates >= self.warmup:
+        if self.kind == "reduceonplateau" and not self.is_warming_up:
             self.plateau.step(loss)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores; the rates themselves are the optimiser's."""
         return {"best": self.plateau.best, "num_bad_epochs": self.plateau.num_bad_epochs}
 
-    def restore(self, state: dict[str, Any], updates: int) -> None:
+    def restore(self, state: dict[str, Any], updates: int, progress: float | None = None) -> None:
         """Resume after these updates from a checkpoint; the optimiser has its rates already.
 
         Raises:
             KeyError, TypeError, ValueError: the state is damaged.
         """
         self.plateau.best, self.plateau.num_bad_epochs = float(state["best"]), int(state["num_bad_epochs"])
-        self.updates = updates
+        self.updates, self.progress = updates, progress or 0.0

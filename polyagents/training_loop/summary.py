@@ -28,6 +28,7 @@ class Summary:
         candidates: how many a validation example ranked, on average; None if that is not known.
         ranked: what these are, in words; empty if it goes without saying.
         checkpoint: the size of the checkpoint's files in bytes; 0 if there are none.
+        keeps_start: whether no validation was better than the one before the first update.
     """
 
     updates: int
@@ -40,11 +41,19 @@ class Summary:
     candidates: float | None = None
     ranked: str = ""
     checkpoint: int = 0
+    keeps_start: bool = False
 
     def lines(self) -> list[str]:
         """Return the summary, a line each."""
         took = "" if self.seconds is None else f" in {duration(self.seconds)}"
         lines = ["", f"Training finished: {self.updates:,} updates{took}."]
+        if self.keeps_start:
+            model = "The model" if self.model_file is None else self.model_file
+            lines.insert(
+                1,
+                f"No validation was better than the start ({self.metric} {self.best:.4g}): {model} is the model that "
+                f"the run began with. Give it more examples, a longer run, or another learning rate.",
+            )
         if self.best is not None:
             among = "" if self.candidates is None else f", among {among_text(self.candidates, self.ranked)}"
             lines.append(f"Best {self.metric} on the validation examples: {self.best:.4g}{meaning_of(self)}{among}")

@@ -5,7 +5,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,8 +22,15 @@ from polyagents.training.objective import Objective
 from polyagents.training.scoring import training_scores
 from polyagents.training.watch import Watch
 from polyagents.training_loop import draws
+from polyagents.training_loop.budget import (
+    VALIDATION_SHARE,
+    VALIDATIONS,
+    affordable_examples,
+    held_out_examples,
+    validations,
+)
 from polyagents.training_loop.callbacks import Callback, Report
-from polyagents.training_loop.schedule import Schedule
+from polyagents.training_loop.schedule import ENDING, Schedule
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles
@@ -42,9 +49,13 @@ class TrainingProgress:
         examples: how many examples of the current pass were trained on.
         size: how many examples a pass has; None before the end of the first, if it had to be counted.
         best: the best value of the validation metric; None before the first.
+        is_start: whether that was before the first update.
         impatience: validations since then, none of which was better.
         validated: updates at the last validation.
         validated_epochs: epochs at the last validation.
+        validated_progress: the progress at the last validation, 0 to 1.
+        held_out: how many validation examples are taken; None for all.
+        validations: how often to validate after the start, where no option says it; None before that is known.
         seconds: how long it took until the last checkpoint.
         unreported: sums of the figures that were not reported until then, and their counts, by name.
         reports: updates, loss and R@1 of every report.
@@ -56,9 +67,13 @@ class TrainingProgress:
     examples: int = 0
     size: int | None = None
     best: float | None = None
+    is_start: bool = False
     impatience: int = 0
     validated: int = 0
     validated_epochs: float = 0.0
+    validated_progress: float = 0.0
+    held_out: int | None = None
+    validations: int | None = None
     seconds: float = 0.0
     unreported: dict[str, list[float]] = field(default_factory=dict)
     reports: list[list[float]] = field(default_factory=list)
@@ -91,7 +106,7 @@ class Trainer:
             InputError: options contradict each other.
         """
         self.model, self.data, self.valid, self.options = model, data, valid, options
-        self.files, self.callbacks = files, callbacks
+        self.files, self.callbacks, self.budget = files, callbacks, options.budget
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.optimizer = optimizer_of(model, options)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
@@ -99,12 +114,14 @@ class Trainer:
         self.schedule = Schedule(
             self.optimizer,
             options.lr_scheduler,
-            options.warmup_updates or 0,
+            options.warmup_updates,
             options.warmup_rate,
-            self.last_update,
+            None if options.max_train_time else self.last_update,
             options.lr_scheduler_decay,
             options.lr_scheduler_patience,
+            has_progress=options.max_train_time is not None,
         )
+        self._rate = 0.0  # of the last update
         draw = random.Random(options.seed)
         self.candidates = TrainingCandidates(
             model, draw, options.cross_negatives, "the list of examples", data.has_candidates
@@ -141,6 +158,22 @@ class Trainer:
         return self.progress.epoch + (self.progress.examples / size if size else 0)
 
     @property
+    def run_progress(self) -> float | None:
+        """The progress of the run, 0 to 1; None if its end is a number of epochs whose size is not known yet."""
+        known = self.budget if self.progress.size is not None else replace(self.budget, epochs=None)
+        return known.progress(self.updates, self.epochs, self.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """How long the training has taken, earlier runs of a resumed one included."""
+        return self.progress.seconds + time.monotonic() - self._counted_at
+
+    @property
+    def keeps_start(self) -> bool:
+        """Whether no validation was better than the one before the first update."""
+        return self.progress.is_start
+
+    @property
     def last_update(self) -> int | None:
         """The maximal number of updates, if known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
@@ -164,16 +197,19 @@ class Trainer:
         """
         self._tell("on_train_begin")
         try:
+            if self.valid and not self.updates and not self.progress.evaluations:
+                self._validate_start()
             for batch in self._batches():
                 self._train_on(batch)
                 if self._pending:
                     continue
+                self._rate = self.optimizer.param_groups[0]["lr"]
                 norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
                 self._watch.saw_update(norm)
                 self.progress.updates += 1
                 skipped = self._look() if self._watch.is_due else 0
                 if not skipped:
-                    self.schedule.after_update(self.updates)
+                    self.schedule.after_update(self.updates, self.run_progress)
                 self._after_update()
             self._finish()
         finally:
@@ -199,8 +235,7 @@ class Trainer:
         """Return whether nothing is left for a resumed run."""
         options = self.options
         impatient = 0 < options.validation_patience <= self.progress.impatience
-        enough = options.max_train_steps is not None and self.updates >= options.max_train_steps
-        return impatient or enough or (options.num_epochs is not None and self.epochs >= options.num_epochs)
+        return impatient or self.budget.progress(self.updates, self.epochs, self.seconds) == 1.0
 
     def _finish(self) -> None:
         """End the run; a stopped one does not change, so that a later call can resume it."""
@@ -245,17 +280,24 @@ class Trainer:
 
     def _after_update(self) -> None:
         """Do the reports, evaluations and checkpoints that are due."""
-        options, done = self.options, self.progress
+        options = self.options
         self._tell("on_step_end")
         if self.updates % options.log_every_n_steps == 0:
             self._log()
-        every = options.validation_every_n_steps
-        since = self.epochs - done.validated_epochs >= options.validation_every_n_epochs
-        if self.valid and (since if every is None else self.updates - done.validated >= every):
+        if self.valid and self._is_validation_due():
             self._validate()
             self._save()
         elif time.monotonic() - self._saved_at > options.save_every_n_secs:
             self._save()
+
+    def _is_validation_due(self) -> bool:
+        options, done = self.options, self.progress
+        if options.validation_every_n_steps is not None:
+            return self.updates - done.validated >= options.validation_every_n_steps
+        if options.validation_every_n_epochs is not None:
+            return self.epochs - done.validated_epochs >= options.validation_every_n_epochs
+        since = (self.run_progress or 0.0) - done.validated_progress
+        return since * (done.validations or VALIDATIONS) >= 1.0 - 1e-9
 
     # ---- reports ---------------------------------------------------------------------------------------------------
 
@@ -265,7 +307,7 @@ class Trainer:
         sums, self.progress.unreported = self.progress.unreported, {}
         if report := {name: total / count for name, (total, count) in sums.items()}:
             self.progress.reports.append([self.updates, report["loss"], report["hits@1"]])
-            self._tell("on_log", report | {"lr": self.optimizer.param_groups[0]["lr"], "epoch": self.epochs})
+            self._tell("on_log", report | {"lr": self._rate, "epoch": self.epochs})
 
     def _sum_up(self) -> None:
         """Add unreported values to the sums of the progress, which a checkpoint stores."""
@@ -274,6 +316,24 @@ class Trainer:
             total, count = sums.get(name, (0.0, 0))
             sums[name] = [sum(numbers, total), count + len(numbers)]
         self._unreported = []
+
+    def _validate_start(self) -> None:
+        """Validate the model that the training starts from; decide how often to validate, and how many examples."""
+        done, options, held_out = self.progress, self.options, len(self.valid)
+        trained = self.budget.examples(done.size or math.inf, (options.batchsize or 1) * options.update_freq)
+        affordable = math.inf if trained is None else affordable_examples(trained)
+        by_itself = options.validation_every_n_steps is options.validation_every_n_epochs is None
+        if options.max_train_time is not None:
+            begin, some = time.monotonic(), self.valid.first(options.batchsize)
+            validate(self.model, some, options.batchsize or 1)
+            rate = (time.monotonic() - begin) / len(some)
+            affordable = min(affordable, VALIDATION_SHARE * options.max_train_time / rate)
+        if options.validation_max_exs is None and by_itself:
+            done.held_out = held_out_examples(affordable, held_out)
+            self.valid = self.valid.first(done.held_out)
+        done.validations = validations(affordable / len(self.valid))
+        self._validate()
+        self._save()
 
     def _validate(self, in_turn: bool = True) -> None:
         """Rank the validation examples; keep the model if it is the best so far.
@@ -288,14 +348,18 @@ class Trainer:
         done.evaluations.append([self.updates, report["loss"], report["hits@1"]])
         value = report[options.validation_metric]
         sign = -1 if options.validation_metric in SMALLER_IS_BETTER else 1
-        self.is_best = done.best is None or sign * value > sign * done.best
+        is_better = done.best is None or sign * value > sign * done.best
+        # Of equally good models the later one, if the rate has fallen since: validation examples are often few.
+        self.is_best = is_better or (value == done.best and self.options.lr_scheduler in ENDING)
         if self.is_best:
-            done.best = value
+            done.best, done.is_start = value, not self.updates
             self.files.keep_best(self.model)
         if in_turn:
             self.schedule.after_evaluation(report["loss"])
-            done.impatience = 0 if self.is_best else done.impatience + 1
+            patient = is_better or self.schedule.is_warming_up or self.epochs < 1
+            done.impatience = 0 if patient else done.impatience + 1
             done.validated, done.validated_epochs = self.updates, self.epochs
+            done.validated_progress = self.run_progress or 0.0
         self._tell("on_evaluate", report)
 
     def _tell(self, event: str, *about: Any) -> None:
@@ -307,8 +371,7 @@ class Trainer:
     def _save(self) -> None:
         self._look()
         self._sum_up()
-        now = time.monotonic()
-        self.progress.seconds, self._counted_at = self.progress.seconds + now - self._counted_at, now
+        self.progress.seconds, self._counted_at = self.seconds, time.monotonic()
         state = {
             STATE: asdict(self.progress),
             "number_training_updates": self.updates,
@@ -335,7 +398,8 @@ class Trainer:
             self.progress.size = self.data.size or self.progress.size
             if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
                 raise ValueError("its counts are none")
-            self.schedule.restore(states["schedule"], self.updates)
+            self.valid = self.valid.first(self.progress.held_out)
+            self.schedule.restore(states["schedule"], self.updates, self.run_progress)
             self.scaler.load_state_dict(states["scaler"])
             draws.restore(states["draws"], self.candidates, rank=0)
 

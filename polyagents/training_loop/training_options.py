@@ -19,12 +19,12 @@ from polyagents.errors import InputError
 from polyagents.models.architecture import Architecture, find, options_of, reads_together
 from polyagents.options import Options, fields_of, option
 from polyagents.training.distillation import LOSSES
-from polyagents.training_loop.schedule import SCHEDULES
+from polyagents.training_loop.budget import FEWEST_EPOCHS, Budget, fitting_batch, fitting_epochs
+from polyagents.training_loop.schedule import ENDING, SCHEDULES
 from polyagents.training_loop.validation import METRICS
 
 OPTIMIZERS = ("adamw", "adam", "adamax")
 SOURCES = ("batch", "inline", "batch+inline", "batch-all-cands")
-EPOCHS = 3.0  # if neither epochs nor updates are given: as in transformers' TrainingArguments
 
 
 # ---- flags of our agents, too ----------------------------------------------------------------------------------------
@@ -103,20 +103,26 @@ class NegativesOptions(Options, title="Uni- and cross-encoder (polyagents)"):
 class AgentOptions(Options, title="Training"):
     """Options whose defaults our agents have in place of ParlAI's, too."""
 
-    batchsize: int | None = option(None, "examples of a batch. Default: 64; 16 for uni and cross", batch_size)
+    batchsize: int | None = option(
+        None, "examples of a batch. Default: an eighth of all, 2 to 64; to 16 for uni and cross", batch_size
+    )
     optimizer: str = option("adamw", "how weights are updated", choices=OPTIMIZERS)
     learningrate: float = option(5e-5, "of the optimiser", not_negative)
     weight_decay: float = option(0.01, "of weight matrices", not_negative)
     lr_scheduler: str = option(
-        "reduceonplateau",
-        "how the learning rate changes after the warm-up: reduceonplateau, times lr_scheduler_decay if the loss of "
-        "valid does not fall; linear or cosine, to 0 at the end; invsqrt; none, without a warm-up either",
+        "linear",
+        "how the learning rate changes after the warm-up: linear or cosine, to 0 at the end of the run; "
+        "reduceonplateau, times lr_scheduler_decay if the loss of valid does not fall; invsqrt; none, without a "
+        "warm-up either",
         choices=SCHEDULES,
     )
     lr_scheduler_decay: float = option(0.4, "the factor of reduceonplateau", probability)
     lr_scheduler_patience: int = option(0, "validations without a smaller loss that reduceonplateau tolerates", count)
     warmup_updates: int | None = option(
-        None, "updates over which the learning rate rises. Default: 100; 1000 for uni and cross", count
+        None,
+        "updates over which the learning rate rises. Default: a tenth of the run with linear and cosine; otherwise "
+        "100, 1000 for uni and cross",
+        count,
     )
     candidates: str | None = option(
         None,
@@ -124,7 +130,12 @@ class AgentOptions(Options, title="Training"):
         "batch-all-cands, labels and candidates of the whole batch. Default: batch; inline for uni and cross",
         choices=SOURCES,
     )
-    validation_every_n_epochs: float = option(0.5, "epochs between evaluations of valid", positive)
+    validation_every_n_epochs: float | None = option(
+        None,
+        "epochs between evaluations of valid. Default: they are spread evenly over the run, at most 10, in at most a "
+        "tenth of its time; before its first update and after its last valid is evaluated in any case",
+        positive,
+    )
     save_every_n_secs: float = option(600, "seconds between checkpoints, besides those at validations", positive)
 
 
@@ -133,9 +144,10 @@ class LoopOptions(AgentOptions):
     """Options of the training loop: length, steps, reports and checkpoints."""
 
     num_epochs: float | None = option(
-        None, f"passes over the examples. Default: {EPOCHS:.0f} where max_train_steps is not given", positive
+        None, "passes over the examples. Default, if no other end is given: for some 300 updates, 3 to 20", positive
     )
     max_train_steps: int | None = option(None, "the maximal number of updates of the weights", positive_int)
+    max_train_time: float | None = option(None, "seconds after which the training ends", positive)
     update_freq: int = option(1, "batches whose gradients are averaged for an update", positive_int)
     gradient_clip: float = option(0.1, "largest norm of the gradients; 0 for none", not_negative)
     warmup_rate: float = option(1e-4, "the fraction of the learning rate with which the warm-up begins", not_negative)
@@ -145,7 +157,10 @@ class LoopOptions(AgentOptions):
     )
     validation_metric: str = option("hits@1", "the metric that decides which model is the best", choices=METRICS)
     validation_patience: int = option(
-        10, "end the run after this many validations without a better one; 0: never", count
+        10,
+        "end the run after this many validations without a better one; 0: never. Those of the warm-up and of the "
+        "first pass do not count",
+        count,
     )
     validation_max_exs: int | None = option(None, "examples of valid that are used. Default: all", positive_int)
     log_every_n_steps: int = option(50, "updates between reports to callbacks", positive_int)
@@ -159,28 +174,53 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
     """All options of training from Python."""
 
     @classmethod
-    def of(cls, architecture: str, values: Mapping[str, Any]) -> "TrainingOptions":
-        """Read the options, with the defaults of an architecture.
+    def of(cls, architecture: str, values: Mapping[str, Any], examples: int | None) -> "TrainingOptions":
+        """Read the options, with the defaults of an architecture for a number of training examples.
 
         Args:
             values: options by name.
+            examples: None if their number is not known.
 
         Raises:
             InputError: a value is not possible.
         """
         read = cls.read(values)
-        missing: dict[str, Any] = {} if read.max_train_steps else {"num_epochs": EPOCHS}
-        missing |= defaults_of(find(architecture))
-        return dataclasses.replace(read, **{n: value for n, value in missing.items() if getattr(read, n) is None})
+        kind = find(architecture)
+        own = defaults_of(kind)
+        has_end = read.max_train_steps or read.num_epochs or read.max_train_time
+        has_progress = examples is not None or read.max_train_steps or read.max_train_time
+        scheduler = read.lr_scheduler
+        if not has_progress and "lr_scheduler" not in values:
+            scheduler = "reduceonplateau"  # what needs no end
+        batch = read.batchsize or (own["batchsize"] if examples is None else fitting_batch(own["batchsize"], examples))
+        missing: dict[str, Any] = {"candidates": own["candidates"], "batchsize": batch}
+        if scheduler not in ENDING:
+            missing["warmup_updates"] = papers_warm_up(kind)
+        if not has_end:
+            fitting = examples and fitting_epochs(examples, batch * read.update_freq)
+            missing["num_epochs"] = fitting or FEWEST_EPOCHS
+        if not has_progress and read.validation_every_n_steps is None:
+            missing["validation_every_n_epochs"] = 0.5
+        missing = {name: value for name, value in missing.items() if getattr(read, name) is None}
+        return dataclasses.replace(read, lr_scheduler=scheduler, **missing)
+
+    @property
+    def budget(self) -> Budget:
+        """The end of the training."""
+        return Budget(self.max_train_steps, self.num_epochs, self.max_train_time)
 
 
 def defaults_of(kind: type[Architecture]) -> dict[str, Any]:
-    """Return the defaults of AgentOptions (paper 5.1); joint architectures have negatives of their own."""
-    if reads_together(kind):
-        own = {"batchsize": 16, "warmup_updates": 1000, "candidates": "inline"}
-    else:
-        own = {"batchsize": 64, "warmup_updates": 100, "candidates": "batch"}
-    return {field.name: field.default for field in fields_of(AgentOptions)} | own
+    """Return the defaults of AgentOptions, with the largest batch; joint architectures have their own negatives."""
+    own = (16, "inline") if reads_together(kind) else (64, "batch")
+    return {field.name: field.default for field in fields_of(AgentOptions)} | dict(
+        zip(("batchsize", "candidates"), own, strict=True)
+    )
+
+
+def papers_warm_up(kind: type[Architecture]) -> int:
+    """Return the updates of a warm-up that is no share of the run (paper 5.1)."""
+    return 1000 if reads_together(kind) else 100
 
 
 def training_groups(kind: type[Architecture]) -> list[type[Options]]:

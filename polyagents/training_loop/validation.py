@@ -4,7 +4,7 @@ import dataclasses
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyagents.console import SLOW, Bar
 from polyagents.errors import InputError
@@ -42,6 +42,10 @@ class Validation:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def first(self, count: int | None) -> "Validation":
+        """Return the same of the first examples; of all for None."""
+        return replace(self, examples=self.examples[:count])
 
     @property
     def without_own(self) -> int:

@@ -136,14 +136,14 @@ def test_the_weights_are_those_of_parlais_loop(case, trained, monkeypatch, tmp_p
 def test_validations_and_a_plateaus_rates_are_those_of_parlais_loop(trained, monkeypatch, tmp_path):
     """At a rate this large the loss rises now and then, and the rate falls."""
     more = {"max_train_steps": 10, "learningrate": 0.02, "warmup_updates": 2, "validation_patience": 0}
-    more |= {"validation_every_n_steps": 2, "validation_metric": "loss", "seed": 0}
+    more |= {"validation_every_n_steps": 2, "validation_metric": "loss", "seed": 0, "lr_scheduler": "reduceonplateau"}
     flags = [part for name, value in more.items() for part in (f"--{name.replace('_', '-')}", value)]
     _, theirs, examples = parlais(monkeypatch, tmp_path, "poly", trained("poly"), *flags, "--validation-max-exs", "-1")
     listener = Listener()
     more |= {"init_model": trained("poly"), "batchsize": 8, "text_truncate": 64, "label_truncate": 16, "dropout": 0}
     Ranker.train(InOrder(examples), valid=EXAMPLES, callbacks=[listener], progress=False, **more)
     ours = [report for _, report in listener.evaluations[: len(theirs)]]
-    assert len(theirs) == 4
+    assert [report["train_steps"] for report in theirs] == [0, 2, 4, 6, 8, 10]
     for one, other in zip(ours, theirs, strict=True):
         for name in ("loss", "mrr", "hits@1", "hits@5", "rank"):
             assert one[name] == pytest.approx(other[name], rel=1e-6), name
@@ -171,7 +171,7 @@ def test_a_new_model_learns_and_is_opened_by_ranker_and_by_parlai(tmp_path):
     right = np.mean([text == one["label"] for text, one in zip(found, EXAMPLES, strict=True)])
     assert right > 0.6  # 1/8 by chance
     again = Ranker.load(file)
-    np.testing.assert_allclose(again.score(contexts, replies), ranker.score(contexts, replies), rtol=1e-5)
+    np.testing.assert_allclose(again.score(contexts, replies), ranker.score(contexts, replies), rtol=1e-5, atol=1e-5)
     report = evaluate(file, *write_task(tmp_path, DIALOGUES), "-dt", "valid")
     assert report["hits@1"] == right
     assert options(file)["model"] == "polyagents:PolyEncoder" and options(file)["learningrate"] == 1e-3
@@ -303,37 +303,37 @@ def test_a_training_that_is_prolonged_is_one_that_was_longer(trained, quick, tmp
 
 
 def test_a_stopped_training_has_a_model_though_none_was_validated(trained, tmp_path):
-    more = WITH_A_MODEL | {"init_model": trained("bi"), "valid": EXAMPLES[:8], "callbacks": [Listener(1)]}
-    ranker = Ranker.train(PAIRS, tmp_path / "M", max_train_steps=5, validation_every_n_steps=5, **more)
+    more = WITH_A_MODEL | {"init_model": trained("bi"), "callbacks": [Listener(1)]}
+    ranker = Ranker.train(PAIRS, tmp_path / "M", max_train_steps=5, **more)
     assert_equal_weights(trained_weights(ranker), weights(tmp_path / "M")["model"])
     assert largest_difference(tmp_path / "M", tmp_path / "M.checkpoint") == 0
 
 
 def test_the_best_model_is_kept_and_patience_ends_the_training(tmp_path):
-    """A rate so large that the model forgets what it has learnt."""
+    """A rate so large that the model forgets what it has learnt; a pass has three updates."""
     listener = Listener()
-    more = SMALL | {"learningrate": 0.3, "warmup_updates": 0, "lr_scheduler": "none", "validation_every_n_steps": 1}
+    more = SMALL | {"learningrate": 0.01, "warmup_updates": 0, "lr_scheduler": "none", "validation_every_n_steps": 1}
     more |= {"validation_metric": "loss", "validation_patience": 3, "num_epochs": 50}
     ranker = Ranker.train(PAIRS, tmp_path / "M", valid=EXAMPLES, callbacks=[listener], **more)
     losses = [report["loss"] for _, report in listener.evaluations]
     best = int(np.argmin(losses))
-    assert len(losses) == best + 1 + 3
-    stop = Listener(best + 1)
+    assert best > 0 and len(losses) == max(best, 2) + 1 + 3
+    stop = Listener(best)
     again = Ranker.train(PAIRS, valid=EXAMPLES, callbacks=[stop], **more)
     assert_equal_weights(trained_weights(again), trained_weights(ranker))
 
 
 def test_a_validation_that_is_only_as_good_is_no_better(trained, monkeypatch):
-    """Patience counts it, and the weights of the first one are kept."""
+    """Patience counts it after the first pass. The first weights are kept; the last ones if the rate falls to 0."""
     monkeypatch.setattr(trainer, "validate", lambda *_: {"loss": 1.0, "hits@1": 0.5})
-    listener, first = Listener(), Listener(1)
     more = WITH_A_MODEL | {"init_model": trained("bi"), "validation_every_n_steps": 1, "validation_patience": 2}
-    kept = Ranker.train(PAIRS, valid=EXAMPLES, callbacks=[listener], num_epochs=9, **more)
-    assert [update for update, _ in listener.evaluations] == [1, 2, 3]
-    assert_equal_weights(
-        trained_weights(kept),
-        trained_weights(Ranker.train(PAIRS, valid=EXAMPLES, callbacks=[first], num_epochs=9, **more)),
-    )
+    more |= {"valid": EXAMPLES, "num_epochs": 9, "warmup_updates": 0}
+    begun = weights(trained("bi"))["model"]
+    for scheduler, is_start in (("reduceonplateau", True), ("linear", False)):
+        listener = Listener()
+        kept = trained_weights(Ranker.train(PAIRS, callbacks=[listener], lr_scheduler=scheduler, **more))
+        assert [update for update, _ in listener.evaluations] == [0, 1, 2, 3, 4]
+        assert all(torch.equal(kept[name], begun[name]) for name in begun) == is_start
 
 
 def test_reports_have_the_means_since_the_last_one():
@@ -378,7 +378,7 @@ def test_an_example_ranks_its_own_candidates_or_the_labels_of_its_batch(kind, wh
     said = f", among {means['candidates']:.4g} candidates on average"
     batch = "the labels of their batch"
     said += f" ({batch if lack == 13 else f'their own; {lack:.0f} without any rank {batch}'})"
-    assert [line.endswith(said) for line in capsys.readouterr().err.splitlines() if "among" in line] == [True, True]
+    assert [line.endswith(said) for line in capsys.readouterr().err.splitlines() if "among" in line] == [True] * 3
 
 
 @pytest.mark.parametrize("given", [None, ["hello", "bye", "hello"]])

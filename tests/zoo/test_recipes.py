@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from commands import KINDS, options, parlai
@@ -160,12 +161,26 @@ def test_parlais_weights_in_an_architecture_that_parlai_has_none_of(tmp_path):
     assert (opt["backbone"], opt["init_model"], opt["optimizer"]) == ("zoo:wikito", None, "adamax")
 
 
+def held(file):
+    """By recipe, the options that decided a training by it when all of train_model's defaults were the paper's."""
+    shared, rows = (part.strip("\n").splitlines() for part in file.read_text().split("\n\n"))
+    shared = dict(line.split("\t") for line in shared if not line.startswith("#"))
+    head, *rows = (row.split("\t") for row in rows)
+    cells = {row[0]: shared | dict(zip(head[1:], row[1:], strict=True)) for row in rows}
+    return {name: {key: json.loads(cell) for key, cell in own.items() if cell} for name, own in cells.items()}
+
+
+HELD = held(Path(__file__).with_name("recipe_options.tsv"))
+
+
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_has_flags_that_exist_and_names_no_model_file(name, tmp_path):
+def test_a_recipe_has_flags_that_exist_and_no_default_changes_it(name, tmp_path):
     for preset in (name, f"{name}/smoke"):
         flags = Opt.load_init(preset)
         opt = parsed("-o", preset, "-mf", tmp_path / "M")
         assert {key: opt[key] for key in flags} == flags and "model_file" not in flags
+        if preset == name:
+            assert json.loads(json.dumps({key: opt[key] for key in HELD[name]})) == HELD[name]
 
 
 # ---- names, paths, lists ---------------------------------------------------------------------------------------------
@@ -365,7 +380,8 @@ def test_a_report_has_means_deviations_and_what_was_changed(reported, tmp_path, 
         flags = find(name).flags | ({"batchsize": 64} if folder == "3" else {})
         pool = tmp_path / "pool.txt"
         pool.write_text("an article\n" * 10_000)
-        flags = {key: flags[key] for key in flags if key != "backbone"} | {"fixed_candidates_path": str(pool)}
+        unlike = ("backbone", "max_train_steps")
+        flags = {key: flags[key] for key in flags if key not in unlike} | {"fixed_candidates_path": str(pool)}
         rewrite(tmp_path / folder / "M.opt", init_opt=name, **flags)
     lines = reported().splitlines()
     bi, poly = (next(line for line in lines if line.startswith(f"| wikipedia/{model}")) for model in ("bi", "poly"))

@@ -92,15 +92,37 @@ AGENTS = {"bi": "polyagents:BiEncoder", "poly": "polyagents:PolyEncoder", "cross
 CONTEXT_VECTORS = {"": "codes", "first": "n_first", "last": "n_last", "last-and-first": "n_last_and_first"}
 POOL = "pool.txt"
 
-COMMON: Flags = {
+PAPERS_SCHEDULE: Flags = {  # of every architecture; ParlAI's commands
+    "learningrate": 5e-5,
+    "lr_scheduler": "reduceonplateau",
+    "lr_scheduler_decay": 0.4,
+    "lr_scheduler_patience": 0,
+    "warmup_rate": 1e-4,
+    "num_epochs": -1.0,
+    "validation_every_n_epochs": 0.5,
+    "validation_patience": 10,
+}
+# Every value that decides a training is here, so that no default of train_model changes a recipe.
+COMMON: Flags = PAPERS_SCHEDULE | {
     "history_size": 20,
     "label_truncate": 72,
-    "learningrate": 5e-5,
+    "gradient_clip": 0.1,
+    "update_freq": 1,
     "precision": "bf16",
     "chunk_tokens": GPUS[24],
+    "max_train_steps": -1,
+    "max_train_time": -1.0,
+    "validation_every_n_secs": -1.0,
+    "validation_every_n_steps": -1,
+    "validation_metric": "accuracy",
+    "validation_max_exs": -1,
+    "eval_candidates": "inline",
+    "save_after_valid": True,
+    "save_every_n_secs": 600.0,
 }
 BERT: Flags = {
     "backbone": "bert-base-uncased",
+    "output_scaling": 1.0,
     "reduction_type": "first",
     "text_truncate": 360,
     "train_layers": "all_but_embeddings",
@@ -158,12 +180,18 @@ def of_architecture(recipe: Recipe) -> Flags:
     agent: Flags = {"model": AGENTS[recipe.kind]}
     if recipe.kind == "cross":
         training: Flags = {"candidates": "inline", "batchsize": 16, "warmup_updates": 1000, "eval_batchsize": 10}
-        return agent | training | {"validation_max_exs": 2500}
-    towers: Flags = {"share_encoders": False, "candidates": "batch", "warmup_updates": 100, "eval_batchsize": 32}
+        return agent | training | {"validation_max_exs": 2500, "joint_head": "linear"}
+    towers: Flags = {
+        "share_encoders": False,
+        "similarity": "dot",
+        "candidates": "batch",
+        "warmup_updates": 100,
+        "eval_batchsize": 32,
+    }
     if recipe.kind == "bi":
         return agent | towers
     vectors: Flags = {"polyencoder_type": CONTEXT_VECTORS[recipe.vectors], "poly_n_codes": recipe.m}
-    return agent | towers | vectors | {"poly_attention_type": "basic"}
+    return agent | towers | vectors | {"poly_attention_type": "basic", "codes_init": "normal"}
 
 
 def of_task(recipe: Recipe) -> Flags:

@@ -1,0 +1,220 @@
+"""What ParlAI's loop does with a ranker where no flag says it: batch, length, learning rate and validations.
+
+The decisions are those of training_loop/budget.py, once the number of examples is known.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from parlai.scripts import train_model
+from parlai.scripts.train_model import TrainLoop
+from parlai.utils import logging
+from parlai.utils.distributed import num_workers
+
+from polyagents.errors import InputError
+from polyagents.models.architecture import find
+from polyagents.training_loop.budget import (
+    VALIDATION_SHARE,
+    Budget,
+    affordable_examples,
+    decided_by,
+    fitting_batch,
+    fitting_epochs,
+    held_out_examples,
+    said_choices,
+    validations,
+)
+from polyagents.training_loop.schedule import ENDING
+from polyagents.training_loop.training_options import papers_warm_up
+
+VALIDATION_FLAGS = tuple(f"validation_every_n_{unit}" for unit in ("steps", "epochs", "secs"))
+
+
+def begin(loop: TrainLoop) -> None:
+    """Decide what no flag says, say it, and validate the model that a new run starts from."""
+    if not hasattr(loop.agent, "ranking"):  # not a ranker
+        return
+    size = loop.world.num_examples() or 0
+    examples = int(size) if 0 < size < math.inf else None
+    loop.run_progress = None
+    fit_batch(loop, examples)
+    fit_length(loop, examples)
+    logging.info(said_choices(loop.agent.opt | decided_by(loop.agent.ranking), loop.opt.get("override", {}), examples))
+    by_itself = not loop.opt.get("override", {}).keys() & {*VALIDATION_FLAGS}
+    loop.validates = by_itself or min(every(loop)) < math.inf
+    if loop.validates:
+        loop._total_epochs, loop._total_exs = loop._preempted_epochs, 0
+        loop.valid_worlds = train_model.load_eval_worlds(loop.agent, loop.opt, "valid")
+        if by_itself:
+            spread_validations(loop, examples)
+        if not loop._train_steps and not loop.valid_reports:
+            loop.validate()
+            loop.world.reset_metrics()
+            loop.log_time.reset()
+    loop.world.shutdown = at_the_end(loop, loop.world.shutdown)
+
+
+def decide(loop: TrainLoop, **values: Any) -> None:
+    """Set options of the loop, and of the agent, which writes them beside the model."""
+    for opt in (loop.opt, loop.agent.opt):
+        opt.update(values)
+
+
+def of_a_step(loop: TrainLoop) -> int:
+    """Return the examples of an update, of all processes."""
+    return int(loop.opt["batchsize"] * loop.opt.get("update_freq", 1) * num_workers())
+
+
+def fit_batch(loop: TrainLoop, examples: int | None) -> None:
+    """Make a smaller batch, in a world of its own, if the default is too large for the examples."""
+    opt = loop.opt
+    if examples is None or "batchsize" in opt.get("override", {}) or opt.get("dynamic_batching"):
+        return
+    batch = fitting_batch(opt["batchsize"], examples, num_workers())
+    if batch != opt["batchsize"]:
+        if opt.get("num_workers"):
+            loop.world.shutdown()  # its helpers are processes
+        decide(loop, batchsize=batch)
+        loop.world = train_model.create_task(opt, loop.agent)
+
+
+def fit_length(loop: TrainLoop, examples: int | None) -> None:
+    """Decide the epochs of a run without an end; where they cannot be counted, the rate follows the validations."""
+    opt, agent = loop.opt, loop.agent
+    if agent.opt["lr_scheduler"] not in ENDING or budget_of(loop) != Budget():
+        return
+    if examples is not None and "num_epochs" not in opt.get("override", {}):
+        loop.max_num_epochs = fitting_epochs(examples, of_a_step(loop))
+        decide(loop, num_epochs=loop.max_num_epochs)
+    elif "lr_scheduler" in opt.get("override", {}):
+        raise InputError(
+            f"--lr-scheduler {opt['lr_scheduler']} falls to the end of the run; say when that is: --num-epochs, "
+            f"--max-train-steps or --max-train-time."
+        )
+    else:
+        decide(loop, lr_scheduler="reduceonplateau", warmup_updates=papers_warm_up(find(agent.architecture)))
+        agent.build_lr_scheduler(hard_reset=True)
+
+
+def budget_of(loop: TrainLoop) -> Budget:
+    """Return where a run ends."""
+    ends = (loop.max_train_steps, loop.max_num_epochs, loop.max_train_time)
+    return Budget(*(None if end == math.inf else end for end in ends))
+
+
+# ---- validations -----------------------------------------------------------------------------------------------------
+
+
+def every(loop: TrainLoop) -> tuple[float, float, float]:
+    """Return after how many updates, epochs and seconds a run validates."""
+    return loop.val_every_n_steps, loop.val_every_n_epochs, loop.val_every_n_secs
+
+
+def spread_validations(loop: TrainLoop, examples: int | None) -> None:
+    """Spread the validations evenly over the run; take as many examples as its time allows."""
+    budget, opt = budget_of(loop), loop.opt
+    if budget == Budget():
+        loop.val_every_n_epochs = 0.5
+        return
+    trained = budget.examples(examples or math.inf, of_a_step(loop))
+    affordable = math.inf if trained is None else affordable_examples(trained)
+    if budget.seconds is not None:
+        at_once = num_workers() / seconds_of_an_example(loop)
+        affordable = min(affordable, VALIDATION_SHARE * budget.seconds * at_once)
+    held_out = sum(world.num_examples() or 0 for world in loop.valid_worlds) or 1
+    resumed = loop.agent.opt["validation_max_exs"] if loop._train_steps else -1  # the best model is one of these
+    if opt["validation_max_exs"] <= 0 and held_out_examples(affordable, held_out) < held_out:
+        decide(loop, validation_max_exs=resumed if resumed > 0 else held_out_examples(affordable, held_out))
+    if opt["validation_max_exs"] > 0:
+        held_out = min(held_out, opt["validation_max_exs"])
+    count = validations(affordable / held_out)
+    loop.val_every_n_steps, loop.val_every_n_epochs, loop.val_every_n_secs = (
+        math.inf if end is None else end / count for end in (budget.steps, budget.epochs, budget.seconds)
+    )
+
+
+def seconds_of_an_example(loop: TrainLoop) -> float:
+    """Measure one batch of the validation, which begins anew afterwards; the same for all processes."""
+    world, begin = loop.valid_worlds[0], time.monotonic()
+    world.reset()
+    world.parley()
+    return float(train_model.sync_object((time.monotonic() - begin) / (float(world.report().get("exs") or 0) or 1)))
+
+
+def with_grace(validate: Any) -> Any:
+    """Wrap ParlAI's `validate`: ties and patience are those of training_loop/trainer.py.
+
+    While the rate falls to zero, the later of equally good models is kept. Patience counts no validation of the warm-up
+    or of the first pass over the examples.
+    """
+
+    def patched(self: Any) -> Any:
+        if not hasattr(self, "validates"):
+            return validate(self)
+        before, impatience = self.best_valid, self.impatience
+        lowered = before
+        if before is not None and self.agent.opt["lr_scheduler"] in ENDING:
+            lowered = self.best_valid = math.nextafter(before, -self.valid_optim * math.inf)
+        scheduler = getattr(self.agent, "scheduler", None)
+        in_grace = self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up())
+        if in_grace:
+            self.impatience = -1  # ParlAI adds one
+        stop = bool(validate(self))
+        if self.best_valid == lowered:
+            self.best_valid = before
+        elif self.best_valid == before and not in_grace:  # as good, which ParlAI takes for better
+            self.impatience = impatience + 1
+            stop = stop or 0 < self.opt["validation_patience"] <= self.impatience
+        self.agent.phase["training"] = True  # so is a batch without a label
+        return stop
+
+    return patched
+
+
+def at_the_end(loop: TrainLoop, shutdown: Callable[[], None]) -> Callable[[], None]:
+    """Wrap the end of the world of a run: its last state, whose rate was the smallest, is validated, too."""
+
+    def patched() -> None:
+        if loop.validates and loop.run_progress == 1.0:
+            validate_once_more(loop)
+        shutdown()
+
+    return patched
+
+
+def validate_once_more(loop: TrainLoop) -> None:
+    """Validate at the end: ParlAI does not, and later learning would only be in the checkpoint."""
+    if loop._train_steps > loop._last_valid_steps:
+        if loop._last_log_steps:
+            loop.log()
+        loop.world.reset_metrics()
+        loop.validate()
+
+
+# ---- the learning rate -----------------------------------------------------------------------------------------------
+
+
+def telling_progress(get_time: Any) -> Any:
+    """Wrap ParlAI's `_get_time`, which its loop calls once after each batch: the learning rate follows the run."""
+
+    def patched(self: Any, world: Any) -> Any:
+        times = get_time(self, world)
+        if hasattr(self, "run_progress"):
+            self.run_progress = budget_of(self).progress(self._train_steps, self._total_epochs, times[0])
+            follow = getattr(self.agent.scheduler, "follow", None)
+            if follow is not None and not self.agent._number_grad_accum:
+                follow(self.run_progress)
+        return times
+
+    return patched
+
+
+def keeps_start(loop: TrainLoop) -> bool:
+    """Return whether the model is still the one before the first update."""
+    name, ties = loop.opt["validation_metric"], loop.opt["lr_scheduler"] in ENDING
+    values = [loop.valid_optim * float(report[name]) for report in loop.valid_reports if name in report]
+    if not values or loop.valid_reports[0].get("train_steps") != 0:
+        return False
+    return all(value < values[0] or (value == values[0] and not ties) for value in values[1:])

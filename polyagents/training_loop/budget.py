@@ -1,0 +1,91 @@
+"""The length of a run, and what follows from it: its progress, batch, epochs and validations, in both loops."""
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from polyagents.ranking.ranking_model import RankingModel
+
+WARM_UP = 0.1  # share of a run in which the learning rate rises
+BATCH_SHARE = 8  # a batch is at most this part of the examples: each update of a pass then sees others as negatives
+UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 300, 3.0, 20.0  # of a run without a given end
+VALIDATIONS = 10  # of a run, at most, the start's not counted
+VALIDATION_SHARE = 0.1  # of the time of a run, at most
+STEP_COST = 3  # forward passes that a training step takes the time of
+FEWEST_HELD_OUT = 100  # fewer validation examples choose a model by chance
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The end of a run: whichever of these is reached first; None is no limit."""
+
+    steps: int | None = None
+    epochs: float | None = None
+    seconds: float | None = None
+
+    def progress(self, steps: int, epochs: float, seconds: float) -> float | None:
+        """Return how much of the run is done, 0 to 1; None without a limit."""
+        ends = ((steps, self.steps), (epochs, self.epochs), (seconds, self.seconds))
+        shares = [done / end for done, end in ends if end is not None]
+        return min(max(shares), 1.0) if shares else None
+
+    def examples(self, of_an_epoch: float, of_a_step: int) -> float | None:
+        """Return how many examples the run trains on, each as often as it does; None if only time ends it."""
+        ends: list[float] = [of_a_step * self.steps] if self.steps is not None else []
+        ends += [of_an_epoch * self.epochs] if self.epochs is not None else []
+        return min(ends, default=None)
+
+
+def fitting_batch(largest: int, examples: int, processes: int = 1) -> int:
+    """Return the batch of each process for a number of examples."""
+    return max(2, min(largest, examples // (BATCH_SHARE * processes)))
+
+
+def fitting_epochs(examples: int, of_a_step: int) -> float:
+    """Return the epochs of a run without a given end, of some UPDATES."""
+    return float(min(max(math.ceil(UPDATES * of_a_step / examples), FEWEST_EPOCHS), MOST_EPOCHS))
+
+
+def validations(affordable: float) -> int:
+    """Return how often a run validates after its start.
+
+    Args:
+        affordable: how many validations fit into VALIDATION_SHARE of the run.
+    """
+    return int(min(max(affordable - 1, 1), VALIDATIONS))
+
+
+def affordable_examples(trained: float) -> float:
+    """Return how many examples may be validated in a run that trains on so many, all validations together."""
+    return VALIDATION_SHARE * STEP_COST * trained
+
+
+def held_out_examples(affordable: float, held_out: int) -> int:
+    """Return how many of the validation examples a run takes, so that its start and its end fit into its share."""
+    return min(held_out, max(int(affordable / 2), FEWEST_HELD_OUT))
+
+
+def decided_by(model: RankingModel) -> dict[str, Any]:
+    """Return what a model has decided that `said_choices` says."""
+    settings = model.settings
+    return {"reduction_type": settings.ranking.reduction_type, "precision": settings.encoder.precision}
+
+
+def said_choices(values: Mapping[str, Any], given: Container[str], examples: int | None) -> str:
+    """Return the line that says what a run chose by itself.
+
+    Args:
+        values: the options of the run, as both loops name them; the reduction and precision that were decided.
+        given: the names of those that were given.
+        examples: training examples; None if their number is not known.
+    """
+    scheduler, warm_up = values["lr_scheduler"], values["warmup_updates"]
+    rises = "a tenth of the run" if warm_up is None else f"{warm_up} updates"
+    chosen = {name: values[name] for name in ("batchsize", "num_epochs", "reduction_type", "precision")}
+    chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
+    parts = [f"{name} {value}" for name, value in chosen.items() if name not in given and value not in (None, -1)]
+    counted = "" if examples is None else f" for {examples:,} examples"
+    return f"Chosen{counted}: {'; '.join([*parts, f'{torch.get_num_threads()} threads'])}."
