@@ -164,9 +164,9 @@ def with_grace(validate: Any) -> Any:
         stop = bool(validate(self))
         if self.best_valid == lowered:
             self.best_valid = before
-        elif self.best_valid == before and not in_grace:  # as good, which ParlAI takes for better
-            self.impatience = impatience + 1
-            stop = stop or 0 < self.opt["validation_patience"] <= self.impatience
+        elif self.best_valid == before:  # as good, which ParlAI takes for better
+            self.impatience = 0 if in_grace else impatience + 1
+            stop = 0 < self.opt["validation_patience"] <= self.impatience
         self.agent.phase["training"] = True  # so is a batch without a label
         return stop
 

@@ -31,6 +31,7 @@ from polyagents import CandidateStore, Ranker
 from polyagents.__main__ import main
 from polyagents.errors import InputError
 from polyagents.index.texts import read_candidates
+from polyagents.parlai_agents.ranker_agent import RankerAgent
 
 SOURCES = ("batch", "inline", "batch-all-cands", "fixed")
 METRICS = ("loss", "mrr", "hits@1", "hits@2", "hits@5", "hits@10", "hits@50")
@@ -159,12 +160,12 @@ def test_parlais_own_flag_for_half_precision(colours, tmp_path):
 @pytest.mark.parametrize(
     "flags",
     [
-        "",
-        "--warmup-updates 4",
-        "--warmup-updates 2 --optimizer adamax",
+        "--lr-scheduler reduceonplateau",
+        "--lr-scheduler reduceonplateau --warmup-updates 4",
+        "--lr-scheduler reduceonplateau --warmup-updates 2 --optimizer adamax",
         "--warmup-updates 2 --lr-scheduler invsqrt",
         "--lr-scheduler none",
-        "--precision bf16 --polyencoder-type n_first",
+        "--lr-scheduler none --precision bf16 --polyencoder-type n_first",
     ],
 )
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(flags, tmp_path):
@@ -188,14 +189,47 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(flags, tmp_path):
     assert largest_difference(straight, stopped) == 0
 
 
+@pytest.mark.parametrize(
+    "flags",
+    ["--max-train-steps 6", "--num-epochs 6 --optimizer adamax", "--num-epochs 6 --warmup-updates 2 --update-freq 2"],
+)
+def test_a_rate_that_falls_over_the_run_goes_on_where_it_was(flags, monkeypatch, tmp_path):
+    """A run that dies ends with the weights of an undisturbed one; every batch is the whole training set."""
+    flags = (*write_task(tmp_path, colour_dialogues(8)), "-dt", "train:ordered", *flags.split())
+    train("poly", tmp_path / "straight", *flags)
+    calls, step = [], RankerAgent.train_step
+
+    def dying(self, batch):
+        calls.append(batch)
+        if len(calls) == 5:
+            raise RuntimeError("killed")
+        return step(self, batch)
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="killed"):
+        patched.setattr(RankerAgent, "train_step", dying)
+        train("poly", tmp_path / "stopped", *flags, "--save-every-n-secs", 1e-9)
+    train("poly", tmp_path / "stopped", *flags)
+    assert largest_difference(tmp_path / "straight", tmp_path / "stopped") == 0
+
+
 def test_more_steps_for_a_finished_model(tmp_path):
     task = write_task(tmp_path, colour_dialogues(8))
-    flags = (*task, "-dt", "train:ordered")
+    flags = (*task, "-dt", "train:ordered", "--lr-scheduler", "none")
     train("bi", tmp_path / "straight", *flags, "--max-train-steps", 6)
     train("bi", tmp_path / "continued", *flags, "--max-train-steps", 3)
     train("bi", tmp_path / "continued", *flags, "--max-train-steps", 6)
     assert weights(tmp_path / "continued")["number_training_updates"] == 6
     assert largest_difference(tmp_path / "straight", tmp_path / "continued") == 0
+
+
+def test_four_examples_are_learned_at_parlais_settings(tmp_path):
+    """ParlAI's own test of its rankers; the batch, the length, the warm-up and the validations are the defaults."""
+    flags = ("-m", KINDS["poly"], "-t", "integration_tests:overfit", "-mf", tmp_path / "M", "-opt", "adam", "-lr", 1e-2)
+    valid, _ = run("train_model", *flags, "--backbone", "scratch:tiny", "--candidates", "batch")
+    assert float(valid["hits@1"]) == 1.0
+    stats, saved = json.loads((tmp_path / "M.trainstats").read_text()), options(tmp_path / "M")
+    assert (saved["batchsize"], saved["num_epochs"], stats["train_steps"]) == (2, 20, 40)
+    assert [report["train_steps"] for report in stats["valid_reports"]][:3] == [0, 8, 16]
 
 
 @pytest.mark.parametrize("kind", KINDS)

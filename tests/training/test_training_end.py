@@ -6,7 +6,8 @@ import shlex
 import sys
 
 import pytest
-from commands import KINDS, TINY, colour_dialogues, own, run
+import torch
+from commands import KINDS, TINY, colour_dialogues, largest_difference, own, run
 from PIL import Image
 
 from polyagents import Ranker
@@ -64,20 +65,20 @@ def test_the_curves_of_a_resumed_training_have_those_of_the_first_run(colours, t
     for steps in ("5", "7"):
         trained(tmp_path / "M", *colours, "--max-train-steps", steps)
     first, second = drawn
-    assert [point.updates for point in first.validation] == [2, 4]
-    assert [point.updates for point in second.validation] == [2, 4, 6]
+    assert [point.updates for point in first.validation] == [0, 2, 4, 5]  # the start and the end are validated, too
+    assert [point.updates for point in second.validation] == [0, 2, 4, 5, 7]
     assert second.training[: len(first.training)] == first.training
-    assert max(point.updates for point in second.training) == 6
+    assert max(point.updates for point in second.training) == 7
 
 
 def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
     file = tmp_path / "M"
     for epochs in (2, 3):
-        Ranker.train(PAIRS, file, valid=PAIRS, num_epochs=epochs, **SMALL)
+        Ranker.train(PAIRS, file, valid=PAIRS, num_epochs=epochs, validation_every_n_steps=1, **SMALL)
     said = capsys.readouterr().err
     assert "Training finished: 4 updates in " in said and "Training finished: 6 updates in " in said
     assert "Best hits@1 on the validation examples: " in said and f"Ranker.load({str(file)!r})" in said
-    assert [point.updates for point in drawn[1].validation] == [1, 2, 3, 4, 5, 6]
+    assert [point.updates for point in drawn[1].validation] == [0, 1, 2, 3, 4, 5, 6]
     assert [point.updates for point in drawn[1].training] == [1, 2, 3, 4, 5, 6]
     assert is_picture(f"{file}.png")
 
@@ -99,6 +100,24 @@ def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_
     assert bool(left) == keep and (f"Spare:  {file}.checkpoint (and .opt, .dict), {size:.0f} MB: " in said) == keep
     assert "Spare" in said or not keep
     assert Ranker.load(file).rank("red ?", ["red", "blue"])
+
+
+@pytest.mark.parametrize("scheduler", ["linear", "reduceonplateau"])
+def test_a_run_that_only_got_worse_keeps_its_start_and_says_so_first(scheduler, colours, tmp_path, capsys):
+    """At a rate at which every model forgets everything, from a model that has learnt its examples."""
+    learned = Ranker.train(PAIRS, tmp_path / "start", valid=PAIRS, learningrate=3e-3, num_epochs=30, **SMALL)
+    capsys.readouterr()
+    more = {"init_model": tmp_path / "start", "learningrate": 0.5, "max_train_steps": 4, "lr_scheduler": scheduler}
+    again = Ranker.train(PAIRS, tmp_path / "M", valid=PAIRS, validation_every_n_steps=1, warmup_updates=0, **more)
+    said = capsys.readouterr().err.splitlines()
+    kept = f"): {tmp_path / 'M'} is the model that the run began with."
+    assert kept in said[next(i for i, line in enumerate(said) if "Training finished: " in line) - 1]
+    for name, weight in learned.model.module.state_dict().items():
+        assert torch.equal(weight, again.model.module.state_dict()[name])
+    flags = ("--init-model", tmp_path / "start", "-lr", 0.5, "--max-train-steps", 4, "--warmup-updates", 0)
+    lines = trained(tmp_path / "theirs", *colours, *flags, "--lr-scheduler", scheduler).splitlines()
+    assert "No validation was better than the start (accuracy " in lines[lines.index("") + 1]
+    assert largest_difference(tmp_path / "start", tmp_path / "theirs") == 0
 
 
 def test_without_progress_a_training_from_python_says_nothing(tmp_path, capsys):
