@@ -116,7 +116,8 @@ class WorldInOrder(BatchWorld):
 
     def parley(self) -> None:
         """World: evaluate the next batch, which may be empty at the end."""
-        self.acts, waiting = [[], []], []
+        self.acts: list[list[Message]] = [[], []]
+        waiting: list[tuple[Message, Asked]] = []
         for message in self.messages():
             waiting.append((self.model.observe(message), Asked.of(self.teacher)))
             # WorldLogger takes this as the number of the conversation.

@@ -53,7 +53,7 @@ def with_evaluation_bar(run_single_eval: Any) -> Any:
 
     def patched(self: Any, opt: Any, world: Any, *args: Any, **kwargs: Any) -> Any:
         split = str(world.opt.get("datatype", "")).split(":")[0]
-        shown = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "leave": False}
+        shown: dict[str, Any] = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "leave": False}
         with (
             Bar(total=world.num_examples(), disable=is_silent(), **shown) as bar,
             mock.patch.object(world, "report", counting(world.report, bar)),

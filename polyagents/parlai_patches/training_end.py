@@ -56,12 +56,10 @@ def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list
 
 
 def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spare: int) -> Summary:
-    """Return the summary of a training.
+    """Return the summary of a training, given the validation at its end, and the picture of its curves.
 
     Args:
-        final: the validation at its end.
-        plot: the picture of its curves.
-        spare: the size of its checkpoint in bytes.
+        spare: bytes of its checkpoint.
     """
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid

@@ -61,7 +61,7 @@ def validation_of(examples: Sequence[TextExample], data: TrainingData, given: st
 
     Args:
         data: the training examples, whose labels are answers, too.
-        given: `eval_candidates` of Ranker.train.
+        given: "batch", "inline", texts, or None to choose.
 
     Raises:
         InputError: `given` is not possible, or there is nothing to validate.
