@@ -61,10 +61,11 @@ class Validation:
 
 
 def validation_of(examples: Sequence[TextExample], data: TrainingData, given: str | Iterable[str] | None) -> Validation:
-    """Decide what validation examples rank; `given` is `eval_candidates` of `Ranker.train`.
+    """Decide what validation examples rank.
 
     Args:
         data: the training examples, whose labels are answers, too.
+        given: "batch", "inline", texts, or None to choose.
 
     Raises:
         InputError: `given` is not possible, or there is nothing to validate.
