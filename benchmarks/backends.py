@@ -265,7 +265,7 @@ def examples_of_task(task: str, datapath: str | None, count: int) -> list[Exampl
     patches.apply()
     given = {"task": task, "datatype": "valid"} | ({"datapath": datapath} if datapath else {})
     opt = Opt(ParlaiParser(True, False).parse_kwargs(**given))
-    found, _ = examples_of(Opt(opt | {"evaltask": task, "eval_batchsize": 1}), count)
+    found, _ = examples_of(Opt(opt | {"evaltask": task, "eval_batchsize": 1}), "valid", count)
     return [example for example in found if is_right(example, example.candidates).any()]
 
 

@@ -21,12 +21,11 @@ from urllib.parse import quote
 
 import numpy as np
 from torch import Tensor
-from tqdm import tqdm
 
 from polyagents.benchmarks.indexed import index_parser, opened
 from polyagents.benchmarks.measure import limit_memory, machine, side_by_side
 from polyagents.benchmarks.ports import answers, free_port
-from polyagents.console import markdown, say
+from polyagents.console import Bar, markdown, say
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.engine import EngineError, candidate_ids
 from polyagents.index.engines.milvus import MilvusCollection
@@ -101,7 +100,7 @@ def in_engine(
     collection = engine.create(model, store.width)
     begin = time.perf_counter()
     is_there = collection.count() == len(store)  # left by an earlier call: its times are not reported again
-    for start in tqdm(range(0, 0 if is_there else store.slots, INSERTED_AT_ONCE), desc=way):
+    for start in Bar(range(0, 0 if is_there else store.slots, INSERTED_AT_ONCE), desc=way):
         rows = np.arange(start, min(start + INSERTED_AT_ONCE, store.slots))
         texts = store.texts_of(rows)
         collection.upsert(candidate_ids(texts), texts, store.rows(rows))

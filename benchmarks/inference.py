@@ -18,10 +18,10 @@ import torch
 from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from polyagents.benchmarks import peers
 from polyagents.benchmarks.measure import copy_time, peak_memory, resident, side_by_side
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import score_all, search
@@ -155,7 +155,7 @@ def scoring(ranker: Ranker, vectors: Tensor, context: str, counts: Sequence[int]
             stored = filled(vectors, count, doubled)
             bound = copy_time([block.vectors for block in stored.list], rounds)
             matrix = stored.matrix() if count <= 100_000 else None
-            for name, query in tqdm(queries(ranker, context).items(), desc=f"{count:,} x {width}"):
+            for name, query in Bar(queries(ranker, context).items(), desc=f"{count:,} x {width}"):
                 own = query.context
                 asked = Query(query.scorer, ContextVectors(wider(own.vectors), own.mask)) if doubled else query
                 row = score_row(name, asked, stored, matrix, f"{file}.dict", rounds)
@@ -287,7 +287,7 @@ def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds:
     times = side_by_side({"exact": lambda: search(next(turn), store, 10)}, rounds * 3)
     equal = [
         is_best(found, score_all(query, store).numpy()[0])
-        for query, found in zip(tqdm(asked, desc="brute force"), exact, strict=True)
+        for query, found in zip(Bar(asked, desc="brute force"), exact, strict=True)
     ]
     stored = [shard.tensors["vectors"] for shard in store.shards]
     rows: list[Row] = [

@@ -10,11 +10,9 @@ import sys
 from collections.abc import Iterator
 from random import Random
 
-from tqdm import tqdm
-
 from polyagents.benchmarks.measure import machine
 from polyagents.benchmarks.wiki_search import measured, words
-from polyagents.console import markdown
+from polyagents.console import Bar, markdown
 from polyagents.tasks.streaming.zstandard import zstd
 
 OPEN = 3_000  # threads that are answered at the same time
@@ -28,7 +26,7 @@ def comments(count: int) -> Iterator[dict[str, object]]:
     """Yield comments in the order of time: each answers an earlier one, or a post, of an open thread."""
     rng, vocabulary = Random(2), words()
     threads: list[tuple[str, list[str]]] = []
-    for number in tqdm(range(count), desc="Generating", unit=" comments"):
+    for number in Bar(range(count), desc="Generating", unit=" comments"):
         if not threads or rng.random() < 0.02:
             threads.append((f"t3_{number:x}", []))
             if len(threads) > OPEN:

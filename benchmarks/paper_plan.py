@@ -17,12 +17,11 @@ from typing import Any
 import faiss
 import numpy as np
 from torch import Tensor
-from tqdm import tqdm
 
 from polyagents.arguments import positive_int
 from polyagents.benchmarks.indexed import index_parser, opened
 from polyagents.benchmarks.measure import limit_memory, machine
-from polyagents.console import markdown
+from polyagents.console import Bar, markdown
 from polyagents.errors import InputError
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import search
@@ -81,7 +80,7 @@ def compressed(store: CandidateStore, asked: Sequence[Query]) -> list[Row]:
     exact = np.concatenate([search(query, store, 10).indices for query in asked])
     vectors = store.rows(range(store.slots)).numpy()
     rows = []
-    for form, name in tqdm(FORMS.items(), desc="Forms"):
+    for form, name in Bar(FORMS.items(), desc="Forms"):
         index = faiss.index_factory(store.width, name, faiss.METRIC_INNER_PRODUCT)
         index.train(vectors)
         index.add(vectors)
@@ -116,7 +115,7 @@ def times_of(store: CandidateStore, asked: Sequence[Query], rounds: int) -> np.n
         return (time.perf_counter() - begin) * 1e3
 
     times = []
-    for _ in tqdm(range(rounds), desc="Rounds"):
+    for _ in Bar(range(rounds), desc="Rounds"):
         search(asked[0], store, 10)  # reads all vectors, which the system may have dropped from memory
         times.append([one(query) for query in asked])
     return np.array(times).T

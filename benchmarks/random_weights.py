@@ -17,10 +17,9 @@ import numpy as np
 import transformers
 from parlai.scripts.train_model import TrainLoop, TrainModel
 from torch import nn
-from tqdm import tqdm
 
 from polyagents.benchmarks import measure
-from polyagents.console import markdown
+from polyagents.console import Bar, markdown
 from polyagents.models import backbone
 from polyagents.parlai_patches import patches
 from polyagents.parlai_patches.quiet import quiet
@@ -98,7 +97,7 @@ def main() -> None:
         for scaling in SCALINGS[model]
     ]
     rows = []
-    for model, weights, reduction, scaling in tqdm(cases):
+    for model, weights, reduction, scaling in Bar(cases):
         with WEIGHTS[weights]():
             each = [losses(model, seed, reduction_type=reduction, output_scaling=scaling) for seed in SEEDS]
         rows.append(

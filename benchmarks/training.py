@@ -27,10 +27,10 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.teachers import create_task_agent_from_taskname
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import AutoConfig
 
 from polyagents.benchmarks import measure, peers
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
@@ -113,7 +113,7 @@ def compare(
         if unequal:
             raise RuntimeError(f"The losses could not be compared: {unequal}")
         rows, steps = [], len(examples) // sizes[-1]
-        bar = tqdm(jobs(sizes, chunk_tokens))
+        bar = Bar(jobs(sizes, chunk_tokens))
         for job in bar:
             bar.set_description(f"{job.way}, batch {job.batch}")
             batches = [columns(examples[i * job.batch : (i + 1) * job.batch]) for i in range(steps)]

@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from random import Random
 from xml.sax.saxutils import escape
 
-from tqdm import tqdm
-
 from polyagents.benchmarks.measure import machine
-from polyagents.console import markdown
+from polyagents.console import Bar, markdown
 
 PARAGRAPHS = 6  # of 4 sentences: 3,000 characters, as the articles of English Wikipedia have on average
 STREAM = 100  # pages in each bz2 stream of a multistream dump
@@ -46,7 +44,7 @@ def article(rng: Random, vocabulary: list[str]) -> str:
 def pages(count: int) -> Iterator[tuple[int, str, str]]:
     """Yield number, title and wikitext of pages."""
     rng, vocabulary = Random(2), words()
-    for number in tqdm(range(count), desc="Generating", unit=" articles"):
+    for number in Bar(range(count), desc="Generating", unit=" articles"):
         yield number, f"Thing {number}", article(rng, vocabulary)
 
 

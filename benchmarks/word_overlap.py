@@ -14,7 +14,8 @@ from collections import Counter
 from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
 from parlai.core.params import ParlaiParser
 from parlai.core.worlds import create_task
-from tqdm import tqdm
+
+from polyagents.console import Bar
 
 WORD = re.compile(r"\w+")
 
@@ -28,7 +29,7 @@ def examples(opt: dict) -> list[tuple[str, str, list[str]]]:
     """Return (whole dialogue so far, label, candidates) of every example of a task."""
     world = create_task(opt, RepeatLabelAgent(opt))
     result, history = [], []
-    for _ in tqdm(range(world.num_examples()), desc="reading"):
+    for _ in Bar(range(world.num_examples()), desc="reading"):
         world.parley()
         message = world.get_acts()[0]
         label = message.get("labels", message.get("eval_labels"))[0]
@@ -48,7 +49,7 @@ def main() -> None:
     counts = Counter(word for document in documents for word in words(document))
     idf = {word: math.log(len(documents) / count) for word, count in counts.items()}
     ranks = []
-    for context, label, candidates in tqdm(data, desc="ranking"):
+    for context, label, candidates in Bar(data, desc="ranking"):
         known = words(context)
 
         def score(candidate: str, known: set[str] = known) -> float:

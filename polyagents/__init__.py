@@ -13,6 +13,8 @@ imports neither torch nor ParlAI, so that a command starts at once.
 """
 
 import importlib
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from polyagents.errors import InputError
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from polyagents.index.store import CandidateStore
     from polyagents.pretraining.pretrain_agent import PretrainAgent as Pretrain
     from polyagents.ranker import Match, Ranker
+
+if "ipykernel" in sys.modules:  # in a notebook without ipywidgets, transformers' import of it would warn
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("tqdm.auto")
 
 __version__ = "0.2.0"  # the one place: setup.py reads it here
 __all__ = [
@@ -44,7 +51,7 @@ LIBRARY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used; the name of an architecture is that of its agent.
+    """Import a public name when it is first used; the name of an architecture names its agent.
 
     Raises:
         AttributeError: there is no such name.

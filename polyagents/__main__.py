@@ -67,7 +67,8 @@ def start(arguments: Sequence[str]) -> None:
     elif name == "--version":
         print(versions())
     elif name in OWN_COMMANDS:
-        parlai_command.check_model_file(arguments)
+        if name != "init_model":  # which writes it
+            parlai_command.check_model_file(arguments)
         run_own(name, arguments[1:])
     elif name in BY_EVERY_NAME:
         parlai_command.check_model_file(arguments)
@@ -81,7 +82,7 @@ def start(arguments: Sequence[str]) -> None:
 
 
 def versions() -> str:
-    """Return our version and those of the libraries below, for fault reports; none of them is imported."""
+    """Return the versions of polyagents and of the libraries below, for fault reports, without importing any."""
     from importlib import metadata  # no other command needs it
 
     found = []

@@ -19,7 +19,7 @@ INDEX_URL = (
     "postgresql://USER@HOST/DATABASE/NAME"
 )
 
-BACKEND = "what computes the encoders: torch; or onnx or openvino, on the CPU, once polyagents export has written them"
+BACKEND = "the runtime of the encoders: torch; or onnx or openvino, on the CPU, once polyagents export has written them"
 
 
 # ---- the parser ------------------------------------------------------------------------------------------------------
@@ -40,14 +40,14 @@ class CommandParser(argparse.ArgumentParser):
         """Parse, with hyphens for the underscores in names of flags; values stay as they are.
 
         Args:
-            args: the command line; None for that of the process.
+            args: the command line; None for the process's own.
             namespace: where the values go; None for a new one.
         """
         given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(given, namespace)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Refuse an empty value, such as a shell's variable that is not set: no flag of ours takes one."""
+        """Refuse an empty value, such as an unset shell variable: none of our flags takes one."""
         if not arg_string.strip() and action.nargs != argparse.REMAINDER:  # what follows has a parser of its own
             raise argparse.ArgumentError(action, "its value is empty")
         return super()._get_value(action, arg_string)
@@ -77,7 +77,7 @@ def with_hyphens(argument: str) -> str:
 
 
 def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Report an error in a command line to standard error, with the flag that may be meant; exit with code 2."""
+    """Report an error in a command line to standard error, with the likely flag; exit with code 2."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
     wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
     close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
@@ -104,7 +104,7 @@ LARGEST = 1e12
 
 
 def shown(text: str) -> str:
-    """Quote what was given, of which the beginning is enough."""
+    """Quote the given value, cut to its beginning."""
     return repr(text if len(text) <= 60 else f"{text[:60]}...")
 
 
@@ -135,14 +135,14 @@ class Whole:
         return value
 
     def refusal(self, text: str) -> argparse.ArgumentTypeError:
-        """Return the error for what is not such a number."""
+        """Return the error for any other value."""
         none = "" if self.none is None else f", or {self.none} for none"
         return argparse.ArgumentTypeError(f"{shown(text)} is not a whole number of {self.least} or more{none}")
 
 
 @dataclass(frozen=True)
 class Real:
-    """The type of a flag that takes numbers: finite ones, and none of which fp32 cannot hold the cube.
+    """The type of a flag that takes numbers: finite ones whose cube fits into fp32.
 
     Attributes:
         words: what the numbers are, for the sentence of an error.

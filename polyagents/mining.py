@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.files.hashing import fingerprint, text_key, utf8
 from polyagents.index.base import Hits
 from polyagents.index.builder import BLOCK, CandidateEncoder, Worker, write_shards
@@ -102,7 +102,7 @@ def searchable(model: RankingModel) -> TwoTowerModel:
     return two_towers(
         model,
         f"A {model.label} cannot search a pool of candidates; mine with a bi- or poly-encoder, and train the "
-        f"{model.label} on what it finds.",
+        f"{model.label} on the result.",
     )
 
 
@@ -135,14 +135,14 @@ def mine(
         pairs: all of the training set: they say what else answers the same context.
         model: the one that encoded the pool.
         pool: C candidates, none of them deleted.
-        wanted: negatives of each pair; fewer where the pool has no more.
+        wanted: negatives of each pair; fewer if the pool has no more.
         margin: a negative scores at most `s - margin * |s|`, where s is the label's score.
 
     Yields:
         Every pair with its negatives.
     """
     miner = Miner(pairs, model, pool, wanted, margin)
-    with tqdm(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
+    with Bar(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
         for start in range(0, len(pairs), CONTEXTS_AT_ONCE):
             block = pairs[start : start + CONTEXTS_AT_ONCE]
             yield from miner.mine(block)
@@ -198,7 +198,7 @@ class Miner:
         return Split(indices[below], scores[below], indices[above], scores[above])
 
     def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
-        """Select the hardest negatives, and random ones where they are too few."""
+        """Select the hardest negatives, and random ones if there are too few."""
         indices, scores = split.below[: self.wanted], split.scores[: self.wanted]
         missing = min(self.wanted - len(indices), len(split.above))
         drawn = self.draw.sample(range(len(split.above)), missing)

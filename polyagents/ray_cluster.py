@@ -35,7 +35,7 @@ RETRIES = 3  # retries of a part whose actor died; Ray's own default is to retry
 CONNECTING, WAITING = 10.0, 60.0  # seconds
 SHOWN = 1_000  # characters of an error
 ENDED = object()  # what comes after the last row
-AGAIN = "run the same command again, which keeps what was finished."
+AGAIN = "run the same command again, which keeps finished work."
 TOKEN = Path.home() / ".ray" / "auth_token"
 
 
@@ -52,7 +52,7 @@ class RayCluster:
         Args:
             address: "auto" for the cluster that this machine is part of, "HOST:PORT" of its head, or "local" for a
                 cluster of this machine's own cores that ends with this process.
-            overrides: options that differ from those of the training, as `Ranker.load` takes them.
+            overrides: options that differ from the training run's, as `Ranker.load` takes them.
 
         Raises:
             InputError: there is no cluster, or it refuses the connection.
@@ -131,7 +131,7 @@ def next_of(rows: Iterator[Any]) -> Any:
     except Exception as error:  # Ray's own, those of gRPC and Arrow, and whatever a row was pickled with
         raise InputError(
             f"The Ray cluster gave up: {last_line(error)[:SHOWN]} A process that dies {RETRIES + 1} times over one "
-            f"part may have too little memory: each holds the model. What was finished is kept."
+            f"part may have too little memory: each holds the model. Finished work is kept."
         ) from error
 
 

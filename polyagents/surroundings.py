@@ -1,4 +1,4 @@
-"""What the caller has set for torch and transformers: our calls compute as if nothing was, and leave it as it was."""
+"""The caller's settings of torch and transformers: our calls compute as if nothing were set, and change nothing."""
 
 import contextlib
 import logging
@@ -36,13 +36,13 @@ class Threads(threading.local):
         """Note that this thread computes.
 
         Raises:
-            InputError: it would wait for ever.
+            InputError: it would wait forever.
         """
         if torch.get_num_threads() > 1:
             if self.has_lost:
                 raise InputError(
-                    "This process was forked after its parent had computed with several threads, and torch would wait "
-                    "here without end. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank "
+                    "This process was forked after its parent had computed with several threads, and torch would "
+                    "wait here forever. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank "
                     "in them only, or call torch.set_num_threads(1) in them first."
                 )
             self.has_computed = True
@@ -87,7 +87,9 @@ def learning() -> Iterator[None]:
         InputError: in torch's inference mode, in which the caller's own tensors have none.
     """
     if torch.is_inference_mode_enabled():
-        raise InputError("A training needs gradients, and there are none inside torch.inference_mode(); train outside.")
+        raise InputError(
+            "Training needs gradients, and there are none inside torch.inference_mode(); train outside it."
+        )
     with undisturbed(gradients=True):
         yield
 
@@ -123,7 +125,7 @@ class OwnDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def silent_transformers() -> Iterator[None]:
-    """Load without transformers' warnings and progress bars: what a user should know, our errors say.
+    """Load without transformers' warnings and progress bars: our errors say what a user should know.
 
     One thread at a time, so that none restores what another had set. The hub's own bars are left to the user.
     """

@@ -31,7 +31,7 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
         chosen.append(f"{environment[THREADS]} of {os.cpu_count()} cores ({THREADS} sets the number)")
     if environment[THREADS] != "1" and not any(name in environment for name in WAITING):
         environment.update(POLICY)
-        chosen.append(f"threads that wait without spinning ({WAITING[0]}=ACTIVE: quicker where nobody else computes)")
+        chosen.append(f"threads that wait without spinning ({WAITING[0]}=ACTIVE: quicker on an idle machine)")
     return f"Computing on {', '.join(chosen)}." if chosen else None
 
 
@@ -59,9 +59,9 @@ def quotas(root: str) -> Iterator[float]:
             if controllers:  # version 1
                 quota = first_words(os.path.join(folder, "cpu.cfs_quota_us"))
                 period = first_words(os.path.join(folder, "cpu.cfs_period_us"))
-                yield from share([*quota, *period])
+                yield from quota_cores([*quota, *period])
             else:
-                yield from share(first_words(os.path.join(folder, "cpu.max")))
+                yield from quota_cores(first_words(os.path.join(folder, "cpu.max")))
 
 
 def groups(path: str) -> Iterator[tuple[str, str]]:
@@ -88,7 +88,7 @@ def first_words(path: str) -> list[str]:
         return []
 
 
-def share(words: list[str]) -> Iterator[float]:
+def quota_cores(words: list[str]) -> Iterator[float]:
     """Convert ["150000", "100000"], microseconds in each period, to 1.5 cores; yield nothing for "max" or "-1"."""
     if len(words) == 2 and words[0].isdigit() and int(words[0]) > 0 and int(words[1]) > 0:
         yield int(words[0]) / int(words[1])

@@ -43,7 +43,7 @@ def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
     if (known := read(file).get(name, {})).keys() == ways.keys():
         return known
     with contextlib.ExitStack() as stack:
-        # Each process measures where the folder cannot be written to or locked, as on some network file systems.
+        # Each process measures if the folder cannot be written to or locked, as on some network file systems.
         with contextlib.suppress(OSError, NotImplementedError, filelock.Timeout):
             os.makedirs(folder(), exist_ok=True)
             stack.enter_context(filelock.FileLock(f"{file}.lock").acquire(timeout=PATIENCE))
@@ -66,7 +66,7 @@ def folder() -> str:
 
 
 def read(file: str) -> dict[str, Times]:
-    """Read what was measured before; nothing where the file is missing, or not what we wrote."""
+    """Read what was measured before; nothing if the file is missing, or not what we wrote."""
     try:
         found = read_json(file)
     except (OSError, ValueError):

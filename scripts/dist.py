@@ -18,7 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 INSIDE = ("benchmarks", "tasks", "zoo")  # installed in polyagents, as setup.py says
-NOT_INSTALLED = "polyagents/benchmarks/studies/"  # tables and results, which are for readers of a checkout
+# All that is installed of benchmarks/: what bench_inference and bench_training need. Other measurements need a clone.
+MEASURING = ("__init__", "inference", "measure", "peers", "report", "training")
 
 # Tests: the command starts, training reads a task and its data from the package, and Python ranks.
 TRAIN = "train_model -m bi -t polyagents.tasks.convai2:sample -mf M --backbone scratch:tiny --max-train-steps 2"
@@ -68,7 +69,8 @@ def installed_names(tracked: list[Path]) -> set[str]:
         for path in tracked
         if path.parts[0] in (*INSIDE, "polyagents")
     }
-    return {name for name in names if not name.startswith(NOT_INSTALLED)}
+    measuring = {f"polyagents/benchmarks/{name}.py" for name in MEASURING}
+    return {name for name in names if not name.startswith("polyagents/benchmarks/") or name in measuring}
 
 
 def try_out(built: Path, folder: Path, expected: set[str], version: str) -> None:
@@ -93,6 +95,9 @@ def try_out(built: Path, folder: Path, expected: set[str], version: str) -> None
         sys.exit(f"{built.name} calls itself {said!r}, not {version}")
     for arguments in COMMANDS:
         run(command, *arguments.split(), folder=work)
+    asked = subprocess.run([python, "-m", "polyagents.benchmarks.walk"], cwd=work, capture_output=True, text=True)
+    if asked.returncode != 2 or "in a clone of the repository" not in asked.stderr:
+        sys.exit(f"{built.name} does not say that polyagents.benchmarks.walk needs a clone:\n{asked.stderr}")
     imported = run(str(python), "-c", RANK, folder=work).splitlines()[-1]
     if Path(imported) != packages / "polyagents" / "__init__.py":
         sys.exit(f"{built.name} was installed, and {imported} was tried in its place")

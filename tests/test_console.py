@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from polyagents import console
+from polyagents.console import Bar
 
 OUTPUT = {"capture_output": True, "text": True, "check": False, "timeout": 60}
 
@@ -135,3 +137,27 @@ def test_numbers_are_aligned_to_the_right_and_texts_to_the_left():
     rows = [["", "train", "b"], ["examples", "1", "22"]]
     assert console.in_columns(rows, numbers=True) == ["          train   b", "examples      1  22"]
     assert console.in_columns(rows) == ["          train  b", "examples  1      22"]
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_progress_is_a_bar_at_a_terminal_and_lines_in_a_file(stream, monkeypatch):
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(sys, "stderr", stream())
+    assert [*Bar("abcd", desc="Reading", unit=" letters")] == [*"abcd"]
+    with Bar(total=2048, unit="B", unit_scale=True) as bar:
+        for _ in range(8):
+            bar.update(256)
+    said = sys.stderr.getvalue()
+    if stream is Terminal:
+        assert "\rReading: " in said and "4/4" in said
+    else:
+        assert said.splitlines() == [
+            "Reading: 3 of 4 letters, 17 s left",
+            "768 of 2.05kB, 83 s left",
+            "1.28k of 2.05kB, 54 s left",
+            "1.79k of 2.05kB, 19 s left",
+        ]

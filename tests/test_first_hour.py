@@ -1,7 +1,7 @@
 """What somebody meets in the first hour: misspelt names and a chat without a wall of options."""
 
 import pytest
-from commands import SAMPLE, parlai
+from commands import SAMPLE, forked
 
 from polyagents import InputError
 from polyagents.commands.names import AGENTS, listing
@@ -51,7 +51,7 @@ def test_help_is_short_and_names_our_agents():
 
 def test_a_chat_begins_without_a_list_of_all_options(model, replies):
     chat = ("interactive", "-mf", model("bi"), "--fixed-candidates-path", replies)
-    done = parlai(*chat, stdin="hi\n[EXIT]\n", program="polyagents")
+    done = forked(*chat, stdin="hi\n[EXIT]\n")
     assert done.code == 0 and "[BiEncoder]:" in done.out, done.err
     before = done.out.split("Enter Your Message:")[0].splitlines()
     assert len(before) < 60 and not any("label_truncate:" in line for line in before), before

@@ -1,5 +1,7 @@
 """What is installed: every package of the tree, and for each extra what a missing module is said to come with."""
 
+import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -66,6 +68,32 @@ def test_every_folder_with_python_is_a_package():
     folders = {path.parent for path in sources()}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
     assert (ROOT / "polyagents" / "py.typed").exists()
+
+
+def test_an_installation_has_the_measurements_that_commands_need_and_says_where_others_run(tmp_path):
+    built = tmp_path / "polyagents"
+    make = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(make, cwd=ROOT, check=True, capture_output=True)
+    files, needed = [*(built / "commands").glob("bench_*.py")], set()
+    while files:  # which import others of them
+        for names in re.findall(r"from polyagents\.benchmarks import (.+?)(?:  #.*)?\n", files.pop().read_text()):
+            fresh = set(names.split(", ")) - needed
+            files += [built / "benchmarks" / f"{name}.py" for name in fresh]
+            needed |= fresh
+    there = {path.relative_to(built / "benchmarks").as_posix() for path in (built / "benchmarks").rglob("*.py")}
+    assert there == {"__init__.py", *(f"{name}.py" for name in needed)}
+    # -S: without what leads from this environment to the clone.
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for name in ("walk", "study"):
+        asked = [sys.executable, "-S", "-m", f"polyagents.benchmarks.{name}"]
+        done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 2 and "in a clone of the repository" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_clone_has_every_measurement_that_the_pages_name():
+    pages = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+    named = set(re.findall(r"-m (polyagents\.benchmarks\.\w+)", pages))
+    assert len(named) > 10 and all(map(importlib.util.find_spec, named))
 
 
 def told_by_setup(*asked):

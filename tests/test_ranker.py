@@ -227,6 +227,7 @@ CAUSES = {
     "weights": other_weight,
     "tokenizer": lambda model: model.tokenizer.add_tokens(["canada"]),
     "truncation": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, label_truncate=5)),
+    "plain_texts": lambda model: setattr(model, "settings", dataclasses.replace(model.settings, plain_texts=True)),
     "candidate_prompt": other_option(candidate_prompt="the "),
     "reduction_type": other_option(reduction_type="mean"),
     "similarity": other_option(similarity="cosine"),
@@ -372,12 +373,12 @@ def test_candidates_are_read_once_for_all_contexts(trained, monkeypatch):
 
 @pytest.mark.parametrize("option", ["share_encoders", "backbone", "train_layers"])
 def test_what_training_decided_cannot_be_changed_afterwards(trained, option):
-    with pytest.raises(InputError, match=f"^{option}: no option of this model"):
+    with pytest.raises(InputError, match=f"^{option}: not an option of this model"):
         Ranker.load(trained("bi"), **{option: True})
 
 
 def test_a_cross_encoder_has_no_index(trained, tmp_path):
-    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+    with pytest.raises(InputError, match="cannot encode candidates in advance"):
         Ranker.load(trained("cross")).index("replies.txt", str(tmp_path))
 
 
@@ -423,7 +424,7 @@ LINES = {  # of standard input: the context that is read, or what is wrong, and 
     '{"context": []}': ("context has no turns", {}),
     '{"context": {"a": "b"}}': ("context is {'a': 'b'}", {}),
     '{"context": "\\ud83d"}': ("context has half a character", {}),
-    '{"context": "hi", "candidates": ["a"]}': ("The key candidates is one of the answer", {}),
+    '{"context": "hi", "candidates": ["a"]}': ("The key candidates is reserved for the answer", {}),
     "{}": ("context is None", {}),
 }
 WRONG = list(LINES)[10:]
@@ -512,9 +513,9 @@ def test_no_text_has_no_vector_and_one_has_one(poly):
 def test_vectors_of_another_width_or_kind_of_model_are_refused(poly, trained):
     with pytest.raises(InputError, match=r"shape \[4, 64\] have no score with context vectors of shape \[1, 4, 128\]"):
         poly.score("hi", torch.zeros(4, 64))
-    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+    with pytest.raises(InputError, match="cannot encode candidates in advance"):
         Ranker.load(trained("uni")).encode_candidates(REPLIES)
-    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+    with pytest.raises(InputError, match="cannot encode candidates in advance"):
         Ranker.load(trained("cross")).encode_contexts(CONTEXTS)
 
 
@@ -534,7 +535,11 @@ def test_another_precision_is_that_of_loading(trained, poly, tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("nowhere", "'nowhere' is no device"), (torch.int8, "cannot compute in torch.int8"), ("mps:9", "cannot be moved")],
+    [
+        ("nowhere", "'nowhere' is not a device"),
+        (torch.int8, "cannot compute in torch.int8"),
+        ("mps:9", "cannot be moved"),
+    ],
 )
 def test_a_device_that_there_is_not_is_named_and_all_stays(trained, target, said):
     ranker = Ranker.load(trained("bi"))

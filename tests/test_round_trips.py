@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from parlai.core.teachers import ParlAIDialogTeacher
 
 from polyagents import InputError
-from polyagents.commands.mine_negatives import check_texts, line_of
+from polyagents.commands.mine_negatives import check_texts, mined_line
 from polyagents.files.context_lines import read_contexts
 from polyagents.files.csv_rows import rows_of
 from polyagents.human_eval.conversations import clean, make_conversation
@@ -137,7 +137,7 @@ def mined(name):
     def written(texts, folder):
         path = folder / name
         found = [Mined(LabelledContext(text, f"{text}."), [f"{text}!", "x"], 0.0, 0, 0) for text in texts]
-        path.write_text("".join(line_of(one, name.endswith("jsonl")) for one in found), "utf-8", newline="\n")
+        path.write_text("".join(mined_line(one, name.endswith("jsonl")) for one in found), "utf-8", newline="\n")
         if name.endswith("jsonl"):
             return [one["text"] for one in open_hf(str(path), "train")]
         opt = {"parlaidialogteacher_datafile": str(path), "task": "x", "datatype": "train:evalmode", "batchsize": 1}

@@ -85,8 +85,8 @@ def obtain(archive: Archive, folder: str) -> None:
         if expected not in (None, found):
             raise WrongArchiveError(
                 f"{path} has SHA-256 {found[:12]}... where {who_says} says {str(expected)[:12]}..., so it was removed "
-                f"and nothing was unpacked; run the same command again for a new download, and where it stays "
-                f"different, trust neither before you know why."
+                f"and nothing was unpacked; run the same command again for a new download, and if it differs again, "
+                f"trust neither file."
             )
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         unpack(path, temporary)
@@ -170,7 +170,7 @@ def check_archive(path: str) -> None:
             if why:
                 raise WrongArchiveError(
                     f"{path} holds {shown(member.name)}, which {why}; it was removed and nothing was unpacked. No "
-                    f"archive of models needs that: do not trust where it came from."
+                    f"archive of models needs that: do not trust its source."
                 )
             folders |= {*name.parents}
             (files if member.isfile() else folders).add(name)
@@ -188,11 +188,11 @@ def shown(name: str) -> str:
 def objection(member: tarfile.TarInfo) -> str | None:
     """Return why a member of an archive is not unpacked; None if it may be."""
     if "\0" in member.name or len(os.fsencode(member.name)) > NAME_BYTES or member.name.count("/") > LEVELS:
-        return "has a name that no disk takes"
+        return "has an invalid name"
     if max(map(len, map(os.fsencode, member.name.split("/")))) > 255:
-        return "has a name that no disk takes"
+        return "has an invalid name"
     if not 0 <= member.mtime < 2**40:
-        return "is of a time that there is not"
+        return "has an invalid modification time"
     if member.issparse():
         return "is a file with holes"
     windows = PureWindowsPath(member.name)  # knows both kinds of slash

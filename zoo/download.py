@@ -16,8 +16,8 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.hashing import file_digest
@@ -128,7 +128,7 @@ def receive(url: str, part: str) -> None:
             start and answer.status_code in (206, 416) and not is_continuation(answer, start, partial)
         ):  # 416: no such part
             forget(part)
-            raise requests.ConnectionError("what the server has is not what was begun")
+            raise requests.ConnectionError("the file on the server has changed")
         answer.raise_for_status()
         if answer.status_code != 200 and not (start and answer.status_code == 206):
             raise requests.ConnectionError(f"the server says {answer.status_code}, which is not a file")
@@ -148,12 +148,12 @@ def save(answer: requests.Response, part: str, start: int, total: int | None) ->
         total: the size of the whole file; None if it is unknown.
     """
     label = f"Downloading {os.path.basename(part).removesuffix('.part')}"
-    with open(part, "ab") as out, tqdm(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
+    with open(part, "ab") as out, Bar(desc=label, total=total, initial=start, unit="B", unit_scale=True) as bar:
         # Not iter_content, which unpacks a .tgz if the server declares it as a compressed transfer.
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
             if out.write(chunk) and out.tell() > LARGEST:
                 forget(part)
-                raise InputError(f"{answer.url} sends more than {LARGEST:,} bytes, which is no archive of models.")
+                raise InputError(f"{answer.url} sends more than {LARGEST:,} bytes, which is not an archive of models.")
             bar.update(len(chunk))
 
 

@@ -10,6 +10,8 @@ from polyagents.zoo.models import ARCHIVE, BACKBONES, find
 def zoo_file(name: str, data: str | None = None) -> str:
     """Return the path of a model file; a model of the zoo is downloaded, and any other name is already a path.
 
+    "zoo:minilm" is the folder of an encoder, from a package.
+
     Its archive is downloaded at the first call; `model_file.opt` and `model_file.dict` are beside the model file.
 
     Args:
@@ -17,10 +19,14 @@ def zoo_file(name: str, data: str | None = None) -> str:
         data: the folder of data and models; by default ParlAI's (`polyagents.zoo.datapath`).
 
     Raises:
-        InputError: the zoo has no such model, or it cannot be downloaded.
+        InputError: the zoo has no such model, it is in a package that is not installed, or it cannot be downloaded.
     """
     if not name.startswith("zoo:"):
         return name
+    from polyagents.backbone_files import MINILM, folder_of  # imports transformers
+
+    if name == MINILM:
+        return folder_of(name)
     model, data = find(BACKBONES.get(name, name)), chosen(data)
     fetch(ARCHIVE, data)
     return os.path.join(models_folder(data), *model.name.split("/"))

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
 from parlai.core.opt import Opt
-from parlai.core.worlds import World, create_task
+from parlai.core.worlds import create_task
 
 from polyagents.errors import InputError
 from polyagents.parlai_agents.task_reader import TaskReader
-from polyagents.parlai_patches.exchanges import exchanges, note
+from polyagents.parlai_patches.exchanges import PARLAIS_SEED, OwnDraws, WorldInOrder, add_to_hash, exchanges, is_example
 from polyagents.ranker import median_seconds
 
 TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order
@@ -57,47 +57,44 @@ def undisturbed() -> Iterator[None]:
             np.random.set_state(before[1])
 
 
-def evaluate(world: World, num_examples: int) -> Ranks:
-    """Evaluate as ParlAI's eval_model does, keeping the rank of each example.
+def evaluation_opt(opt: Opt, split: str) -> Opt:
+    """Return the options of a training for the evaluation of a split."""
+    return Opt(opt | {"task": opt["evaltask"], "datatype": split, "batchsize": opt["eval_batchsize"]})
 
-    An evaluation reads the split in its order and draws nothing but from ParlAI's fixed seed: all models with the same
-    batch size meet the same examples in the same order, and the hash says whether they did.
 
-    Args:
-        world: of the task and the agent, for evaluation.
-        num_examples: how many at least, in whole batches; all if there are fewer.
+def evaluate(world: WorldInOrder) -> Ranks:
+    """Evaluate a model on a task as `polyagents evaluate` does, keeping the rank of each example.
 
     Raises:
         InputError: the examples have no labels.
     """
-    ranks, digest = list[int](), hashlib.sha256()
-    for _, message, reply in exchanges(world, num_examples):
-        rank = (reply.get("metrics") or {}).get("rank")
-        if rank is not None:
-            ranks.append(int(rank.value()))
-            note(message, digest)
+    measured = ((reply.get("metrics") or {}).get("rank") for _, reply in exchanges(world))
+    ranks = [int(rank.value()) for rank in measured if rank is not None]
     if not ranks:
         raise InputError("The split has no examples with labels; there is nothing to measure.")
-    return Ranks(ranks, digest.hexdigest()[:16])
+    return Ranks(ranks, world.digest)
 
 
 def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example], str]:
-    """Return the examples that `evaluate` meets, as texts, in its order, and its hash of them.
+    """Return the first examples, which `evaluate` meets, as texts, and its hash of them.
 
     Args:
-        opt: the options of a training, with the task that is evaluated and the batch size of its evaluation.
-        num_examples: as for `evaluate`.
+        opt: the options of a training, with the task that is evaluated.
+        num_examples: how many; all if there are fewer.
     """
-    own = Opt(opt | {"task": opt["evaltask"], "datatype": split, "batchsize": opt["eval_batchsize"]})
-    found, turns, digest = list[Example](), dict[int, list[str]](), hashlib.sha256()
-    for place, message, _ in exchanges(create_task(own, RepeatLabelAgent(own)), num_examples):
-        said = turns.setdefault(place, [])
-        said += [message["text"]] if message.get("text") else []
+    own, digest = Opt(evaluation_opt(opt, split) | {"batchsize": 1}), hashlib.sha256()
+    world, found, said = create_task(own, RepeatLabelAgent(own)), list[Example](), list[str]()
+    draws = OwnDraws(PARLAIS_SEED)
+    while len(found) < num_examples and not world.epoch_done():
+        with draws.used():
+            world.parley()
+        message = world.get_acts()[0]
         labels = tuple(message.get("eval_labels") or ())
-        if said and any(labels):
+        said += [message["text"]] if message.get("text") else []
+        if is_example(message):
             found.append(Example("\n".join(said), labels, tuple(message.get("label_candidates") or ())))
-            note(message, digest)
-        turns[place] = [] if message.get("episode_done") else [*said, *labels[:1]]
+            add_to_hash(message, digest)
+        said = [] if message.get("episode_done") else [*said, *labels[:1]]
     return found, digest.hexdigest()[:16]
 
 

@@ -68,8 +68,8 @@ class Evaluation:
     """How every row is evaluated.
 
     Attributes:
-        num_examples: of the split, rounded up to whole batches, as eval_model does.
-        batchsize: decides, too, which examples are the first ones.
+        num_examples: the first ones of the split, whole dialogues in order.
+        batchsize: of an evaluation; part of the measure only if candidates are those of the batch.
         split: valid, or test to report what was chosen before.
     """
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from parlai.core.opt import Opt
-from parlai.scripts.train_model import TrainLoop, TrainModel, load_eval_worlds, set_seed
+from parlai.scripts.train_model import TrainLoop, TrainModel, set_seed
 
 from polyagents.arithmetic import training_machine
 from polyagents.benchmarks.study import measuring, records, text_ranking
@@ -23,6 +23,7 @@ from polyagents.benchmarks.study.records import End, Measurement, Run
 from polyagents.benchmarks.study.text_ranking import Pipeline
 from polyagents.errors import InputError
 from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.exchanges import world_in_order
 from polyagents.parlai_patches.quiet import quiet
 from polyagents.ranker import Ranker
 
@@ -127,10 +128,9 @@ class MeasuredTraining:
         """
         with measuring.undisturbed():
             if self.evaluated is None:
-                # Of a clone: if both batch sizes are 1, an evaluation would end the dialogue that is trained on.
-                opt = Opt(self.loop.opt | {"validation_share_agent": True})
-                (self.evaluated,) = load_eval_worlds(self.loop.agent, opt, self.job.split)
-            found = measuring.evaluate(self.evaluated, self.job.num_examples)
+                opt = measuring.evaluation_opt(self.loop.opt, self.job.split)
+                self.evaluated = world_in_order(opt, self.loop.agent, self.job.num_examples)
+            found = measuring.evaluate(self.evaluated)
         for mark in due:
             one = Measurement(mark.kind, mark.at, examples, updates, round(seconds, 3), *found)
             self.run = replace(self.run, measurements=(*self.run.measurements, one))
@@ -147,7 +147,7 @@ def finish(job: Job, opt: Opt, run: Run, pipeline: Pipeline, seconds: float) -> 
         milliseconds = measuring.milliseconds_per_reply(lambda text: pipeline.reply(text, prepared), examples)
     ranks, pool = None, list[str]()
     if job.pool is not None and pipeline.searches():
-        examples = measuring.examples_of(opt, job.split, job.pool_examples)[0][: job.pool_examples]
+        examples, _ = measuring.examples_of(opt, job.split, job.pool_examples)
         pool = text_ranking.pool_of(opt, examples, job.pool)
         ranks = text_ranking.ranks_in_pool(pipeline, examples, pool)
     end = End(round(seconds, 3), milliseconds, len(candidates), training_machine(), ranks, len(pool))

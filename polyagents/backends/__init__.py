@@ -1,1 +1,1 @@
-"""Encoders that another runtime computes in place of torch, exported once beside the model."""
+"""Encoders that another runtime computes in place of torch, exported once, next to the model."""

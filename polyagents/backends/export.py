@@ -37,7 +37,7 @@ class Exported:
 
 
 def export_model(model: RankingModel, model_file: str, to: str, int8: bool = False) -> Exported:
-    """Write the encoders of a model for another runtime, beside its file, in place of an earlier export.
+    """Write the encoders of a model for another runtime next to its file, in place of an earlier export.
 
     Args:
         model: on a CPU, loaded from `model_file`.
@@ -83,8 +83,8 @@ def write_graph(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Run
         ) from error
     if not off <= (1.0 if int8 else SAME):
         raise InputError(
-            f"This backbone ({kind}), exported to {runtime.label}, does not compute what torch does: the difference "
-            f"is {off:.2g} of the largest output; use --backend torch, or another --to."
+            f"This backbone ({kind}), exported to {runtime.label}, does not compute the same as torch: the "
+            f"difference is {off:.2g} of the largest output; use --backend torch, or another --to."
         )
     return off
 

@@ -1,4 +1,4 @@
-"""The folder of an export, `M.onnx` or `M.openvino` beside the model file `M`: graphs, and a manifest that names them.
+"""The folder of an export, `M.onnx` or `M.openvino` next to the model file `M`: graphs, and a manifest that names them.
 
 A graph's files are named by their content and never changed, and the manifest is replaced atomically, after them. So an
 export that was killed leaves the one before in place, and what the manifest names is complete: each file's size and
@@ -78,7 +78,7 @@ def folder_of(model_file: str, runtime: Runtime) -> str:
 
 
 def backbone_fingerprint(encoder: Encoder) -> str:
-    """Compute the SHA-256 of all that determines a backbone's outputs: its configuration and its weights."""
+    """Compute the SHA-256 of everything that determines a backbone's outputs: its configuration and its weights."""
     config = {name: value for name, value in config_values(encoder.backbone).items() if name not in NOT_COMPUTED}
     weights = encoder.backbone.state_dict()
 
@@ -145,7 +145,7 @@ def read_manifest(model_file: str, runtime: Runtime) -> ExportManifest:
         if manifest.format != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
     except FileNotFoundError as error:
-        raise InputError(f"{folder} holds no export of {model_file}; make one with {again}.") from error
+        raise InputError(f"{folder} has no export of {model_file}; make one with {again}.") from error
     except (OSError, ValueError) as error:
         raise InputError(
             f"{os.path.join(folder, MANIFEST)} is damaged ({error}); export again with {again}."

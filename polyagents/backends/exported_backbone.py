@@ -51,7 +51,7 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
     encoders = encoders_of(model.module)
     if manifest.encoders != {name: backbone_fingerprint(encoder) for name, encoder in encoders.items()}:
         raise InputError(
-            f"{folder_of(model_file, runtime)} was exported from other weights than those of {model_file}; export "
+            f"{folder_of(model_file, runtime)} was exported from other weights than {model_file} has; export "
             f"again with {export_command(model_file, runtime)}."
         )
     graphs = checked_graphs(model_file, runtime, manifest)
@@ -82,7 +82,7 @@ class ExportedBackbone:
         if self.exported.have_changed():
             raise InputError(
                 f"The weights of the model have changed since it was loaded, and {self.runtime.label} computes with "
-                f"those of the export; save the model, and export it again, or load it without backend."
+                f"the exported ones; save the model, and export it again, or load it without backend."
             )
         # As torch's own products, in the precision of an autocast around the call.
         low = torch.is_autocast_enabled("cpu")
@@ -103,7 +103,7 @@ class ExportedBackbone:
         """Return the graph for inputs of given names and axes; an InputError says why there is none."""
         if called_with not in self.files:
             raise InputError(
-                f"{self.folder} was exported with other options of the model, which read texts in another way; export "
+                f"{self.folder} was exported with other model options, which read texts differently; export "
                 f"again with {self.again}."
             )
         path = os.path.join(self.folder, self.files[called_with].stem + self.runtime.endings[0])

@@ -74,7 +74,7 @@ def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:
     if size > LARGEST:
         raise InputError(
             f"An export holds 2 GB of weights at most, and this backbone has {size / 1e9:.1f}; use --backend torch, "
-            f"with --precision bf16 where the machine has it."
+            f"with --precision bf16 if the machine supports it."
         )
     any_length = {
         name: {axis: torch.export.Dim.DYNAMIC for axis, length in enumerate(value.shape) if length > 1}

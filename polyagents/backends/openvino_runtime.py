@@ -86,5 +86,5 @@ def open_graph(path: str) -> OpenvinoGraph:
     with open(path, "rb") as file:
         content = file.read()
     if not content.startswith(HEAD) or b"<!" in content:  # a document type may name other files
-        raise ValueError("its .xml file is not as OpenVINO writes it")
+        raise ValueError("its .xml file was not written by OpenVINO")
     return OpenvinoGraph(path)

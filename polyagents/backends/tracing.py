@@ -1,4 +1,4 @@
-"""Records how a model calls its encoders, by running it, so that a further architecture is exported like ours.
+"""Records how a model calls its encoders, by running it, so that a new architecture is exported like ours.
 
 Each kind of call becomes a graph of its own (a cross-encoder with a similarity reads its texts together, and each
 separately).
@@ -17,7 +17,7 @@ from polyagents.ranking.candidate_set import shared_set
 from polyagents.ranking.ranking_model import RankingModel
 
 Signature = tuple[tuple[str, int], ...]
-"""What an encoder is called with: the names of its inputs, sorted, and how many axes each has."""
+"""The kind of a call: the sorted names of the inputs, and how many axes each has."""
 
 Call = dict[str, Tensor]
 """One call's inputs, by name."""
@@ -89,7 +89,7 @@ def signature(inputs: Mapping[str, Any]) -> Signature:
     """
     if not all(isinstance(value, Tensor) for value in inputs.values()):
         raise InputError(
-            "Some layers of this backbone attend to a window of the text only, and a joint model then has a mask for "
+            "Some layers of this backbone attend only to a window of the text, and a joint model then has a mask for "
             "each kind of layer, which cannot be exported; use --backend torch."
         )
     return tuple(sorted((name, value.ndim) for name, value in inputs.items()))

@@ -1,1 +1,1 @@
-"""Our own commands, one file each; the tables of `names.py` list them beside ParlAI's."""
+"""Our own commands, one file each; the tables of `names.py` list them with ParlAI's."""

@@ -1,4 +1,4 @@
-"""`polyagents bench_inference`: our speed and memory beside ParlAI's and others', in one run on this machine."""
+"""`polyagents bench_inference`: speed and memory, compared with ParlAI's and others', in one run on this machine."""
 
 import argparse
 import os
@@ -23,16 +23,23 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", type=positive_ints, default="1000,100000", help="numbers of candidates to score")
     parser.add_argument("--index-dir", help="an index of the candidates file; built if it is missing")
     parser.add_argument("--cross-model-file", help="part rerank: a trained cross-encoder")
-    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder, measured beside it")
-    parser.add_argument("--rounds", type=positive_int, default=7, help="measurements per figure, which is their median")
+    parser.add_argument("--uni-model-file", help="part rerank: a trained uni-encoder, measured as well")
+    parser.add_argument(
+        "--rounds", type=positive_int, default=7, help="measurements per figure; the figure is their median"
+    )
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON) and the picture")
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
     """Measure, print tables, write files."""
-    parts = check_parts(opt)
-
+    parts = set(opt["parts"].split(","))
+    if unknown := parts - set(PARTS):
+        raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
+    if {"scoring", "reply", "index"} & parts and not opt["index_dir"]:
+        raise InputError("--parts scoring, reply and index need --index-dir; the index is built if it is missing.")
+    if "rerank" in parts and not opt["cross_model_file"]:
+        raise InputError("--parts rerank needs --cross-model-file.")
     import torch  # these import torch and the peers: errors in flags are reported before
 
     from polyagents.benchmarks import inference, report
@@ -64,19 +71,3 @@ def run(opt: Mapping[str, Any]) -> None:
     report.publish(tables, os.path.join(opt["out"], "inference.json"))
     if "scoring" in tables:
         report.scoring_picture(tables["scoring"], os.path.join(opt["out"], "scoring.png"))
-
-
-def check_parts(opt: Mapping[str, Any]) -> set[str]:
-    """Return the parts to measure.
-
-    Raises:
-        InputError: one of them does not exist, or needs a flag that is missing.
-    """
-    parts = set(opt["parts"].split(","))
-    if unknown := parts - set(PARTS):
-        raise InputError(f"--parts {','.join(sorted(unknown))}: there are {', '.join(PARTS)}.")
-    if {"scoring", "reply", "index"} & parts and not opt["index_dir"]:
-        raise InputError("--parts scoring, reply and index need --index-dir; the index is built if it is missing.")
-    if "rerank" in parts and not opt["cross_model_file"]:
-        raise InputError("--parts rerank needs --cross-model-file.")
-    return parts

@@ -1,4 +1,4 @@
-"""`polyagents bench_training`: training speed and memory beside ParlAI's and sentence-transformers', in one run."""
+"""`polyagents bench_training`: training speed and memory, compared with ParlAI's and sentence-transformers'."""
 
 import argparse
 import os
@@ -20,11 +20,13 @@ def parser() -> argparse.ArgumentParser:
         "--batch-sizes",
         type=positive_ints,
         default="32,128,512",
-        help="two or more; the largest is trained in parts, with --chunk-tokens and its like",
+        help="two or more; the largest is trained in parts, with --chunk-tokens and similar flags",
     )
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="ParlAI's is always fp32")
     parser.add_argument("--chunk-tokens", type=positive_int, default=2048, help="tokens of a part")
-    parser.add_argument("--steps", type=positive_int, default=3, help="timed steps per figure, which is their median")
+    parser.add_argument(
+        "--steps", type=positive_int, default=3, help="timed steps per figure; the figure is their median"
+    )
     parser.add_argument("--out", default="bench-output", help="folder for the tables (JSON)")
     return parser
 

@@ -12,8 +12,8 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, a file, a folder."""
     parser = CommandParser(
         "polyagents build_index",
-        "Encode candidates into an index, which rank --index-dir searches. A build that was stopped resumes when it is "
-        "started again. Several processes or machines that share the folder: torchrun --nproc-per-node 4 -m polyagents "
+        "Encode candidates into an index, which rank --index-dir searches. To resume a stopped build, start it "
+        "again. Several processes or machines that share the folder: torchrun --nproc-per-node 4 -m polyagents "
         "build_index ...",
     )
     index.add_flags(parser, required=True)

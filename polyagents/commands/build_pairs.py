@@ -13,8 +13,8 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags: files, a folder."""
     parser = CommandParser(
         "polyagents build_pairs",
-        "Make the data of -t polyagents.tasks.pairs: shuffled pairs of a context and what came next. A build that "
-        "was stopped resumes when it is started again.",
+        "Make the data of -t polyagents.tasks.pairs: shuffled pairs of a context and the text that came next. To "
+        "resume a stopped build, start it again.",
     )
     parser.add_argument(
         "--source",
@@ -27,25 +27,22 @@ def parser() -> argparse.ArgumentParser:
         "--context-lines",
         type=positive_int,
         default=1,
-        help="of plain text: how many lines before it are the context of a line, at most; 1 for sentences of running "
+        help="plain text: at most this many lines before a line are its context; 1 for sentences of running "
         "text (paper 4.1)",
     )
     parser.add_argument(
         "--valid-examples",
         type=positive_int,
         default=10_000,
-        help="about this many pairs, of whole threads, for validation, and as many for test; at most a tenth of all",
+        help="about this many pairs, in whole threads, for validation, and as many for test; at most a tenth of all",
     )
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
     """Build; then say what was built, and how to use it."""
-    from polyagents.tasks.pairs.build_pairs import (  # imports numpy: errors in flags are reported before
-        PairsPlan,
-        build,
-        describe_counts,
-    )
+    # Imports numpy: errors in flags are reported before.
+    from polyagents.tasks.pairs.build_pairs import PairsPlan, build, describe_counts
 
     made = build(PairsPlan(opt["source"], opt["outdir"], opt["context_lines"], opt["valid_examples"]))
     counts = describe_counts(made["counts"])

@@ -35,17 +35,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read, learn, write; then say what was written."""
+    """Read, learn, write; then print the result."""
     files, size, folder = opt["files"], opt["vocabulary_size"], opt["out"]
     if bool(files) == bool(opt["task"]):
         raise InputError("build_vocabulary needs --out, and text files or --task (one of the two).")
-    from polyagents.text.vocabulary import (  # heavy imports: errors in flags are reported before
-        LARGEST,
-        SMALLEST,
-        SPECIAL,
-        learn,
-        save,
-    )
+    # Heavy imports: errors in flags are reported before.
+    from polyagents.text.vocabulary import LARGEST, SMALLEST, SPECIAL, learn_bpe, save_vocabulary
 
     if size < SMALLEST:
         raise InputError(
@@ -54,21 +49,17 @@ def run(opt: Mapping[str, Any]) -> None:
     if size > LARGEST:
         raise InputError(f"--vocabulary-size {size} is too large: a vocabulary has at most {LARGEST:,} entries.")
     refuse_foreign(folder, "build_vocabulary", "--out")
-    tokenizer = learn(lines_of(files) if files else texts_of(opt), size)
+    tokenizer = learn_bpe(lines_of_files(files) if files else texts_of_task(opt), size)
     found = tokenizer.get_vocab_size()
     if found < size:
         say(f"The vocabulary has {found:,} entries instead of {size:,}: no other pair is in the text twice.")
-    save(tokenizer, folder)
+    save_vocabulary(tokenizer, folder)
     say(f"{folder}: {found:,} entries. Train: --backbone scratch:mini --vocabulary {folder}")
     print(json.dumps({"entries": found}))
 
 
-def lines_of(files: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of text files, one file after the other.
-
-    Raises:
-        InputError: a file cannot be read, or is not text.
-    """
+def lines_of_files(files: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of text files, one file after the other; an InputError says if one is not text."""
     for path in files:
         try:
             with lines.opened(path) as file:
@@ -77,12 +68,8 @@ def lines_of(files: Sequence[str]) -> Iterator[str]:
             raise InputError(f"{path} cannot be read ({error.strerror}); give text files.") from error
 
 
-def texts_of(opt: Mapping[str, Any]) -> Iterator[str]:
-    """Yield texts and labels of a task's training set.
-
-    Raises:
-        InputError: the task cannot be read.
-    """
+def texts_of_task(opt: Mapping[str, Any]) -> Iterator[str]:
+    """Yield texts and labels of a task's training set."""
     from parlai.core.opt import Opt  # files need no ParlAI
 
     from polyagents.parlai_patches.task_messages import task_messages

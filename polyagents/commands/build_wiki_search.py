@@ -16,21 +16,21 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents build_wiki_search",
         "Make the data of -t polyagents.tasks.wiki_search: sentences of Wikipedia's articles, each with the article "
-        "that it was taken from. A build that was stopped resumes when it is started again.",
+        "that it was taken from. To resume a stopped build, start it again.",
     )
     parser.add_argument(
         "--source",
         required=True,
-        help="a dump (pages-articles.xml.bz2, read as it is), or what WikiExtractor --json made of one: a file, or a "
+        help="a dump (pages-articles.xml.bz2, read as it is), or the output of WikiExtractor --json: a file, or a "
         "folder such as ParlAI's DATAPATH/wikipedia/full",
     )
     parser.add_argument("--outdir", required=True, help="folder of the data; created if it is missing")
     parser.add_argument("--seed", type=seed_number, default=0, help="draws each article's query, and its split")
     parser.add_argument(
-        "--workers", type=Whole(1, 1_024), default=None, help="processes; by default one per core that it may use"
+        "--workers", type=Whole(1, 1_024), default=None, help="processes; by default one per available core"
     )
     # The paper's numbers, literal, as the module that defines them imports the task's libraries.
-    fewer = "; of a small source fewer, unless another number is given"
+    fewer = "; fewer for a small source, unless you give a number"
     parser.add_argument("--eval-pool", type=positive_int, default=10_000, help=f"articles to rank a label among{fewer}")
     parser.add_argument("--valid-examples", type=positive_int, default=9_921, help="articles to validate with")
     parser.add_argument("--test-examples", type=positive_int, default=9_925, help="articles to test with")
@@ -39,10 +39,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Build; then say what was built, and how to use it."""
-    from polyagents.tasks.wiki_search.build_data import (  # imports libraries that only this command needs
-        WikiPlan,
-        build,
-    )
+    from polyagents.tasks.wiki_search.build_data import WikiPlan, build  # imports what only this command needs
     from polyagents.tasks.wiki_search.splitting import Sizes
 
     sizes = Sizes(opt["valid_examples"], opt["test_examples"], opt["eval_pool"])

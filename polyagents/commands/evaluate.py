@@ -1,4 +1,4 @@
-"""`polyagents evaluate`: the metrics of a model on a task, with intervals, beside other models."""
+"""`polyagents evaluate`: the metrics of a model on a task, with intervals, compared with other models."""
 
 import argparse
 import json
@@ -8,9 +8,9 @@ from typing import Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
-from polyagents.commands.out_file import check_out_file
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.errors import InputError
+from polyagents.files.own_folder import check_out_file
 from polyagents.zoo.models import our_agent
 
 
@@ -29,11 +29,7 @@ class EvaluateParser(TaskCommandParser):
         return opt | {"evaluated": [opt, *(self.parse_for_model([*arguments, "-mf", file], file) for file in files)]}
 
     def parse_for_model(self, arguments: list[str], file: str | None) -> dict[str, Any]:
-        """Return ParlAI's options of a command line, for the model whose file comes last in it.
-
-        Args:
-            file: the model file; None for the one in the command line.
-        """
+        """Return ParlAI's options of a command line, for the model whose file comes last in it, if any."""
         written_by_parlai = file is not None and not parlai_command.names_a_model(arguments) and our_agent(file)
         return super().parse_with_task([*arguments, "-m", written_by_parlai] if written_by_parlai else arguments)
 
@@ -43,15 +39,16 @@ def parser() -> argparse.ArgumentParser:
     parser = EvaluateParser(
         "polyagents evaluate",
         "Measure how well a model ranks the candidates of a task: R@k, MRR, nDCG@k and MAP with bootstrap intervals. "
-        "It ranks what eval_model does, and takes the same flags of the task and of the model.",
+        "It ranks the same candidates as eval_model, and takes the same task and model flags.",
         task_required=True,
         evaluates=True,
     )
+    parser.add_argument("--compare", nargs="+", metavar="MODEL_FILE", help="other models, each compared with the first")
     parser.add_argument(
-        "--compare", nargs="+", metavar="MODEL_FILE", help="further models, each held against the first"
-    )
-    parser.add_argument(
-        "-ne", "--num-examples", type=positive_int, help="evaluate at least this many, in whole batches; by default all"
+        "-ne",
+        "--num-examples",
+        type=positive_int,
+        help="evaluate the first N, whole dialogues in order; by default all",
     )
     parser.add_argument("--out", help="a file for the report as JSON")
     parser.add_argument("--trec-run", help="a file for the rankings of the first model, in TREC's format")
@@ -61,8 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Rank, measure, print the table, write the files."""
-    check(opt)
-
+    check_flags(opt)
     from polyagents.evaluation import report  # imports SciPy and torch: errors in flags are reported before
     from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
@@ -71,10 +67,10 @@ def run(opt: Mapping[str, Any]) -> None:
     found = evaluate(first, opt["num_examples"], opt["trec_run"], opt["trec_qrels"])
     models = [found, *(evaluate(other, opt["num_examples"]) for other in others)]
     for other in models:
-        if other.examples_hash != found.examples_hash:
+        if other.digest != found.digest:
             raise InputError(
-                f"{other.model_file} was evaluated on other examples than {found.model_file}, and cannot be compared "
-                f"with it: --task {opt['task']} draws its examples."
+                f"{other.model_file} was evaluated on other examples than {found.model_file} (digest {other.digest}, "
+                f"not {found.digest}), and cannot be compared with it: --task {opt['task']} draws its examples."
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
@@ -83,12 +79,8 @@ def run(opt: Mapping[str, Any]) -> None:
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
 
 
-def check(opt: Mapping[str, Any]) -> None:
-    """Refuse what cannot be evaluated before a model is loaded.
-
-    Raises:
-        InputError: with the flag to change.
-    """
+def check_flags(opt: Mapping[str, Any]) -> None:
+    """Refuse, with an InputError, what cannot be evaluated before a model is loaded."""
     if "train" in opt["datatype"] and "evalmode" not in opt["datatype"]:
         raise InputError("--datatype train draws its examples; give train:evalmode to evaluate on the training set.")
     if "," in opt["task"]:
@@ -100,4 +92,4 @@ def check(opt: Mapping[str, Any]) -> None:
     for flag, path in given.items():
         check_out_file(flag, path)
     if len({os.path.realpath(path) for path in given.values()}) < len(given):
-        raise InputError(f"{', '.join(given)} name one file; give each a name of its own.")
+        raise InputError(f"{', '.join(given)} name the same file; give each its own name.")

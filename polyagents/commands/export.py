@@ -12,17 +12,17 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, a runtime, and whether weights get 8 bits."""
     parser = CommandParser(
         "polyagents export",
-        "Write a model's encoders for ONNX Runtime or OpenVINO into a folder beside the model file, M.onnx or "
+        "Write a model's encoders for ONNX Runtime or OpenVINO into a folder next to the model file, M.onnx or "
         "M.openvino. rank, serve, build_index and interactive use them with --backend.",
     )
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     parser.add_argument(
-        "--to", required=True, choices=("onnx", "openvino"), help="the runtime; what was exported for it is replaced"
+        "--to", required=True, choices=("onnx", "openvino"), help="the runtime; an earlier export for it is replaced"
     )
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="weights in 8 bits: faster, with scores that differ a little; candidates are to be indexed again",
+        help="weights in 8 bits: faster, with scores that differ a little; index the candidates again",
     )
     add_datapath_flag(parser)
     return parser

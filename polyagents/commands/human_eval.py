@@ -34,14 +34,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Run a step with the rest of the command line.
-
-    Raises:
-        InputError: there is no such step, or what it was given cannot work.
-    """
+    """Run a step with the rest of the command line; an InputError says if there is no such step."""
     step = opt["step"]
     if step not in STEPS:
-        given = f"{step} is no step" if step else "No step is given"
+        given = f"{step} is not a step" if step else "No step is given"
         raise InputError(f"{given}; give one of: polyagents human_eval {'|'.join(STEPS)}.")
     module = importlib.import_module(f"polyagents.human_eval.steps.{STEPS[step]}")
     module.run(vars(module.parser().parse_args(opt["arguments"])))

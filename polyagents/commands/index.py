@@ -35,10 +35,10 @@ def parser() -> argparse.ArgumentParser:
     """Declare the arguments: what to do, where, and with which candidates."""
     parser = CommandParser(
         "polyagents index",
-        "Build an index of candidates, add some, remove some, or see what is there, in a folder or in a vector "
-        "database. Whoever searches a database sees a change at once. A build that was stopped resumes when it is "
-        "started again. Several processes or machines that share a folder or a database: torchrun --nproc-per-node 4 "
-        "-m polyagents index build ...",
+        "Build an index of candidates, add or remove candidates, or show its status, in a folder or in a vector "
+        "database. Searches in a database see a change at once. To resume a stopped build, start it again. Several "
+        "processes or machines that share a folder or a database: torchrun --nproc-per-node 4 -m polyagents index "
+        "build ...",
     )
     parser.add_argument("what", metavar="build|add|remove|status", help="what to do")
     add_flags(parser, required=False)
@@ -46,16 +46,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
-    """Add the flags that `build_index` has, too.
-
-    Args:
-        required: whether a model and a file are always needed.
-    """
+    """Add the flags that `build_index` has, too; there a model and a file are required."""
     parser.add_argument("-mf", "--model-file", required=required, help="a trained bi- or poly-encoder")
     parser.add_argument("--candidates-file", required=required, help="UTF-8 text, one candidate per line")
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--index-dir", help="folder of the index; created if it is missing")
-    place.add_argument("--index-url", help=f"{INDEX_URL}; the candidates join those of the name")
+    place.add_argument("--index-url", help=f"{INDEX_URL}; candidates are added to that name's")
     # Literal, as the modules that define these choices import torch.
     parser.add_argument(
         "--index-type",
@@ -66,7 +62,7 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument(
         "--stored-as",
         choices=("bf16", "fp32", "int8"),
-        help="how vectors are kept in a folder: 2 bytes a number (bf16, default), 4 (fp32), or 1 (int8, scores off by "
+        help="how a folder stores vectors: 2 bytes a number (bf16, default), 4 (fp32), or 1 (int8, scores off by "
         "about 1 percent)",
     )
     parser.add_argument(
@@ -78,17 +74,13 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="have a Ray cluster encode: auto for the one that this machine is part of, the HOST:PORT of its head, or "
-        "local for all cores of this machine. Its machines see the model, the file and the folder where this one does",
+        help="encode on a Ray cluster: auto for the cluster of this machine, the HOST:PORT of its head, or local for "
+        "all cores of this machine. Its machines must see the model, the file and the folder at the same paths",
     )
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Do one step, and report its result.
-
-    Raises:
-        InputError: the step does not exist, lacks a flag, or has one too many.
-    """
+    """Do one step, and report its result; an InputError says if it does not exist, or which flag is wrong."""
     what = opt["what"]
     if NEEDED.get(what) != {name for name in ("model_file", "candidates_file") if opt[name]}:
         raise InputError(f"Give one of: {USAGE}.")
@@ -103,17 +95,24 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
     for name in ("stored_as", "contexts_file", "append", "delete"):
         if opt["index_url"] and opt.get(name):
             raise InputError(
-                f"{flag(name)} is for --index-dir; polyagents index add and remove change what --index-url names."
+                f"{flag(name)} is for --index-dir; polyagents index add and remove change those of --index-url."
             )
     if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
-        raise InputError("--contexts-file measures what an approximate index finds; give --index-type, too.")
+        raise InputError("--contexts-file measures an approximate index; give --index-type, too.")
     if opt["ray"] and what != "build":
-        raise InputError("--ray is for building; --append and --delete do their work on this machine.")
+        raise InputError("--ray is for building; --append and --delete work on this machine.")
     if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("--ray starts processes of its own; run it without torchrun, or torchrun without --ray.")
+    import torch  # takes seconds, as the next one does: errors in flags are reported before
+
+    from polyagents.ranker import Ranker
+
+    overrides: dict[str, Any] = {"backend": opt["backend"]}
+    overrides |= {"precision": opt["precision"]} if opt["precision"] else {}
+    if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():  # each process has a GPU of its own
+        overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     with contextlib.ExitStack() as stack:
-        overrides = overridden(opt)
-        ranker = loaded(opt["model_file"], overrides)
+        ranker: Any = Ranker.load(opt["model_file"], **overrides) if opt["model_file"] else None
         cluster = None
         if opt["ray"]:
             from polyagents.ray_cluster import RayCluster
@@ -127,30 +126,8 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def overridden(opt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with which the model is loaded; each process of torchrun has a GPU of its own."""
-    import torch  # takes a second: errors in flags are reported before
-
-    overrides: dict[str, Any] = {"backend": opt["backend"]}
-    overrides |= {"precision": opt["precision"]} if opt["precision"] else {}
-    if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():
-        overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
-    return overrides
-
-
-def loaded(file: str | None, overrides: Mapping[str, Any]) -> Any:
-    """Load the model; None if the step needs none."""
-    from polyagents.ranker import Ranker
-
-    return Ranker.load(file, **overrides) if file else None
-
-
 def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
-    """Work on a vector database; print a JSON line of a build, or one for each model that has encoded candidates.
-
-    Args:
-        cluster: the machines that encode; None for this one.
-    """
+    """Work on a vector database; print a JSON line of a build, or one for each model that has encoded candidates."""
     from polyagents.index.engines.candidates import remove
     from polyagents.index.engines.urls import open_engine
     from polyagents.index.texts import FileTexts, read_candidates
@@ -204,15 +181,15 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     if worker.rank > 0:
         return
     if ranker is None:
-        report(store, describe(store) if what == "status" else None)
+        report_content(store, describe(store) if what == "status" else None)
     elif opt["index_type"] in (None, "exact"):
-        report(store, None)
+        report_content(store, None)
     else:
         contexts = read_candidates(opt["contexts_file"]) if opt["contexts_file"] else None
-        report(store, ranker.approximate(store, opt["index_type"], contexts))
+        report_content(store, ranker.approximate(store, opt["index_type"], contexts))
 
 
-def report(store: "CandidateStore", approximate: "Description | None") -> None:
+def report_content(store: "CandidateStore", approximate: "Description | None") -> None:
     """Print one JSON line: candidates, bytes, and the recall of an approximate index."""
     line: dict[str, Any] = {"candidates": len(store), "stored_as": store.stored_as, "width": store.width}
     if approximate is not None:

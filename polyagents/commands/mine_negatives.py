@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import Real, positive_int
-from polyagents.commands.out_file import check_out_file
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import json_number
+from polyagents.files.own_folder import check_out_file
 
 if TYPE_CHECKING:
     from polyagents.mining import Counts, Mined
@@ -29,16 +29,16 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--outfile",
         required=True,
-        help="the file to write, in ParlAI's text format, or as JSON lines where it ends in .jsonl; the candidates' "
+        help="the file to write, in ParlAI's text format, or as JSON lines if it ends in .jsonl; the candidates' "
         "vectors go to OUTFILE.index",
     )
-    parser.add_argument("--negatives", type=positive_int, default=15, help="how many each example gets")
+    parser.add_argument("--negatives", type=positive_int, default=15, help="how many negatives each example gets")
     parser.add_argument(
         "--margin",
         type=Real("a part of a score: a number from 0 to 1 (excluded)", 0, 1),
         default=0.05,
-        help="how far a negative must score below the label, as a part of the label's score: what scores higher may "
-        "well be another good answer",
+        help="how far a negative must score below the label, as a part of the label's score: a text that scores "
+        "higher may be another good answer",
     )
     parser.add_argument(
         "--candidates-file",
@@ -60,29 +60,26 @@ def run(opt: Mapping[str, Any]) -> None:
     model = searchable(Ranker.load(opt["miner"]).model)
     file = opt["candidates_file"]
     given = FileTexts(file) if file else None  # errors in it are reported before the task is read
-    pairs, skipped = pairs_of(read_examples(opt))
+    pairs, skipped = pairs_of(read_whole_turns(opt))
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
     texts: Texts = given or ListedTexts([pair.label for pair in pairs])
-    if not is_json(opt["outfile"]):
+    if not is_json_lines(opt["outfile"]):
         check_texts(text for pair in pairs for text in pair)
         check_texts(text for start in range(0, len(texts), BLOCK) for text in texts.part(start, start + BLOCK))
     pool = pool_in(f"{opt['outfile']}.index", texts, model)
     counts = Counts()
     with atomic_write(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
         for mined in mine(pairs, model, pool, opt["negatives"], opt["margin"]):
-            out.write(line_of(mined, is_json(opt["outfile"])))
+            out.write(mined_line(mined, is_json_lines(opt["outfile"])))
             counts.add(mined, opt["negatives"])
-    report(opt, counts, skipped, len(pool))
+    report_mined(opt, counts, skipped, len(pool))
 
 
-def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def read_whole_turns(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Yield text, with all turns before it, and labels of every training example, in order.
 
     The turns are joined as by ParlAI's `--mutators flatten`, which stops at a turn without text or label.
-
-    Raises:
-        InputError: the task cannot be read.
     """
     from parlai.core.opt import Opt  # imports ParlAI: errors in flags are reported before
 
@@ -98,17 +95,13 @@ def read_examples(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
             turns = []
 
 
-def is_json(outfile: str) -> bool:
-    """Whether a file is to be written as JSON lines."""
+def is_json_lines(outfile: str) -> bool:
+    """Tell whether a file is to be written as JSON lines."""
     return outfile.endswith(".jsonl")
 
 
 def check_texts(texts: Iterable[str]) -> None:
-    r"""Refuse texts that ParlAI's text format changes: there a typed backslash and n are a line end.
-
-    Raises:
-        InputError: there is one.
-    """
+    """Refuse, with an InputError, texts that ParlAI's format changes: there a typed backslash and n are a line end."""
     from parlai.utils.misc import msg_to_str, str_to_msg  # imports ParlAI: errors in flags are reported before
 
     for text in texts:
@@ -119,7 +112,7 @@ def check_texts(texts: Iterable[str]) -> None:
             )
 
 
-def line_of(mined: "Mined", as_json: bool = False) -> str:
+def mined_line(mined: "Mined", as_json: bool = False) -> str:
     """Format one line of ParlAI's text format, or of JSON as -t polyagents.tasks.hf reads it."""
     from parlai.utils.misc import msg_to_str  # imports ParlAI: errors in flags are reported before
 
@@ -135,13 +128,8 @@ def line_of(mined: "Mined", as_json: bool = False) -> str:
     return utf8(f"{line}\n").decode()
 
 
-def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: int) -> None:
-    """Print a JSON line with the counts; print a summary, and what to do next, to standard error.
-
-    Args:
-        skipped: how many examples were skipped.
-        candidates: how many candidates there were.
-    """
+def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: int) -> None:
+    """Print a JSON line with the counts; print a summary, and what to do next, to standard error."""
     means = {name: getattr(counts, name) / counts.examples for name in ("negatives", "gap", "dropped")}
     line: dict[str, float | None] = {"examples": counts.examples, "skipped": skipped, "candidates": candidates}
     line |= {name: json_number(round(mean, 4)) for name, mean in means.items()}
@@ -159,7 +147,7 @@ def report(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: i
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
     task = f"fromfile:parlaiformat{second} --fromfile-datapath{second}"
-    task = "polyagents.tasks.hf --hf-dataset" if is_json(opt["outfile"]) else task
+    task = "polyagents.tasks.hf --hf-dataset" if is_json_lines(opt["outfile"]) else task
     say(
         f"Train on it: train_model -t {task} {opt['outfile']} --candidates inline -et {opt['task']} (and the flags "
         f"of that task)"

@@ -7,16 +7,12 @@ from polyagents.console import in_columns
 
 @dataclass(frozen=True)
 class OwnCommand:
-    """A command of ours.
-
-    Its module has `parser() -> argparse.ArgumentParser` and `run(opt: Mapping[str, Any])`.
+    """A command of ours; its module has `parser() -> argparse.ArgumentParser` and `run(opt: Mapping[str, Any])`.
 
     Attributes:
-        summary: one line for the list of commands.
         extra: the extra of setup.py that it needs; None if the core is enough.
-        computes: whether it trains, builds or serves for long, so that its number of threads is worth a line in the
-            log.
-        loads_models: whether the first thing that it does is to import torch and transformers, which may take seconds.
+        computes: whether it trains, builds or serves for long, so that its threads are worth a line in the log.
+        loads_models: whether the first thing that it does is to import torch and transformers, which takes seconds.
     """
 
     summary: str
@@ -35,11 +31,9 @@ class ParlaiCommand:
     """A command of ParlAI 1.7.2.
 
     Attributes:
-        summary: one line for the list of commands.
-        aliases: its other names.
         hidden: ParlAI shows it only in `helpall`.
         takes_a_model: whether it has the flag `--model`.
-        script: the module in parlai.scripts, where it is not called as the command is.
+        script: the module in parlai.scripts; None if it is called as the command is.
     """
 
     summary: str
@@ -57,10 +51,10 @@ OWN_COMMANDS = {
     "build_index": OwnCommand(
         "Encode candidates into an index, which rank --index-dir searches", computes=True, loads_models=True
     ),
-    "build_pairs": OwnCommand("Make pairs of a context and what came next, to pre-train on", "data"),
+    "build_pairs": OwnCommand("Make pairs of a context and the text that came next, to pre-train on", "data"),
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
-    "check_data": OwnCommand("Say what your own table of examples holds, and what would spoil a training on it"),
+    "check_data": OwnCommand("Show the contents of your own table of examples, and warn of problems"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own", loads_models=True),
     "demo": OwnCommand(
         "Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True, loads_models=True
@@ -74,12 +68,13 @@ OWN_COMMANDS = {
     "export": OwnCommand(
         "Export a model's encoders to ONNX Runtime or OpenVINO, which compute them faster on CPUs", loads_models=True
     ),
-    "human_eval": OwnCommand("Evaluate models by what people prefer, step by step", "human-eval"),
+    "human_eval": OwnCommand("Evaluate models by people's preferences, step by step", "human-eval"),
     "index": OwnCommand(
-        "Build, change or see an index of candidates, in a folder or a vector database",
+        "Build, change or show an index of candidates, in a folder or a vector database",
         computes=True,
         loads_models=True,
     ),
+    "init_model": OwnCommand("Make a ranker of an encoder as it is, without training", loads_models=True),
     "mine_negatives": OwnCommand(
         "Write a training set with the candidates that a model finds hard", "parlai", computes=True, loads_models=True
     ),
@@ -114,7 +109,7 @@ PARLAI_COMMANDS = {
     "multiprocessing_train": ParlaiCommand("Train a model in several processes", ("mp_train",), True),
     "party": ParlaiCommand("Throw a party", ("parrot",), True, False),
     "profile_interactive": ParlaiCommand("Profile a chat with a model", (), True),
-    "profile_train": ParlaiCommand("Profile a training", (), True),
+    "profile_train": ParlaiCommand("Profile a training run", (), True),
     "safe_interactive": ParlaiCommand("Like interactive, with a filter for safety"),
     "self_chat": ParlaiCommand("Let a model chat with itself"),
     "tod_world_script": ParlaiCommand("Chat about a task, in ParlAI's structure for such dialogues", (), False, False),

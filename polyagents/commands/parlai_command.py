@@ -47,11 +47,7 @@ def with_our_agent(arguments: list[str]) -> list[str]:
 
 
 def check_model_file(arguments: Sequence[str]) -> None:
-    """Say that a model file is missing before ParlAI complains about flags that only the model would have known.
-
-    Raises:
-        InputError: it is missing, or zoo: names no model.
-    """
+    """Say, by an InputError, that a model file is missing before ParlAI misses the flags that only the model knows."""
     file = model_file(arguments)
     if file and os.path.isdir(file) and not os.path.exists(f"{file}.opt"):
         if arguments[0] in OWN_COMMANDS and arguments[0] != "evaluate":
@@ -62,8 +58,8 @@ def check_model_file(arguments: Sequence[str]) -> None:
         )
     if file and not names_a_model(arguments) and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
-            f"There is no trained model at {file} ({file}.opt is missing). Give the path that was --model-file of "
-            f"train_model, or start a new model with --model poly|bi|uni|cross."
+            f"There is no trained model at {file} ({file}.opt is missing). Give the --model-file of train_model, "
+            f"or start a new model with --model poly|bi|uni|cross."
         )
     for argument in arguments:
         if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):
@@ -92,11 +88,6 @@ def check_own_text(arguments: Sequence[str]) -> None:
                     raise InputError(f"{file} holds no text; give --fromfile-datapath a file in ParlAI's text format.")
         except OSError as error:
             raise InputError(f"{file} cannot be read ({error.strerror}); give another --fromfile-datapath.") from error
-
-
-def flags_in(arguments: Sequence[str]) -> set[str]:
-    """Return the flags of a command line, without values."""
-    return {argument.split("=", 1)[0] for argument in arguments if argument.startswith("-")}
 
 
 def values_in(arguments: Sequence[str]) -> dict[str, str]:
@@ -130,14 +121,15 @@ def run(arguments: Sequence[str]) -> Any:
     name = BY_EVERY_NAME[arguments[0]]
     if not parlai_is_installed():
         raise InputError(f"polyagents {name} is a command of ParlAI, which is not installed: {INSTALL_PARLAI}")
-    if name in NEED_A_TASK and not {*NAMES_A_TASK, *HELP} & flags_in(arguments):
+    flags = {argument.split("=", 1)[0] for argument in arguments}
+    if name in NEED_A_TASK and not {*NAMES_A_TASK, *HELP} & flags:
         raise InputError(f"{name}: {OF_PARLAI['No task specified']}")
     check_own_text(arguments)
     script = PARLAI_COMMANDS[name].script or name
     with waiting(LOADING):
         from polyagents.parlai_patches import scripts  # imports ParlAI and torch
 
-        scripts.load(script)
+        scripts.load_script(script)
     arguments = with_our_agent([*arguments])
     sys.argv = ["polyagents", *arguments]  # ParlAI reads the user's flags from there
-    return scripts.run(script, arguments)
+    return scripts.run_script(script, arguments)

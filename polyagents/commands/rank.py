@@ -22,8 +22,8 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents rank",
         "Rank candidates for the contexts on standard input: lines of text, or of JSON with context (a text, or a list "
-        "of turns) and further keys, which come back. JSON lines out: one for each, with error for one that has no "
-        "context, and the exit code is then 2.",
+        "of turns) and other keys, which come back. Each gets one JSON line; a line without a context gets an error, "
+        "and the exit code is then 2.",
     )
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     candidates = parser.add_mutually_exclusive_group(required=True)
@@ -31,10 +31,10 @@ def parser() -> argparse.ArgumentParser:
     candidates.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     candidates.add_argument("--index-url", help=INDEX_URL)
     parser.add_argument(
-        "--exact", action="store_true", help="search exactly, also where the index has an approximate one"
+        "--exact", action="store_true", help="search exactly, even if the index has an approximate search"
     )
     parser.add_argument("--top-k", type=positive_int, default=10, help="how many candidates to return")
-    parser.add_argument("--rerank", help="a second model, such as a uni- or cross-encoder, to re-order what was found")
+    parser.add_argument("--rerank", help="a second model, such as a uni- or cross-encoder, to re-order the results")
     parser.add_argument(
         "--rerank-top", type=positive_int, default=50, help="how many candidates the second model re-orders"
     )
@@ -89,9 +89,7 @@ def prepared(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates":
 
     if opt["index_url"] is not None:
         if opt["exact"]:
-            raise InputError(
-                "--exact is for --index-dir; what an engine searches is decided by build_index --index-type."
-            )
+            raise InputError("--exact is for --index-dir; for an engine, build_index --index-type decides.")
         return ranker.open_engine(opt["index_url"])
     if opt["index_dir"] is not None:
         return ranker.open_index(opt["index_dir"], opt["exact"])

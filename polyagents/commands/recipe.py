@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
         "report FOLDER.",
     )
     parser.add_argument("what", nargs="?", help="list, show, run or report")
-    parser.add_argument("name", nargs="?", help="a name that list shows; of report, a folder of trained models")
+    parser.add_argument("name", nargs="?", help="a name that list shows; for report, a folder of trained models")
     return parser
 
 

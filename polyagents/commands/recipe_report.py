@@ -1,4 +1,4 @@
-"""The results of trained models, beside the paper's numbers: `polyagents recipe report FOLDER`."""
+"""The results of trained models, compared with the paper's numbers: `polyagents recipe report FOLDER`."""
 
 import glob
 import os
@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
 from polyagents.arithmetic import training_machine
-from polyagents.console import markdown, say
+from polyagents.console import Bar, markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
@@ -39,7 +37,7 @@ class Trained:
         changed: flags that were given in addition to the recipe, as text.
         epochs: how long it was trained.
         candidates: of each example in these evaluations.
-        reports: split -> metric -> value, of the evaluations at the end of its training.
+        reports: split -> metric -> value, of the evaluations at the end of its run.
         milliseconds: of a reply among 1,000 candidates.
     """
 
@@ -57,11 +55,7 @@ class Trained:
         return find(self.name)
 
     def percent(self, split: str, metric: str) -> float | None:
-        """Return its result, in percent.
-
-        Args:
-            metric: the metric, by the paper's name.
-        """
+        """Return its result of a metric, by the paper's name, in percent; None if there is none."""
         value = self.reports[split].get(METRICS.get(metric, metric.replace("R@", "hits@")))
         return None if value is None else 100 * value
 
@@ -76,8 +70,8 @@ def report(folder: str) -> None:
     text = "\n\n".join(
         [
             "# What recipes reached",
-            "Percent; mean ± deviation where several models were trained alike. The splits are ParlAI's, evaluated at "
-            "the end of the training.",
+            "Percent; mean ± deviation if several models were trained alike. The splits are ParlAI's, evaluated at "
+            "the end of training.",
             markdown(quality(models)),
             "## Time of a reply",
             f"One context at a time among {TIMED_CANDIDATES:,} candidates, their vectors ready-made for bi- and "
@@ -87,13 +81,18 @@ def report(folder: str) -> None:
         ]
     )
     write_text(os.path.join(folder, "report.md"), f"{text}\n")
-    draw(models, os.path.join(folder, "report.png"))
+    draw_panels(models, os.path.join(folder, "report.png"))
     print(text)
     say(f"Written to {os.path.join(folder, 'report.md')} and report.png.")
 
 
 def trained_in(folder: str) -> list[Trained]:
-    """Return the finished models of a folder and of those below it, in the order of the recipes."""
+    """Return the finished models of a folder and of those below it, in the order of the recipes.
+
+    Raises:
+        InputError: there is none, a file is damaged, or two models of a task were evaluated on different examples.
+    """
+    evaluated: dict[tuple[str, bool, str], tuple[list[str], str]] = {}
     found: list[tuple[str, str, str, float, int, dict[str, dict[str, float]]]] = []
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.trainstats"), recursive=True)):
         file = path.removesuffix(".trainstats")
@@ -105,19 +104,29 @@ def trained_in(folder: str) -> list[Trained]:
             stats = read_json(path)
         except ValueError as error:
             raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
-        if not isinstance(stats, dict) or not fits(stats.get("total_epochs", 0), float):
-            raise InputError(f"{path} is damaged: it describes no training; train that model again, or remove it.")
+        digests_fit = isinstance(stats, dict) and fits(stats.get("evaluated", {}), dict[str, list[str]])
+        if not digests_fit or not fits(stats.get("total_epochs", 0), float):
+            raise InputError(
+                f"{path} is damaged: it does not describe a training run; train that model again, or remove it."
+            )
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if flags_of(name) is not None and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))
-            found.append((file, name, changed_flags(name, opt), epochs, candidates_of(name, opt), reports))
+            for split, digests in stats.get("evaluated", {}).items():
+                first = evaluated.setdefault((find(name).task, name.endswith(SMOKE), split), (digests, file))
+                if digests != first[0]:
+                    raise InputError(
+                        f"{first[1]} and {file} were evaluated on different examples of {split}, and cannot be "
+                        f"compared; remove the one of the data that you do not mean."
+                    )
+            found.append((file, name, changed_flags(name, opt), epochs, candidates_count(name, opt), reports))
     if not found:
         raise InputError(
             f"{folder} has no finished model of a recipe; train one with polyagents recipe run NAME -mf "
             f"{os.path.join(folder, 'M')}."
         )
     models = []
-    for file, name, changed, epochs, candidates, reports in tqdm(found, desc="timing replies", unit=" models"):
+    for file, name, changed, epochs, candidates, reports in Bar(found, desc="timing replies", unit=" models"):
         milliseconds = reply_time(file, find(name).kind)
         models.append(Trained(file, name, changed, epochs, candidates, reports, milliseconds))
     return sorted(models, key=lambda model: model.recipe.place)
@@ -136,7 +145,7 @@ def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
     return ", ".join(changed)
 
 
-def candidates_of(name: str, opt: Mapping[str, Any]) -> int:
+def candidates_count(name: str, opt: Mapping[str, Any]) -> int:
     """Return the number of candidates of an example: the task's number, or the fixed ones and the label."""
     if opt.get("eval_candidates") != "fixed":
         return CANDIDATES[find(name).task]
@@ -181,7 +190,8 @@ def quality(models: Sequence[Trained]) -> list[dict[str, Any]]:
                     "recipe": first.name,
                     "split": split,
                     "metric": f"{metric}{size}",
-                    "measured": mean_and_deviation(measured),
+                    "measured": f"{statistics.mean(measured):.1f}"
+                    + (f" ± {statistics.stdev(measured):.1f}" if len(measured) > 1 else ""),
                     "paper": together(values),
                     "source": ", ".join(dict.fromkeys(value.source for value in values)),
                     "models": len(measured),
@@ -195,12 +205,6 @@ def quality(models: Sequence[Trained]) -> list[dict[str, Any]]:
     return rows
 
 
-def mean_and_deviation(values: Sequence[float]) -> str:
-    """Format a mean and its deviation as in the paper."""
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
-
-
 def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
     """Make a row for each group of models."""
     rows = []
@@ -211,7 +215,7 @@ def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(models: Sequence[Trained], path: str) -> None:
+def draw_panels(models: Sequence[Trained], path: str) -> None:
     """Draw R@1 against milliseconds per reply, one panel per task."""
     import matplotlib
 
@@ -240,11 +244,7 @@ def draw(models: Sequence[Trained], path: str) -> None:
 
 
 def draw_group(panel: Any, group: Sequence[Trained], split: str, colour: str) -> None:
-    """Draw a dot for a measurement, with its deviation, and a ring for each number of the paper.
-
-    Args:
-        panel: where to draw.
-    """
+    """Draw a dot for a measurement, with its deviation, and a ring for each number of the paper."""
     recipe = group[0].recipe
     points = [value for model in group if (value := model.percent(split, "R@1")) is not None]
     milliseconds = statistics.median(model.milliseconds for model in group)

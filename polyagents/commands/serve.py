@@ -35,19 +35,19 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     parser.add_argument("--index-url", help=INDEX_URL)
     add_backend_flag(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="another address than this machine's own needs --token")
-    parser.add_argument("--port", type=port_number, default=8008, help="0 takes any that is free")
+    parser.add_argument("--host", default="127.0.0.1", help="any address except this machine's own needs --token")
+    parser.add_argument("--port", type=port_number, default=8008, help="0 takes any free port")
     parser.add_argument(
         "--token-file",
-        help=f"file with what every request must bring, or one such token a line for each client; or give it in the "
-        f"environment as {TOKEN}",
+        help=f"file with the token that every request must send, or with one token per line, for each client; or set "
+        f"it in the environment as {TOKEN}",
     )
-    parser.add_argument("--token", help="the same on the command line, where whoever lists processes can read it")
+    parser.add_argument("--token", help="the same on the command line, visible in the process list")
     parser.add_argument(
         "--requests-per-minute",
         type=positive_int,
         default=600,
-        help="limit of one client: an address, or a token if there are several; further requests get status 429",
+        help="limit of one client: an address, or a token if there are several; requests beyond it get status 429",
     )
     parser.add_argument(
         "--texts-per-minute",
@@ -66,7 +66,7 @@ def run(opt: Mapping[str, Any]) -> None:
     sources = [opt[name] for name in ("candidates_file", "index_dir", "index_url")]
     if not opt["model_file"] or sum(map(bool, sources)) > 1:
         raise InputError(
-            "serve needs --model-file, and --candidates-file, --index-dir or --index-url, not two of them."
+            "serve needs --model-file, and --candidates-file, --index-dir or --index-url, only one of these."
         )
     if token is not None and not token.strip():
         raise InputError("--token is empty; give one that cannot be guessed, or omit it on this machine.")
@@ -124,7 +124,7 @@ def token_of(opt: Mapping[str, Any]) -> str | None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or f"it is not text, or over {TOKENS:,} bytes"
         raise InputError(
-            f"--token-file {path} cannot be read ({reason}); give a file with one token a line."
+            f"--token-file {path} cannot be read ({reason}); give a file with one token per line."
         ) from error
 
 

@@ -8,45 +8,35 @@ from typing import Any
 from polyagents.arguments import CommandParser
 from polyagents.faults import parlai_is_installed
 
+BATCH = 64  # of an evaluation
+
 
 class TaskCommandParser(CommandParser):
     """Parses a command's own flags at once, and all flags by ParlAI's parser if a task is given.
 
     ParlAI takes seconds to import. A missing flag is therefore reported before, and a command without a task does not
-    import it. With a task, the result is ParlAI's `Opt`, a dict, instead of a namespace.
-
-    Attributes:
-        evaluates: whether the command evaluates a model, so that it accepts the flags of the model, too, and reads the
-            valid split by default.
+    import it. With a task, the result is ParlAI's `Opt`, a dict, instead of a namespace. A command that evaluates a
+    model accepts the flags of the model, too, and reads the valid split by default.
     """
 
     def __init__(self, prog: str, description: str, task_required: bool, evaluates: bool = False):
         self.own_flags: list[tuple[tuple[str, ...], dict[str, Any]]] = []
         self.evaluates = evaluates
         super().__init__(prog, description)
-        # Not among the command's own flags: ParlAI's parser has these, and adds those of the task and the model.
+        # Not among the command's own flags: ParlAI's parser has these, and adds the task's and the model's.
         task_help = "a task of ParlAI's, or polyagents.tasks.NAME"
         argparse.ArgumentParser.add_argument(self, "-t", "--task", required=task_required, help=task_help)
         if evaluates:
             argparse.ArgumentParser.add_argument(self, "-mf", "--model-file", required=True, help="a trained model")
 
     def add_argument(self, *names: Any, **settings: Any) -> Any:
-        """Add a flag of the command's own to this parser and to ParlAI's.
-
-        Args:
-            **settings: as for argparse.
-        """
+        """Add a flag of the command's own to this parser and to ParlAI's."""
         if "-h" not in names:
             self.own_flags.append((names, settings))
         return super().add_argument(*names, **settings)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse a command line; the result is a namespace without a task, and ParlAI's `Opt` with one.
-
-        Args:
-            args: the command line; None for that of the process.
-            namespace: where the values go; None for a new one.
-        """
+        """Parse a command line, or the process's, to a namespace without a task, and to ParlAI's `Opt` with one."""
         arguments = list(sys.argv[1:] if args is None else args)
         if {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
             with_task = parlai_is_installed()
@@ -67,7 +57,7 @@ class TaskCommandParser(CommandParser):
             # Those that are missing have been refused, and ParlAI parses a request for help without it.
             parser.add_argument(*names, **{key: value for key, value in settings.items() if key != "required"})
         if self.evaluates:
-            parser.set_params(datatype="valid")
+            parser.set_params(datatype="valid", batchsize=BATCH)
         opt: dict[str, Any] = parser.parse_args(arguments)
         logging.set_log_level(opt["loglevel"].upper())
         return opt

@@ -32,19 +32,19 @@ def run(opt: Mapping[str, Any]) -> None:
     if what not in ("list", "show", "download") or (what == "list") != (name is None):
         raise InputError(f"Give one of: {USAGE}.")
     if what == "list":
-        print(table())
+        print(model_table())
         return
     model, folder = find(name), datapath(opt["datapath"])  # a wrong name is reported before the download
     if what == "show":
-        print(description(model, folder))
+        print(model_description(model, folder))
     else:
         from polyagents.zoo.archive import fetch  # imports what downloads
 
         fetch(ARCHIVE, folder)
-        print(f"zoo:{model.name} is {file_of(model, folder)}")
+        print(f"zoo:{model.name} is {model_path(model, folder)}")
 
 
-def table() -> str:
+def model_table() -> str:
     """List all models."""
     rows = [("name", "architecture", "pretrained on", "fine-tuned on", "expected on ConvAI2 (valid)")]
     for model in MODELS:
@@ -59,37 +59,34 @@ def table() -> str:
     )
 
 
-def description(model: Model, folder: str) -> str:
+def model_description(model: Model, folder: str) -> str:
     """Describe one model."""
     trained = f"pretrained on {model.pretrained_on}"
     if model.fine_tuned_on:
         trained += f", fine-tuned on {model.fine_tuned_on}"
-    file = file_of(model, folder)
+    file = model_path(model, folder)
+    if not is_built(os.path.join(models_folder(folder), ARCHIVE.folder), ARCHIVE.version):
+        state = f"not downloaded; it comes with all others from {ARCHIVE.url}"
+    else:
+        state = "downloaded" if os.path.exists(file) else "missing from the archive that was downloaded"
     facts = {
         "name": f"zoo:{model.name}",
         "what": f"{model.kind}-encoder, {trained}",
         "agent": f"{model.our_agent} (ParlAI's own: {model.agent})",
         "expected": f"{model.metric} ({model.source})",
-        "file": f"{file} ({state(model, folder)})",
+        "file": f"{file} ({state})",
     }
     lines = [f"{name + ':':10}{fact}" for name, fact in facts.items()]
     lines += ["options:", *(f"  {name} {value}" for name, value in model.options.items())]
-    return "\n".join([model.title, *lines, "commands:", *(f"  {command}" for command in commands(model))])
+    return "\n".join([model.title, *lines, "commands:", *(f"  {command}" for command in next_commands(model))])
 
 
-def state(model: Model, folder: str) -> str:
-    """Say whether the file of a model exists."""
-    if not is_built(os.path.join(models_folder(folder), ARCHIVE.folder), ARCHIVE.version):
-        return f"not downloaded; it comes with all others from {ARCHIVE.url}"
-    return "downloaded" if os.path.exists(file_of(model, folder)) else "missing from the archive that was downloaded"
-
-
-def file_of(model: Model, folder: str) -> str:
+def model_path(model: Model, folder: str) -> str:
     """Return the path at which ParlAI looks for a model of the zoo."""
     return os.path.join(models_folder(folder), *model.name.split("/"))
 
 
-def commands(model: Model) -> list[str]:
+def next_commands(model: Model) -> list[str]:
     """Return the commands that a user types next."""
     train = f"polyagents train_model -m {model.kind} -t convai2 -mf M"
     first = f"{train} --init-model zoo:{model.name}"

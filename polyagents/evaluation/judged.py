@@ -66,8 +66,8 @@ def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: An
     """Rank the candidates of one example: scores [C] fp32, real [C] (False: padding), right [C], a text for each."""
     if not np.isfinite(scores[real]).all():
         raise InputError(
-            "The model scores candidates as infinite or not a number, so that there is no ranking to evaluate; its "
-            "training has diverged, or --precision fp16 is too narrow for it."
+            "The model gives infinite or NaN scores, so there is no ranking to evaluate; its training has diverged, or "
+            "--precision fp16 is too narrow for it."
         )
     readings = {normalized(text) for text in label.right}
     alike: dict[str, list[int]] = {}

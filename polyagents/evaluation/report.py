@@ -28,7 +28,8 @@ class Evaluated:
         right_ranks: the ranks of the right answers of each example, best first.
         sizes: [E], how many candidates each example ranked.
         dialogues: [E], the dialogue of each example, numbered from 0.
-        examples_hash: equal for models that were given the same texts.
+        digest: equal for models that ranked the same examples.
+        batchsize: how many examples a batch had, at most.
         no_label: how many further examples had no label, and were skipped.
         no_candidates: how many examples had no candidates of their own, and ranked the labels of their batch.
     """
@@ -40,7 +41,8 @@ class Evaluated:
     right_ranks: Sequence[NDArray[np.int64]]
     sizes: NDArray[np.int64]
     dialogues: NDArray[np.int64]
-    examples_hash: str
+    digest: str
+    batchsize: int
     no_label: int = 0
     no_candidates: int = 0
 
@@ -65,7 +67,7 @@ class Measured:
 def measure(models: Sequence[Evaluated]) -> list[Measured]:
     """Measure one or more models on the same examples, and compare each later one with the first.
 
-    The k of all metrics are those of the first model.
+    The k of all metrics are the first model's.
     """
     values = [metrics(model.right_ranks, models[0].cutoffs) for model in models]
     measured = []
@@ -96,6 +98,7 @@ def as_json(measured: Sequence[Measured], task: dict[str, Any]) -> dict[str, Any
     return {
         **task,
         "examples": len(first.right_ranks),
+        "digest": first.digest,
         "no_label": first.no_label,
         "no_candidates": first.no_candidates,
         "dialogues": count_dialogues(first),
@@ -140,7 +143,7 @@ def count_dialogues(model: Evaluated) -> int:
 
 
 def unit(model: Evaluated) -> str:
-    """Name the unit that is resampled: an example where every dialogue has one."""
+    """Name the unit that is resampled: an example if every dialogue has one."""
     return "example" if count_dialogues(model) == len(model.dialogues) else "dialogue"
 
 
@@ -177,8 +180,10 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
         header += [f"{one.evaluated.model_file} ({one.evaluated.architecture})"]
         header += ["difference", "p"] if one.differences else []
     yield header
+    # The candidates of a batch are fewer in smaller batches, and the numbers higher.
+    among = f"/{measured[0].evaluated.batchsize}" if measured[0].evaluated.source == "batch" else ""
     for name in shown(measured[0]):
-        row = [name]
+        row = [f"{name}{among}" if "@" in name else name]
         for one in measured:
             row.append(with_ends(one.metrics[name]))
             if one.differences:
@@ -188,7 +193,7 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
 
 
 def shown(first: Measured) -> list[str]:
-    """List the metrics of the table: hits@k is R@k where every example has one right answer."""
+    """List the metrics of the table: hits@k is R@k if every example has one right answer."""
     several = any(len(ranks) > 1 for ranks in first.evaluated.right_ranks)
     return [name for name in first.metrics if several or not name.startswith("hits@")]
 

@@ -1,4 +1,4 @@
-"""The uncertainty of a mean over examples, and of a difference of two, where examples come from dialogues.
+"""The uncertainty of a mean over examples, and of a difference of two, if examples come from dialogues.
 
 The examples of one dialogue share its persona and its history, so they are not independent, and intervals that assume
 it are too narrow. Therefore dialogues are drawn at random, each with all of its examples; the number of interest is

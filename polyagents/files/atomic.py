@@ -56,10 +56,10 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
     """Give a temporary name to write to, which replaces `path` once all of it is on the disk.
 
     Raises:
-        InputError: the disk is full, the folder may not be written, or `path` is no file.
+        InputError: the disk is full, the folder may not be written, or `path` is not a file.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # renaming over /dev/null would remove it for every process
-        raise InputError(f"{path} is no file that could be replaced (a folder, device or pipe); give another name.")
+        raise InputError(f"{path} is not a file that can be replaced (a folder, device or pipe); give another name.")
     temporary = temporary_name(path)
     try:
         clear_leftovers(path)
@@ -73,8 +73,7 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
         reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error)
         raise InputError(
-            f"{path} cannot be written ({reason}); what was finished before is kept, and the same command resumes "
-            f"from there."
+            f"{path} cannot be written ({reason}); finished work is kept, and the same command resumes from there."
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -104,8 +103,7 @@ def atomic_folder(folder: str, kind: str, is_own: Callable[[str], bool] = lambda
             os.replace(os.path.join(temporary, name), os.path.join(folder, name))
     except (OSError, SafetensorError) as error:
         raise InputError(
-            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the files that were there "
-            f"before are kept."
+            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the earlier files are kept."
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

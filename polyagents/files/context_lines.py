@@ -8,7 +8,7 @@ from polyagents.files.given_texts import texts_of
 from polyagents.files.json_files import parse_json
 from polyagents.files.lines import lines_of
 
-ANSWERED = ("candidates", "complete", "error")  # keys of an answer, beside the context and the line's own
+ANSWERED = ("candidates", "complete", "error")  # keys of an answer, apart from the context and the line's own
 
 
 class ContextLine(NamedTuple):
@@ -51,13 +51,15 @@ def line_of(text: str, number: int) -> ContextLine:
         return ContextLine(number, text, {})
     fields = {name: value for name, value in found.items() if name not in ("context", *ANSWERED)}
     if taken := [name for name in ANSWERED if name in found]:
-        return ContextLine(number, None, fields, f"The key {taken[0]} is one of the answer; give it another name.")
+        return ContextLine(
+            number, None, fields, f"The key {taken[0]} is reserved for the answer; give it another name."
+        )
     try:
         turns = texts_of(found.get("context"), "context", one=True)
     except InputError as error:
         return ContextLine(number, None, fields, str(error))
     if not turns:
-        return ContextLine(number, None, fields, "context has no turns; give one at least.")
+        return ContextLine(number, None, fields, "context has no turns; give at least one.")
     return ContextLine(number, "\n".join(turns), fields)
 
 

@@ -36,7 +36,9 @@ def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[st
             try:
                 yield row_of(line, lines, delimiter)
             except NotCsv as error:
-                raise InputError(f"{name} is not CSV where a row begins with {line[:60]!r}: {error}.") from error
+                raise InputError(
+                    f"{name} is not valid CSV in the row that begins with {line[:60]!r}: {error}."
+                ) from error
 
 
 def row_of(line: str, lines: Iterator[str], delimiter: str) -> list[str]:

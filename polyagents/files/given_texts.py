@@ -7,7 +7,7 @@ from polyagents.errors import InputError
 
 
 def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
-    """Return texts as a list; an empty text is a text like any other.
+    """Return texts as a list; an empty text is valid.
 
     Args:
         given: an iterable of strings: a list, a generator, a numpy array, a column of pandas, pyarrow or datasets.

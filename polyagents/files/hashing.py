@@ -15,7 +15,7 @@ def utf8(text: str) -> bytes:
 
 
 def text_key(text: bytes) -> bytes:
-    """Return a key that identifies a text where not all texts are in memory: 128 bits of BLAKE2b of its UTF-8 bytes."""
+    """Return a key that identifies a text if not all texts are in memory: 128 bits of BLAKE2b of its UTF-8 bytes."""
     return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
 
 

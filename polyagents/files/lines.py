@@ -1,4 +1,4 @@
-"""Lines of files and streams that somebody else has written: bounded, in UTF-8, with or without a byte order mark."""
+"""Lines of files and streams from users: bounded, in UTF-8, with or without a byte order mark."""
 
 import codecs
 import errno

@@ -56,15 +56,6 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
         return lock.acquire()
 
 
-def has_field(path: str, name: str) -> bool:
-    """Tell whether a file is a JSON object with this field."""
-    try:
-        found = read_json(path)
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and name in found
-
-
 class ModelLock:
     """A lock on a model file for the process that trains it, until the object is deleted or the process ends.
 
@@ -87,14 +78,19 @@ def lock_model(file: str) -> ModelLock | None:
     """Lock a model file for training; return None if its folder is missing or may not be written.
 
     Raises:
-        InputError: another process trains it, or a file beside it that training would overwrite is another's.
+        InputError: another process trains it, or training would overwrite another's file next to it.
     """
     file = os.path.abspath(file)
     for part, field in OWN_FIELDS.items():
-        if os.path.lexists(f"{file}{part}") and not has_field(f"{file}{part}", field):
-            raise InputError(
-                f"{file}{part} is not of a model, and training would overwrite it; give another --model-file."
-            )
+        if os.path.lexists(f"{file}{part}"):
+            try:
+                found = read_json(f"{file}{part}")
+            except (OSError, ValueError):
+                found = None
+            if not isinstance(found, dict) or field not in found:
+                raise InputError(
+                    f"{file}{part} is not of a model, and training would overwrite it; give another --model-file."
+                )
     if not os.path.isdir(os.path.dirname(file)):  # the lock would create it
         return None
     try:

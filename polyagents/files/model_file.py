@@ -1,6 +1,6 @@
-"""A trained model on disk: one safetensors file with weights and, to resume the training, the optimiser's state.
+"""A trained model on disk: one safetensors file with weights and, to resume a run, the optimiser's state.
 
-Weights have the names that torch gives them. Everything that is no tensor is JSON in the file's metadata; tensors of
+Weights have the names that torch gives them. Everything that is not a tensor is JSON in the file's metadata; tensors of
 the optimiser are named by their path in there. Writes are atomic, and reading a file runs no code.
 """
 
@@ -57,7 +57,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def without_copies(weights: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Split weights into those that are stored, and further names of the same (a shared encoder has two)."""
+    """Split weights into stored ones, and other names of the same (a shared encoder has two)."""
     first: dict[Any, str] = {}
     kept, same = {}, {}
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""Folders that a command writes: only one that is new, empty, or its own; this is decided here for all commands."""
+"""What a command may write: a folder that is new, empty, or its own; this is decided here for all commands."""
 
 import os
 from collections.abc import Callable
@@ -60,3 +60,14 @@ def unwritable(folder: str, flag: str, error: OSError) -> InputError:
 def marker_of(kind: str) -> str:
     """Return the name of the file that marks an own folder."""
     return f".polyagents-{kind.replace(' ', '-')}"
+
+
+def check_out_file(flag: str, path: str) -> None:
+    """Refuse a file that cannot be written, before hours are spent on its content.
+
+    Raises:
+        InputError: it is a folder, or in a folder that is missing or not writable.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise InputError(f"{flag} {path} cannot be written; give the name of a file in a folder of your own.")

@@ -1,4 +1,4 @@
-"""Tensors in files: written atomically, and checked where somebody else may have written them.
+"""Tensors in files: written atomically, and checked if somebody else may have written them.
 
 Each must have the name, shape and type that the model expects.
 """
@@ -43,7 +43,7 @@ def misfits(triples: Iterable[tuple[str, object, Tensor]]) -> list[str]:
     wrong = []
     for name, given, like in triples:
         if not isinstance(given, Tensor):
-            wrong.append(f"{name} is no tensor")
+            wrong.append(f"{name} is not a tensor")
         elif given.shape != like.shape:
             wrong.append(f"{name} has shape {tuple(given.shape)} instead of {tuple(like.shape)}")
         elif given.dtype != like.dtype:

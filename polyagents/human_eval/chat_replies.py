@@ -14,7 +14,7 @@ class ChatPartner(Protocol):
     """A model that people can talk with."""
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
-        """Return what the model says next.
+        """Return the model's next message.
 
         Args:
             persona: what the model reads before the chat; "" if there is none.
@@ -37,7 +37,7 @@ class ChatModels:
         self.partners, self.seed = partners, seed
 
     def reply(self, chat: ChatState) -> str:
-        """Return what the chat's model says next.
+        """Return the next message of the chat's model.
 
         Raises:
             InputError: it has nothing left to say.
@@ -64,7 +64,7 @@ class RankerPartner:
         self.ranker, self.candidates, self.history_size = ranker, candidates, history_size
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
-        """Return the best candidate; `seed` changes nothing, as a ranker does not draw."""
+        """Return the best candidate; `seed` has no effect, because a ranker does not draw."""
         utterances = [*([persona] if persona else []), *messages]
         context = "\n".join(utterances[-self.history_size :] if self.history_size > 0 else utterances)
         said = set(context.split("\n"))

@@ -82,8 +82,8 @@ def make_pairs(
 def meetings(first: Sequence[Side], second: Sequence[Side], seed: str, count: int) -> Iterator[ConversationPair]:
     """Yield at most `count` different pairs of two models' sides, each side as often as the others of its model.
 
-    Both go round their circles; where both are back at the beginning, the second goes a step on, so that no two meet
-    twice. Two speakers of one conversation are no pair.
+    Both go round their circles; if both are back at the beginning, the second goes a step on, so that no two meet
+    twice. Two speakers of one conversation are not a pair.
     """
     rng = Random(seed)
     first, second = shuffled(rng, first), shuffled(rng, second)

@@ -1,4 +1,4 @@
-"""What human evaluation is about: conversations, pairs of them, and what annotators said.
+"""The records of human evaluation: conversations, pairs of them, and annotators' judgements.
 
 Plain values without a library: every room of human evaluation imports them, and no room is imported here.
 """
@@ -102,7 +102,7 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class RatedChat:
-    """A finished chat of a person with a model, and what the person said of it.
+    """A finished chat of a person with a model, and the person's rating of it.
 
     Attributes:
         number: distinguishes it from all others.

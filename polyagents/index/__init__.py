@@ -1,1 +1,1 @@
-"""Candidates encoded ahead: kept on disk or in memory, searched exactly or approximately."""
+"""Candidates encoded in advance, on disk or in memory, searched exactly or approximately."""

@@ -31,7 +31,7 @@ class Neighbours(NamedTuple):
         products: [q, n] dot products, as precise as the source has them.
         lists: [q, n] ids of candidates; -1 where a list is shorter.
         members: [r] ids, ascending: all that are in the lists, each once.
-        vectors: [r, D] fp32, those of the members.
+        vectors: [r, D] fp32, of the members.
         alive: [r], False where a member was deleted and must not be found.
         are_all: whether the members are all candidates there are.
     """

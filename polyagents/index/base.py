@@ -111,14 +111,14 @@ class Index(ABC):
 
     @abstractmethod
     def remove(self: Self, texts: Sequence[str]) -> Self:
-        """Remove candidates; texts that are not there are skipped, and the others keep their index.
+        """Remove candidates; missing texts are skipped, and the others keep their index.
 
         Raises:
             InputError: the folder may not be written, none would remain in it, or an engine refuses.
         """
 
     def close(self) -> None:
-        """Release files, memory and connection; whatever is asked afterwards is refused."""
+        """Release files, memory and connection; later calls are refused."""
         vars(self).clear()
 
     if not TYPE_CHECKING:  # a type checker would believe in every attribute

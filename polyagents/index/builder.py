@@ -15,9 +15,8 @@ from typing import NamedTuple, Protocol
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from tqdm import tqdm
 
-from polyagents.console import duration, say
+from polyagents.console import Bar, duration, say
 from polyagents.errors import InputError
 from polyagents.index.shard import SHARD, Shard, write_shard
 from polyagents.index.stored_vectors import BYTES, StoredVectors, packed
@@ -119,7 +118,7 @@ def write_shards(
         cluster: machines that do the work, in place of this one; they share the folder.
 
     Returns:
-        Name and number of candidates of every shard, including those of other workers.
+        Name and number of candidates of every shard, including other workers'.
     """
     kept = 0 if last is None else len(last)
     total = kept + len(texts)
@@ -136,7 +135,7 @@ def write_shards(
     if left >= ESTIMATED:
         announce(folder, texts, encoder, left, size - left, worker, alone=cluster is None)
     label = "Encoding candidates" if worker.world == 1 else f"Encoding candidates ({worker.rank + 1}/{worker.world})"
-    with tqdm(total=size, initial=size - left, unit=" candidates", desc=label, disable=left < BLOCK) as bar:
+    with Bar(total=size, initial=size - left, unit=" candidates", desc=label, disable=left < BLOCK) as bar:
         if cluster is not None:
             for part in cluster.map(ShardWork(os.path.abspath(folder), encoder.model, encoder.stored_as), texts, todo):
                 bar.update(part.stop - part.start)
@@ -149,7 +148,7 @@ def write_shards(
 
 
 def encode_shard(
-    path: str, texts: Sequence[str], encoder: CandidateEncoder, bar: tqdm, last: Shard | None = None
+    path: str, texts: Sequence[str], encoder: CandidateEncoder, bar: Bar, last: Shard | None = None
 ) -> None:
     """Encode texts and write their shard; `last` is one that is not full, whose candidates come first."""
     parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(texts, encoder.encode, bar)]
@@ -186,17 +185,17 @@ class ShardWork:
         encoder = CandidateEncoder.of(model, self.stored_as)
         if encoder.model != self.model:
             raise other_model()
-        with tqdm(disable=True) as bar:
+        with Bar(disable=True) as bar:
             encode_shard(path, texts.part(part.start, part.stop), encoder, bar)
 
 
 def require_files(folder: str, names: Sequence[str]) -> None:
     """Wait until this machine sees files that other machines have written; refuse if some do not appear."""
     deadline = time.monotonic() + SEEN_AFTER
-    while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up anew
+    while missing := set(names).difference(os.listdir(folder)):  # which a network file system looks up again
         if time.monotonic() > deadline:
             raise InputError(
-                f"{os.path.join(folder, min(missing))} is not here, and another machine has written it; give an "
+                f"{os.path.join(folder, min(missing))} was written by another machine and is not visible here; give an "
                 f"--index-dir that all machines of the cluster share."
             )
         time.sleep(1)
@@ -210,7 +209,7 @@ def other_model() -> InputError:
     )
 
 
-def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterator[Tensor]:
+def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: Bar) -> Iterator[Tensor]:
     """Encode texts in blocks of some thousands, with progress, and yield the vectors [n, D] of each."""
     blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
     for vectors in results(encode, blocks):
@@ -219,7 +218,7 @@ def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: tqdm) -> Iterat
 
 
 def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]:
-    """Yield the vectors of blocks; for a GPU two at a time, so that one is tokenised while it computes the other."""
+    """Yield the vectors of blocks; two at a time on a GPU, so that one is tokenised while the other is computed."""
     if not torch.cuda.is_available():  # tokenising and computing would take the same cores
         yield from map(encode, blocks)
         return
@@ -235,7 +234,7 @@ def results(encode: Encode, blocks: Iterable[Sequence[str]]) -> Iterator[Tensor]
 
 def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor:
     """Encode one text or more block by block: [C, D]."""
-    with tqdm(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=not show_progress) as bar:
+    with Bar(total=len(texts), unit=" candidates", desc="Encoding candidates", disable=not show_progress) as bar:
         return torch.cat(list(vectors_in_blocks(texts, encode, bar)))
 
 
@@ -276,6 +275,6 @@ def announce(
             f"folder, or --stored-as int8."
         )
     repeated = f" ({texts.repeated:,} repetitions left out)" if texts.repeated else ""
-    before = f", {done:,} are there already" if done else ""
+    before = f", {done:,} exist already" if done else ""
     here = "" if alone else " on this machine alone"
     say(f"{left:,} candidates to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}{here}.")

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from tqdm import tqdm
 
-from polyagents.console import say
+from polyagents.console import Bar, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import file_digest
@@ -55,7 +54,7 @@ class FaissShortlist:
 
 @dataclass(frozen=True)
 class Description:
-    """The content of `shortlist.json`, which describes the FAISS index beside it.
+    """The content of `shortlist.json`, which describes the FAISS index next to it.
 
     Attributes:
         identity: the store's from which it was built.
@@ -101,7 +100,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
 
     index = empty_index(index_type, store)
     with index_folder(store.folder):
-        with tqdm(
+        with Bar(
             total=store.slots, unit=" candidates", desc=f"Building {index_type}", disable=store.slots < BLOCK
         ) as bar:
             for block in store.blocks():
@@ -142,11 +141,9 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
         index.hnsw.efConstruction = HNSW_BUILD
         return index
     if store.slots < 16:
-        raise InputError(
-            f"--index-type ivfpq learns from 16 candidates at least, and there are {store.slots}; use exact."
-        )
+        raise InputError(f"--index-type ivfpq needs at least 16 candidates, and there are {store.slots}; use exact.")
     if store.width % 4:
-        raise InputError(f"--index-type ivfpq needs a width that 4 divides, and this is {store.width}; use hnsw.")
+        raise InputError(f"--index-type ivfpq needs a width divisible by 4, and this is {store.width}; use hnsw.")
     sample = store.rows(np.linspace(0, store.slots - 1, min(store.slots, TRAINED_ON)).astype(np.int64)).numpy()
     lists = max(min(round(4 * store.slots**0.5), len(sample) // 39), 1)
     index = faiss.index_factory(store.width, f"IVF{lists},PQ{store.width // 4}x4fs", faiss.METRIC_INNER_PRODUCT)
@@ -165,7 +162,7 @@ def measured_recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]
 
 
 def describe(store: CandidateStore) -> Description | None:
-    """Return the description of the index that was built for a store as it is now; None if there is none."""
+    """Return the description of the index for a store in its present state; None if there is none."""
     try:
         description = read_fields(os.path.join(store.folder, DESCRIPTION), Description)
     except (OSError, ValueError):
@@ -182,7 +179,7 @@ def describe(store: CandidateStore) -> Description | None:
 
 
 def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
-    """Open the FAISS index of a store; return None if there is none for it as it is now.
+    """Open the FAISS index of a store; return None if there is none for its present state.
 
     Raises:
         InputError: the file is damaged.
@@ -194,8 +191,8 @@ def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
 
     path = os.path.join(store.folder, description.file)
     damaged = InputError(
-        f"{path} is missing or damaged; run build_index with --index-type {description.index_type} again, or "
-        f"remove {DESCRIPTION} beside it to search exactly."
+        f"{path} is missing or damaged; run build_index with --index-type {description.index_type} again, or remove "
+        f"{DESCRIPTION} next to it to search exactly."
     )
     try:
         if not is_as_written(store, description):
@@ -209,7 +206,7 @@ def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
 
 
 def is_as_written(store: CandidateStore, description: Description) -> bool:
-    """Tell whether the file of a FAISS index is as it was written.
+    """Tell whether the file of a FAISS index is unchanged.
 
     FAISS itself notices few changes: of 90 damaged files it opened 27. A file that was read completely once is read
     again only if its size or time of change differ, as a shard is.

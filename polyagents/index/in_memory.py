@@ -1,4 +1,4 @@
-"""Candidates in memory: with vectors, searched like those of a store, or texts that a model reads with each context."""
+"""Candidates in memory: with vectors, searched like a store's, or texts that a model reads with each context."""
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.ranking.candidate_set import CandidateSet, columns_of, shared_set
+from polyagents.ranking.candidate_set import CandidateSet, columns_in, shared_set
 from polyagents.ranking.pieces import Steps
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -53,7 +53,7 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
     @classmethod
     @undisturbed()
     def encode(cls, texts: Sequence[str], model: TwoTowerModel) -> "InMemoryCandidates":
-        """Encode one text or more, with a progress bar where there are many."""
+        """Encode one text or more, with a progress bar if there are many."""
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
         return cls(texts, vectors, model.version())
 
@@ -93,7 +93,7 @@ class ListedCandidates(Index):
         """Candidates with the same token ids once, and the column of each text among them."""
         candidates = self.model.candidates(self.listed)
         shared = shared_set(candidates, None)
-        return shared, columns_of(candidates, shared)
+        return shared, columns_in(candidates, shared)
 
     def __len__(self) -> int:
         return len(self.listed)
@@ -149,7 +149,7 @@ class ListedCandidates(Index):
 
 
 def as_index(candidates: Iterable[str] | Index, model: RankingModel) -> Index:
-    """Return an index as it is, and texts as a list that the model reads."""
+    """Return an index unchanged, and texts as a list that the model reads."""
     if isinstance(candidates, Index):
         return candidates
     return ListedCandidates(texts_of(candidates, "candidates"), model)

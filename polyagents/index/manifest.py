@@ -1,4 +1,4 @@
-"""The manifest of a candidate store's folder, and a check that the files that it names are as they were written."""
+"""The manifest of a candidate store's folder, and a check that its files are unchanged."""
 
 import contextlib
 import itertools
@@ -30,7 +30,7 @@ OURS = re.compile(f"{SHARD_NAME}|{UNFINISHED}")
 
 
 def is_index(folder: str) -> bool:
-    """Tell whether a folder is a store, damaged or not, or what a killed build left of one."""
+    """Tell whether a folder is a store, damaged or not, or the rest of a killed build."""
     try:
         found = read_json(os.path.join(folder, MANIFEST))
     except (OSError, ValueError):

@@ -56,7 +56,7 @@ class Shard:
             self.tensors = {name: file.get_tensor(name) for name in names}
             self.checksum = (file.metadata() or {}).get("checksum", "")
         if not self.checksum or not is_shard(self.tensors):
-            raise SafetensorError(f"{path} is no shard")
+            raise SafetensorError(f"{path} is not a shard")
 
     def __len__(self) -> int:
         return len(self.tensors["vectors"])
@@ -105,7 +105,7 @@ class Shard:
             ) from error
 
     def is_whole(self) -> bool:
-        """Tell whether all of it is as it was written; this reads all of it, at about 1 GB a second."""
+        """Tell whether it is unchanged; this reads all of it, at about 1 GB a second."""
         return bool(checksum(self.path, self.tensors) == self.checksum)
 
 

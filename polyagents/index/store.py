@@ -89,8 +89,7 @@ class CandidateStore(ScannedIndex):
                 raise InputError(f"{folder} holds no finished candidate index; build it (polyagents build_index).")
             if model is not None and manifest.model != model:
                 raise InputError(
-                    f"{folder} was encoded by another model, or by this one before it was trained further; build it "
-                    f"anew."
+                    f"{folder} was encoded by another model, or by this one before more training; build it again."
                 )
             try:
                 return cls(folder, manifest)
@@ -321,7 +320,7 @@ class CandidateStore(ScannedIndex):
     add = append  # as every `Index` calls it
 
     def remove(self, texts: Sequence[str]) -> "CandidateStore":
-        """Delete candidates by their texts; those that it lacks are skipped.
+        """Delete candidates by their texts; missing ones are skipped.
 
         >>> len(ranker.open_index("replies.index").remove(["bye", "good night"]))
         5
@@ -329,7 +328,7 @@ class CandidateStore(ScannedIndex):
         return self.delete(index for text in texts if (index := self.find(text)) is not None)
 
     def delete(self, indices: Iterable[int]) -> "CandidateStore":
-        """Delete candidates; their vectors stay on disk until the store is built anew.
+        """Delete candidates; their vectors stay on disk until the store is rebuilt.
 
         >>> store = ranker.open_index("replies.index")
         >>> len(store.delete([store.find("bye")]))
@@ -343,9 +342,9 @@ class CandidateStore(ScannedIndex):
             now = CandidateStore.open(self.folder, self.manifest.model)
             for index in wanted:
                 if not 0 <= index < now.slots:
-                    raise InputError(f"{index} is no index of {self.folder}, which has 0 to {now.slots - 1}.")
+                    raise InputError(f"{index} is not an index of {self.folder}, which has 0 to {now.slots - 1}.")
                 if index < self.slots and now._key(index) != self._key(index):
-                    raise InputError(f"{self.folder} was built anew since it was opened; open it again.")
+                    raise InputError(f"{self.folder} was rebuilt since it was opened; open it again.")
             deleted = sorted(wanted.union(now.manifest.deleted))
             if len(deleted) == now.slots:
                 raise InputError(f"That would leave {self.folder} without any candidate; remove the folder instead.")
@@ -365,7 +364,7 @@ class CandidateStore(ScannedIndex):
 def candidates_of_file(candidates_file: str, model: RankingModel, model_file: str | None) -> Index:
     """Return the candidates of a file for a model, searched exactly.
 
-    Their vectors are stored beside the model file, as M.NAME.index; in fp32, unless build_index has put another format
+    Their vectors are stored next to the model file, as M.NAME.index; in fp32, unless build_index has put another format
     there. A model without vectors has the texts.
 
     Args:

@@ -11,7 +11,7 @@ BYTES = {"bf16": 3, "fp32": 5, "int8": 1}  # of each number of a vector on disk,
 
 
 class Coarse(NamedTuple):
-    """Vectors once more, rounded to 8 bits, which a scan reads where the machine multiplies those fastest.
+    """Vectors once more, rounded to 8 bits, which a scan reads if the machine multiplies those fastest.
 
     Attributes:
         vectors: [n, D] int8.
@@ -58,7 +58,7 @@ class VectorBlock(NamedTuple):
 
     @property
     def columns(self) -> tuple[Tensor | None, ...]:
-        """What there is of each candidate beside the coarse copy, in the order of the fields."""
+        """The data of each candidate without the coarse copy, in the order of the fields."""
         return self.vectors, self.norms, self.scales, self.rest, self.alive
 
     def exact(self, rows: Tensor | slice) -> Tensor:

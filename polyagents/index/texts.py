@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files import lines
 from polyagents.files.hashing import text_key, utf8
@@ -101,7 +101,7 @@ class FileTexts:
         sha, keys = hashlib.sha256(), bytearray()
         offsets, lengths = array("q"), array("i")
         quiet = self.stat[0] < QUIET_BYTES
-        with tqdm(total=self.stat[0], unit="B", unit_scale=True, desc="Reading candidates", disable=quiet) as bar:
+        with Bar(total=self.stat[0], unit="B", unit_scale=True, desc="Reading candidates", disable=quiet) as bar:
             for number, raw in enumerate(lines.lines_of(self.file, f"Candidates file {self.path}"), 1):
                 position = self.file.tell() - len(raw)
                 if number == 1:
@@ -177,7 +177,7 @@ class FileTexts:
 
 
 def read_candidates(path: str) -> list[str]:
-    """Read all candidates of a file into memory; errors are those of `FileTexts`."""
+    """Read all candidates of a file into memory; with the errors of `FileTexts`."""
     texts = FileTexts(path)
     with contextlib.closing(texts):
         return texts.part(0, len(texts))

@@ -13,7 +13,7 @@ from polyagents.models.architecture import find
 from polyagents.models.backbone import Vocabulary, load_backbone
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.model_options import EncoderOptions, TextOptions
+from polyagents.models.model_options import SCRATCH, EncoderOptions, TextOptions
 from polyagents.models.two_towers import TwoTowers
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel, Settings
@@ -38,6 +38,7 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
         find(architecture).options_type.read(values),
         limit(texts.text_truncate),
         limit(texts.label_truncate),
+        texts.plain_texts,
         values,
     )
 
@@ -59,12 +60,17 @@ def build_encoder(
     config: "transformers.PretrainedConfig | None" = None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Encoder:
-    """Build the encoder of a model, on the CPU, and set the tokenizer's prompts; arguments as for `load_backbone`.
+    """Build the encoder of a model, on the CPU, and set how the tokenizer reads; arguments as for `load_backbone`.
 
     Raises:
         InputError: there is no such backbone, or a prompt leaves no room for texts.
     """
-    tokenizer.set_prompts(*settings.ranking.prompts)
+    if settings.plain_texts and (tokenizer.parlai is not None or settings.encoder.backbone.startswith(SCRATCH)):
+        raise InputError(
+            f"--plain-texts reads texts as a pretrained tokenizer of Hugging Face does, and --backbone "
+            f"{settings.encoder.backbone} has none; remove it."
+        )
+    tokenizer.set_prompts(*settings.ranking.prompts, settings.plain_texts)
     check_prompts(tokenizer, settings)
     bits, options = settings.ranking.backbone_bits, settings.encoder
     if settings.ranking.lora_rank:
@@ -87,7 +93,8 @@ def build_model(encoder: Encoder, tokenizer: RankingTokenizer, settings: Setting
     module = find(settings.architecture)(encoder, settings.ranking)
     if isinstance(module, TwoTowers) and not getattr(settings.ranking, "include_prompt", True):
         context, candidate = len(tokenizer.context_prompt), len(tokenizer.candidate_prompt)
-        module.left_out = context and 1 + context, candidate and 1 + candidate  # with the [S] before it
+        start = len(tokenizer.before)
+        module.left_out = context and start + context, candidate and start + candidate
     model: RankingModel
     if isinstance(module, TwoTowers):
         model = TwoTowerModel(module, tokenizer, settings)

@@ -15,17 +15,12 @@ def write_folder(
     model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str, again: bool = False
 ) -> None:
     """Write all files atomically, the weights last, into a new folder, or over those of an earlier call (`again`)."""
-    give_rows(model, tokenizer)
+    if tokenizer.parlai is not None:
+        # Pieces that ParlAI's dictionary lacks get embeddings, equal to the unknown token's.
+        model.resize_token_embeddings(tokenizer.compiled.get_vocab_size(), mean_resizing=False)
+        weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
+        with torch.no_grad():
+            weight[len(tokenizer) :] = weight[tokenizer.id_of(tokenizer.unknown)]
     with atomic_folder(folder, "convert_weights", lambda there: again and {*os.listdir(there)} <= FILES) as temporary:
         model.save_pretrained(temporary)
         tokenizer.to_transformers().save_pretrained(temporary)
-
-
-def give_rows(model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer) -> None:
-    """Add embeddings, equal to the unknown token's, for pieces of the tokenizer that ParlAI's dictionary lacks."""
-    if tokenizer.parlai is None:
-        return
-    model.resize_token_embeddings(tokenizer.compiled.get_vocab_size(), mean_resizing=False)
-    weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
-    with torch.no_grad():
-        weight[len(tokenizer) :] = weight[tokenizer.id_of(tokenizer.unknown)]

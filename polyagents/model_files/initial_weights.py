@@ -1,4 +1,4 @@
-"""The initial weights of a training: checks that the file fits, and applies the options that it decides.
+"""The initial weights of a run: checks that the file fits, and applies the options that it decides.
 
 A file is the model itself (`--model-file`), one to start from (`--init-model`, or the checkpoint of a run that was
 stopped), or none. Each may be ParlAI's own.
@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
+from polyagents.backbone_files import folder_of
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import sentence_transformers_import
@@ -29,7 +30,7 @@ ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the names of e
 
 
 def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
-    """Refuse a file that is incomplete, another agent's, or ParlAI's where it would be overwritten.
+    """Refuse a file that is incomplete, another agent's, or ParlAI's if it would be overwritten.
 
     Args:
         opt: all options.
@@ -70,7 +71,7 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
 
 
 def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str) -> None:
-    """Refuse to continue the training of a model with flags for a model of other weights.
+    """Refuse to continue training a model with flags for a model of other weights.
 
     Args:
         file: the model file, or its checkpoint.
@@ -94,13 +95,13 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
         start = f" (and --init-model {model} to train from it)"
     if was:
         raise InputError(
-            f"{model} was trained as {', '.join(was)} and cannot be trained further as {', '.join(now)}: give another "
-            f"--model-file for a new model{start}, or the first training's flags to resume it."
+            f"{model} was trained as {', '.join(was)} and cannot be trained as {', '.join(now)}: give another "
+            f"--model-file for a new model{start}, or the flags of the first run to resume it."
         )
 
 
 def trained_as(file: str) -> str | None:
-    """Return the architecture with which a model file was trained; None if nothing says so."""
+    """Return the architecture with which a model file was trained; None if unknown."""
     name = parlai_options.read(file).get("model")
     if name is None:
         return None
@@ -114,8 +115,8 @@ def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor
     encoders take its weights.
 
     Args:
-        weights: those of the other model, by its names.
-        own: those of this model, by its names; heads and codes that the other one lacks keep their values.
+        weights: the other model's, by its names.
+        own: this model's, by its names; heads and codes that the other one lacks keep their values.
 
     Returns:
         The weights to start from, by this model's names.
@@ -131,7 +132,9 @@ def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor
         if found is not None:
             taken[name] = weights[found]
         elif part in ENCODERS:
-            raise InputError(f"The --init-model has no weights for {name}; it is damaged, or of another backbone.")
+            raise InputError(
+                f"The --init-model has no weights for {name}; it is damaged, or belongs to another backbone."
+            )
     return taken
 
 
@@ -144,14 +147,14 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
         architecture: the one that the user asked for.
 
     Returns:
-        The model, where it is ParlAI's.
+        The model, if it is ParlAI's.
     """
     given = opt.get("override", {})
     refuse_adapters(file, opt)
     if file is None:
         if opt["backbone"].startswith(SCRATCH) and "reduction_type" not in given:
             opt["reduction_type"] = "mean"  # random weights hardly learn by the first output (docs/training.md)
-        if sentence_transformers_import.is_folder(opt["backbone"]):
+        if sentence_transformers_import.is_folder(folder_of(opt["backbone"])):
             decide_by_sentence_transformers(opt)
         source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
@@ -173,7 +176,7 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
 
 
 def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
-    """Refuse `--lora-rank` where adapters would have no fixed backbone, or another one.
+    """Refuse `--lora-rank` if adapters would have no fixed backbone, or another one.
 
     Args:
         file: the file that will be loaded, or None.
@@ -202,7 +205,7 @@ def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
 
 def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
     """Apply the pooling and the prompts of a sentence-transformers folder, unless the user gave others."""
-    folder, given = opt["backbone"], opt.get("override", {})
+    folder, given = folder_of(opt["backbone"]), opt.get("override", {})
     if "reduction_type" not in given:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
     if "include_prompt" not in given and "include_prompt" in opt:
@@ -215,7 +218,7 @@ def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
 
 
 def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
-    """Refuse a sentence-transformers folder whose one token is not the one that `--reduction-type first` takes.
+    """Refuse a sentence-transformers folder that pools another token than `--reduction-type first` takes.
 
     Args:
         opt: all options, with what `decide_by_sentence_transformers` has decided.
@@ -224,7 +227,7 @@ def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
     Raises:
         InputError: it takes the last token of an encoder that sees both sides, or the first of a decoder.
     """
-    folder = opt["backbone"]
+    folder = folder_of(opt["backbone"])
     if not sentence_transformers_import.is_folder(folder) or "reduction_type" in opt.get("override", {}):
         return
     mode = sentence_transformers_import.pooling_of(folder)
@@ -232,7 +235,7 @@ def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
         takes = "last token of a decoder" if encoder.causal else "first token of an encoder"
         raise InputError(
             f"--backbone {folder} pools its outputs by {mode}, and polyagents takes the {takes}; give --reduction-type "
-            f"first or mean to start from its weights all the same."
+            f"first or mean to start from its weights anyway."
         )
 
 
@@ -255,8 +258,8 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     possible = options_of(architecture)
     if "joint_head" in possible:  # the head starts as the similarity of the model that it starts from
         similarity = saved.get("similarity")
-        saved = {"joint_head": similarity if similarity in ("dot", "cosine") else "linear"} | saved
-    elif "similarity" in possible and saved.get("joint_head") == "cosine":  # and in the other direction
+        saved = {"joint_head": f"{similarity}+late" if similarity in ("dot", "cosine") else "linear"} | saved
+    elif "similarity" in possible and str(saved.get("joint_head")).startswith("cosine"):  # and in the other direction
         saved = {"similarity": "cosine"} | saved
     decided = options_with(architecture, Role.WEIGHTS | Role.VECTORS | Role.SCORES)
     return {name: saved[name] for name in decided if name in saved}
@@ -279,7 +282,7 @@ def backbone_file(backbone: str, datapath: str | None) -> str | None:
 def backbone_of(
     opt: Mapping[str, Any], known: PretrainedConfig | None, has_file: bool
 ) -> tuple[PretrainedConfig | None, dict[str, Tensor] | None]:
-    """Return the configuration and the weights of an encoder where `--backbone` does not decide both.
+    """Return the configuration and the weights of an encoder if `--backbone` does not decide both.
 
     Args:
         opt: all options.

@@ -107,8 +107,8 @@ def architecture_of(file: str) -> str:
         return model_folder.read_config(file).architecture
     if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
         raise InputError(
-            f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the path that was "
-            f"--model-file of train_model, or a folder that Ranker.save_pretrained wrote."
+            f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the --model-file of "
+            f"train_model, or a folder that Ranker.save_pretrained wrote."
         )
     name = str(parlai_options.read_whole(file).get("model"))
     found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
@@ -149,20 +149,15 @@ def own_parts(file: str, architecture: str) -> Parts:
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
     held = DictionaryFile.read(dictionary)
-    if tokens := added_tokens(saved):
+    # The user's own tokens, which ParlAI adds each time that it opens a dictionary.
+    listed = utf8(str(saved.get("special_tok_lst") or "")).decode()
+    if tokens := [*filter(None, listed.split(",")), *(PERSON_TOKENS if saved.get("person_tokens") else ())]:
         held.tokenizer.add_tokens(tokens)
     if held.backbone_config is None:  # a vocabulary that was learnt before there was a backbone
         config = scratch_config(str(saved.get("backbone")), vocabulary_of(held.tokenizer))
     else:
         config = config_of(held.backbone_config)
     return Parts(saved, held.tokenizer, config, read_weights(file)["model"])
-
-
-def added_tokens(saved: Mapping[str, Any]) -> list[str]:
-    """Return the user's own tokens, which ParlAI adds each time that it opens a dictionary."""
-    listed = str(saved.get("special_tok_lst") or "")
-    listed = utf8(listed).decode()
-    return [*(token for token in listed.split(",") if token), *(PERSON_TOKENS if saved.get("person_tokens") else ())]
 
 
 def read_weights(file: str) -> dict[str, Any]:
@@ -173,7 +168,7 @@ def read_weights(file: str) -> dict[str, Any]:
         raise
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(
-            f"{file} cannot be loaded: it is damaged, or no model file of polyagents; give another --model-file."
+            f"{file} cannot be loaded: it is damaged, or is not a model file of polyagents; give another --model-file."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The README.md of a model folder: what the model is, how it is used, its results, and what is not known of it."""
+"""The README.md of a model folder: a description of the model, its usage, its results, and its limits."""
 
 import json
 import math
@@ -35,9 +35,9 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
     name = f"A {model.label} that ranks replies and passages"
     sections = [
         ("", description(model, options)),
-        ("How to use it", use(model)),
-        ("What it reached", reached(config["results"])),
-        ("How it was trained", flags(config["training"])),
+        ("Usage", use(model)),
+        ("Results", reached(config["results"])),
+        ("Training", flags(config["training"])),
         ("Machine", machines(config["machine"])),
         ("Licence", licence(license)),
         ("Limits", limits(model)),
@@ -83,18 +83,18 @@ def tokens(limit: int | None) -> str:
 
 
 def use(model: RankingModel) -> str:
-    """Write how the model is loaded and used."""
+    """Write the section on loading and usage."""
     example = USE[hasattr(model, "query")]
     return (
         f'```python\nfrom polyagents import Ranker\n\nranker = Ranker.from_pretrained("THIS FOLDER OR ITS NAME")\n'
-        f"{example}\n```\n\nA context is one string; its turns are divided by line ends, the oldest first."
+        f"{example}\n```\n\nA context is one string; it has one turn per line, the oldest first."
     )
 
 
 def reached(results: Mapping[str, Mapping[str, float]]) -> str:
-    """Write the results, with the 95 % interval of each share (hits@k) where the number of examples is known."""
+    """Write the results, with the 95 % interval of each share (hits@k) if the number of examples is known."""
     if not results:
-        return "No evaluation was left beside the model; measure it before you rely on it."
+        return "The model has no evaluation; measure it before you rely on it."
     parts = []
     for split, report in results.items():
         examples = report.get("exs", 0)
@@ -111,7 +111,7 @@ def shown(value: float, examples: float) -> str:
     """Format a number, with the interval of a share.
 
     Args:
-        examples: out of how many the share is; 0 where it is no share.
+        examples: out of how many the share is; 0 if it is not a share.
     """
     if examples < 1 or not 0 <= value <= 1:
         return f"{value:.4g}"
@@ -140,25 +140,25 @@ def flags(training: Mapping[str, Any]) -> str:
 
 
 def machines(trained_on: str | None) -> str:
-    """Write which machine the model was trained on, and which version wrote the card."""
+    """Write the machine that trained the model, and the version that wrote the card."""
     training = f"Trained on {trained_on}." if trained_on else "Its files do not say what it was trained on."
     return f"{training} This folder was written on {machine()}."
 
 
 def licence(license: str | None) -> str:
-    """Write what is known of the licence."""
+    """Write the licence, if known."""
     if license is not None:
         return f"`{license}`. The licences of the encoder that it started from, and of the training data, apply too."
-    return "Whoever publishes this model has to choose one; those of its encoder and of its training data apply."
+    return "Whoever publishes this model must choose one; the licences of its encoder and of its training data apply."
 
 
 def limits(model: RankingModel) -> str:
-    """Write what a user should not expect of the model."""
+    """Write the limits of the model."""
     score = "cosines" if getattr(model.settings.ranking, "similarity", "dot") == "cosine" else "unbounded numbers"
     return (
-        f"- It orders candidates that it is given; it writes nothing, and the best of bad candidates is still first.\n"
-        f"- Scores are {score}, comparable for one context and not between contexts; they are no probabilities.\n"
-        f"- What is longer than the lengths above is cut off without a word.\n"
+        f"- It orders given candidates and writes nothing; the best of bad candidates is still first.\n"
+        f"- Scores are {score}, comparable for one context and not between contexts; they are not probabilities.\n"
+        f"- Texts longer than the lengths above are cut off silently.\n"
         f"- It knows the language and the kind of text that it was trained on, with their biases."
     )
 

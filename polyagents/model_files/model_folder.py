@@ -86,17 +86,18 @@ def read_config(folder: str) -> FolderConfig:
     try:
         found = read_json(path)
         if not isinstance(found, Mapping) or found.get("format") != FORMAT:
-            raise ValueError(f"it is no {FORMAT}")
+            raise ValueError(f"it is not a {FORMAT}")
         config = fields_of_json(found, FolderConfig)
     except OSError as error:
         raise InputError(
-            f"{folder} is no model: {path} cannot be read ({error.strerror}); give a folder that "
+            f"{folder} is not a model: {path} cannot be read ({error.strerror}); give a folder that "
             f"Ranker.save_pretrained wrote, or the --model-file of train_model."
         ) from error
     except ValueError as error:
         raise InputError(
             f"{path} is not the configuration of a ranker ({first_line(error)}); give a folder that "
-            f"Ranker.save_pretrained wrote. An encoder of another library starts a training, with --backbone."
+            f"Ranker.save_pretrained wrote. An encoder of another library ranks as it is with Ranker.from_encoder "
+            f"(polyagents init_model); to train from it, give it as --backbone."
         ) from error
     if not is_known(config.architecture):
         raise InputError(f"{path} names the architecture {config.architecture!r}, which is not known here.")
@@ -114,7 +115,7 @@ def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
 
 
 class Outcome(NamedTuple):
-    """The results that a training has written beside its model; the fields are those of `FolderConfig`."""
+    """The results that a run has written next to its model; the fields are those of `FolderConfig`."""
 
     results: dict[str, dict[str, float]]
     machine: str | None

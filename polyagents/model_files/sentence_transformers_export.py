@@ -16,9 +16,11 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_folder
+from polyagents.model_files.classifiers import class_for, classifier_of
 from polyagents.models.bi import BiEncoder
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder
+from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -47,20 +49,23 @@ def write_folder(model: RankingModel, folder: str) -> None:
         os.makedirs(temporary)
         if isinstance(model.module, BiEncoder):
             write_bi(model, model.module, temporary)
+        elif isinstance(model, JointModel) and model.joins_pairs:
+            write_classifier(model, temporary)
         elif isinstance(model.module, CrossEncoder):
             write_cross(model, model.module, temporary)
 
 
 def refuse_unknown(model: RankingModel) -> None:
     """Refuse a model that the library's modules cannot compute; the message names the part."""
-    ranking = model.settings.ranking
+    settings, ranking, is_bi = model.settings, model.settings.ranking, isinstance(model.module, BiEncoder)
     if not isinstance(model.module, BiEncoder | CrossEncoder):
         wrong = f"a {model.label}, which is neither a bi- nor a cross-encoder"
     elif ranking.reduction_type == "first_m":
         wrong = "one with --reduction-type first_m"
-    elif getattr(ranking, "joint_head", "linear") != "linear":
-        wrong = f"one with --joint-head {getattr(ranking, 'joint_head', None)}"
-    elif any(ranking.prompts):
+    elif isinstance(model, JointModel) and not has_their_head(model):
+        head, plain = getattr(ranking, "joint_head", None), str(settings.plain_texts).lower()
+        wrong = f"one with --joint-head {head} and --plain-texts {plain}"
+    elif any(ranking.prompts) and not (settings.plain_texts and is_bi):
         wrong = "one with --context-prompt or --candidate-prompt, which its folders are not given"
     elif model.tokenizer.parlai is not None:
         wrong = "one with ParlAI's own dictionary, whose line ends are pieces of words"
@@ -69,32 +74,43 @@ def refuse_unknown(model: RankingModel) -> None:
     raise InputError(f"sentence-transformers has no modules for this model ({wrong}); use Ranker.save_pretrained.")
 
 
+def has_their_head(model: JointModel) -> bool:
+    """Tell whether a cross-encoder's head is a module of the library, or that of a model for classification."""
+    if model.module.dense is None:
+        return model.module.head == "linear" and not model.settings.plain_texts
+    as_theirs = model.module.kind == "first" and model.context_encoder.output_scaling == 1
+    return model.joins_pairs and as_theirs and class_for(model) is not None
+
+
 # ---- the two kinds ---------------------------------------------------------------------------------------------------
 
 
 def write_bi(model: RankingModel, module: BiEncoder, folder: str) -> None:
     """Write one Transformer with its pooling for a shared encoder, and a Router with both encoders otherwise."""
     context, candidate = model.settings.text_truncate, model.settings.label_truncate
+    side = "right" if model.settings.plain_texts else "left"
+    included = bool(getattr(model.settings.ranking, "include_prompt", True))
     modules = Modules(folder)
     if module.context_encoder is module.candidate_encoder:
         lengths = {"query_length": context, "document_length": candidate}
-        write_transformer(model, module.context_encoder, modules.add("Transformer", ""), context, "left", lengths)
-        write_json(modules.add("Pooling"), "config.json", pooling(module.context_encoder, module.kind))
+        write_transformer(model, module.context_encoder, modules.add("Transformer", ""), context, side, lengths)
+        write_json(modules.add("Pooling"), "config.json", pooling(module.context_encoder, module.kind, included))
     else:
         root = modules.add("Router", "")
         write_router(root)
-        for name, encoder, limit, side in (
-            ("query", module.context_encoder, context, "left"),
+        for name, encoder, limit, end in (
+            ("query", module.context_encoder, context, side),
             ("document", module.candidate_encoder, candidate, "right"),
         ):
-            write_transformer(model, encoder, make_folder(root, f"{name}_0_Transformer"), limit, side, {})
-            write_json(make_folder(root, f"{name}_1_Pooling"), "config.json", pooling(encoder, module.kind))
+            write_transformer(model, encoder, make_folder(root, f"{name}_0_Transformer"), limit, end, {})
+            write_json(make_folder(root, f"{name}_1_Pooling"), "config.json", pooling(encoder, module.kind, included))
     scaling, width = module.context_encoder.output_scaling, module.context_encoder.width
     if scaling != 1 and not module.cosine:
         write_dense(modules.add("Dense"), scaling * torch.eye(width), None, "sentence_embedding")
     if module.cosine:
         modules.add("Normalize")
-    modules.write({"model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if module.cosine else "dot"})
+    named = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if module.cosine else "dot"}
+    modules.write(named, dict(zip(("query", "document"), model.tokenizer.prompts, strict=True)))
 
 
 def write_cross(model: RankingModel, module: CrossEncoder, folder: str) -> None:
@@ -108,7 +124,15 @@ def write_cross(model: RankingModel, module: CrossEncoder, folder: str) -> None:
     write_json(modules.add("Pooling"), "config.json", pooling(encoder, module.kind))
     weight, bias = module.linear.weight.detach() * encoder.output_scaling, module.linear.bias.detach()
     write_dense(modules.add("Dense"), weight, bias, "scores")
-    modules.write({"model_type": "CrossEncoder", "activation_fn": IDENTITY})
+    modules.write({"model_type": "CrossEncoder", "activation_fn": IDENTITY}, {})
+
+
+def write_classifier(model: JointModel, folder: str) -> None:
+    """Write a model of transformers for sequence classification, whose scores the library takes as they are."""
+    theirs = classifier_of(model)
+    theirs.config.sentence_transformers = {"activation_fn": IDENTITY}
+    theirs.save_pretrained(folder)
+    write_tokenizer(model, model.context_encoder, folder, model.settings.text_truncate, "right")
 
 
 class Modules:
@@ -132,11 +156,11 @@ class Modules:
         self.listed.append({"idx": number, "name": str(number), "path": path, "type": f"{CLASSES}{kind}"})
         return make_folder(self.folder, path)
 
-    def write(self, config: dict[str, Any]) -> None:
+    def write(self, config: dict[str, Any], prompts: dict[str, str]) -> None:
         """Write the list, and the settings of the whole."""
         write_json(self.folder, "modules.json", self.listed)
-        prompts: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
-        write_json(self.folder, "config_sentence_transformers.json", config | prompts)
+        named: dict[str, Any] = {"prompts": prompts, "default_prompt_name": None}
+        write_json(self.folder, "config_sentence_transformers.json", config | named)
 
 
 # ---- modules ---------------------------------------------------------------------------------------------------------
@@ -153,24 +177,29 @@ def write_transformer(
         lengths: those of the library's tasks "query" and "document", if they differ.
     """
     encoder.backbone.save_pretrained(folder)
+    write_tokenizer(model, encoder, folder, limit, side)
+    given = {name: length for name, length in lengths.items() if length is not None}
+    write_json(folder, "sentence_bert_config.json", {"transformer_task": "feature-extraction", **given})
+
+
+def write_tokenizer(model: RankingModel, encoder: Encoder, folder: str, limit: int | None, side: str) -> None:
+    """Write the tokenizer of an encoder; the arguments are those of `write_transformer`."""
     compiled = exported_tokenizer(model.tokenizer)
     refuse_other_ids(model.tokenizer, compiled)
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if encoder.has_segments else [])]
     settings: dict[str, Any] = {"truncation_side": side, "model_input_names": names, "split_special_tokens": True}
     settings |= {} if limit is None else {"model_max_length": limit}
     model.tokenizer.to_transformers(compiled, **settings).save_pretrained(folder)
-    given = {name: length for name, length in lengths.items() if length is not None}
-    write_json(folder, "sentence_bert_config.json", {"transformer_task": "feature-extraction", **given})
 
 
-def pooling(encoder: Encoder, kind: str) -> dict[str, Any]:
+def pooling(encoder: Encoder, kind: str, include_prompt: bool = True) -> dict[str, Any]:
     """Build the settings of a Pooling that equals our red(), by names that all versions of the library read."""
     mode = "mean_tokens" if kind == "mean" else "lasttoken" if encoder.causal else "cls_token"
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
     return {
         "word_embedding_dimension": encoder.width,
         **{f"pooling_mode_{name}": name == mode for name in modes},
-        "include_prompt": True,
+        "include_prompt": include_prompt,
     }
 
 
@@ -201,7 +230,12 @@ def write_dense(folder: str, weight: Tensor, bias: Tensor | None, output: str) -
 
 
 def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
-    """Return a tokenizer that reads line ends as ours does, and puts [S] around a text and around both of a pair."""
+    """Return a tokenizer that reads line ends as ours does, and puts [S] around a text and around both of a pair.
+
+    One that reads plain texts does all this itself.
+    """
+    if tokenizer.plain:
+        return tokenizer.compiled
     content = json.loads(tokenizer.compiled.to_str())
     newline, special = tokenizer.special.newline, tokenizer.special
     added = [token for token in content["added_tokens"] if token["content"] == newline]
@@ -232,8 +266,8 @@ def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
 
 def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:
     """Refuse a tokenizer that reads some texts differently once it is exported."""
-    for text, ids in zip(PROBES, tokenizer.encode(PROBES), strict=True):
-        if exported.encode(text).ids != tokenizer.context(ids, None):
+    for text, ids in zip(PROBES, tokenizer.contexts(PROBES, None), strict=True):
+        if exported.encode(tokenizer.prompts[0] + text).ids != ids:
             raise InputError(
                 f"sentence-transformers cannot read texts as this model's tokenizer does ({text!r} is one that it "
                 f"would read in another way); use Ranker.save_pretrained."

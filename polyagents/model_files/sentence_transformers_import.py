@@ -4,6 +4,7 @@ The weights are those of a Hugging Face folder, which `--backbone` reads anyway.
 class that they name is imported.
 """
 
+import glob
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,9 @@ from polyagents.files.json_files import fits, read_json
 
 # The library's pooling modes -> our --reduction-type. For decoders, our "first" is the last token, too.
 REDUCTIONS = {"cls": "first", "cls_token": "first", "lasttoken": "first", "mean": "mean", "mean_tokens": "mean"}
+SETTINGS, TOKENIZER, CONFIG = "config_sentence_transformers.json", "tokenizer_config.json", "config.json"
+POSITIONS = "max_position_embeddings"
+UNLIMITED = 2**31  # tokens; transformers writes 1e30 for no limit
 LIBRARY = "sentence_transformers."
 WITHOUT_WEIGHTS = {"Normalize", "Dropout"}  # the similarity and the training decide these
 CONTEXT_PROMPTS, CANDIDATE_PROMPTS = ("query",), ("document", "passage", "corpus")  # the library's names, best first
@@ -49,6 +53,11 @@ def pooling_of(folder: str) -> str | None:
     return pooled(folder) if "Pooling" in kinds else None
 
 
+def modules_in(folder: str) -> dict[str, str]:
+    """Return what `modules_of` does; nothing for a folder that is not of sentence-transformers."""
+    return modules_of(folder) if is_folder(folder) else {}
+
+
 def modules_of(folder: str) -> dict[str, str]:
     """Return the paths of a folder's modules, by the names of their classes.
 
@@ -68,7 +77,7 @@ def modules_of(folder: str) -> dict[str, str]:
 
 
 def pooling_settings(folder: str) -> Mapping[str, Any]:
-    """Return the settings of a folder's module Pooling: the older ones, or those of version 6; none without a module.
+    """Return the settings of a folder's module Pooling: the older ones, or version 6's; none without a module.
 
     Raises:
         InputError: the folder is damaged.
@@ -107,23 +116,79 @@ def pooled(folder: str) -> str:
     if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in REDUCTIONS:
         raise InputError(
             f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
-            f"first or mean to start from its encoder all the same."
+            f"first or mean to start from its encoder anyway."
         )
     return str(modes[0])
 
 
-def prompts_of(folder: str) -> dict[str, str]:
-    """Return our flags for the prompts that a folder's model was trained with; none where it has no prompts.
+def similarity_of(folder: str) -> str:
+    """Return our --similarity for a folder.
+
+    Raises:
+        InputError: it compares vectors in a way that we do not have, or is damaged.
+    """
+    settings = settings_of(folder)
+    named = settings.get("similarity_fn_name") or "cosine"  # the library's default
+    if named not in ("cosine", "dot"):
+        raise InputError(
+            f"{folder} compares vectors by {named!r} (similarity_fn_name), and polyagents has dot and cosine; train "
+            f"from its encoder, with --backbone."
+        )
+    return "cosine" if "Normalize" in modules_in(folder) else str(named)
+
+
+def lengths_of(folder: str) -> tuple[int | None, int | None]:
+    """Return the tokens of the longest query and of the longest document; None if nothing limits them.
+
+    Args:
+        folder: of the encoder: the folder itself, or that of its module Transformer.
+
+    Raises:
+        InputError: a file is damaged, or says more than lengths.
+    """
+    names = [*sorted(glob.glob("sentence_*_config.json", root_dir=folder))[:1], TOKENIZER, CONFIG]
+    files = {name: read(folder, name) for name in names if os.path.exists(os.path.join(folder, name))}
+    own = files.get(names[0], {})
+    if not all(fits(file, dict[str, Any]) for file in files.values()) or own.get("processing_kwargs"):
+        raise damaged(folder, "lengths of texts")
+    tokenizer, positions = files.get(TOKENIZER, {}).get("model_max_length"), files.get(CONFIG, {}).get(POSITIONS)
+    given = [own["max_seq_length"]] if own.get("max_seq_length") is not None else [tokenizer, positions]
+    tasks = [own.get("query_length"), own.get("document_length")]
+    if not fits([*given, *tasks], list[float | None]):
+        raise damaged(folder, "lengths of texts")
+    longest = min((length for length in given if length is not None and length > 0), default=UNLIMITED)
+    query, document = (longest if length is None else length for length in tasks)
+    return (int(query) if query < UNLIMITED else None), (int(document) if document < UNLIMITED else None)
+
+
+def truncation_side_of(folder: str) -> Any:
+    """Return the side where the tokenizer of a folder truncates a text, right or left."""
+    settings = read(folder, TOKENIZER) if os.path.exists(os.path.join(folder, TOKENIZER)) else {}
+    return settings.get("truncation_side", "right") if isinstance(settings, dict) else "right"
+
+
+def settings_of(folder: str) -> dict[str, Any]:
+    """Read the settings of the whole model; none if there is no such file.
 
     Raises:
         InputError: the file is damaged.
     """
-    if not os.path.exists(os.path.join(folder, "config_sentence_transformers.json")):
+    if not os.path.exists(os.path.join(folder, SETTINGS)):
         return {}
-    settings = read(folder, "config_sentence_transformers.json")
-    if not isinstance(settings, dict) or not fits(settings.get("prompts", {}), dict[str, str | None]):
-        raise damaged(folder, "config_sentence_transformers.json")
-    prompts: dict[str, str | None] = settings.get("prompts", {})
+    settings = read(folder, SETTINGS)
+    if not isinstance(settings, dict) or not fits(settings.get("prompts") or {}, dict[str, str | None]):
+        raise damaged(folder, SETTINGS)
+    return settings
+
+
+def prompts_of(folder: str) -> dict[str, str]:
+    """Return our flags for the prompts of a folder's model; none if it has no prompts.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    settings = settings_of(folder)
+    prompts: dict[str, str | None] = settings.get("prompts") or {}
     default = prompts.get(str(settings.get("default_prompt_name")))
     found = {}
     for flag, names in (("context_prompt", CONTEXT_PROMPTS), ("candidate_prompt", CANDIDATE_PROMPTS)):

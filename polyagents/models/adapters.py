@@ -48,7 +48,7 @@ def is_adapted(module: nn.Module) -> bool:
 
 
 def trained_weights(module: nn.Module) -> dict[str, Any]:
-    """Return the weights that a model's file holds: all of them, or those that learn where there are adapters."""
+    """Return the weights that a model's file holds: all of them, or only the learning ones if there are adapters."""
     weights = module.state_dict()
     return without_frozen_weights(weights) if is_adapted(module) else weights
 
@@ -61,7 +61,7 @@ def without_frozen_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def with_frozen_weights(
     module: nn.Module, weights: Mapping[str, Tensor], file: str, backbone: str
 ) -> Mapping[str, Tensor]:
-    """Complete the weights of a file by those that it does not hold: the backbone's, which the model has already.
+    """Complete the weights of a file by the backbone's, which it lacks and the model has already.
 
     Raises:
         InputError: the adapters were trained with other backbone weights.

@@ -57,10 +57,18 @@ def find(name: str) -> type[Architecture]:
         known = [*ARCHITECTURES, *(kind.short_name for kind in ARCHITECTURES.values())]
         raise InputError(
             f"There is no architecture {name}{did_you_mean(name, known)}; there are "
-            f"{', '.join(sorted(ARCHITECTURES))}. One of another package is found when that package is installed, or "
-            f"has been imported."
+            f"{', '.join(sorted(ARCHITECTURES))}. An architecture of another package is found once that package is "
+            f"installed or imported."
         )
     return ARCHITECTURES[name]
+
+
+def architecture_named(name: str) -> str:
+    """Return the name of an architecture's class, given its name in `train_model -m`."""
+    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
+    known = short.get(name, name.removeprefix("polyagents:"))
+    find(known)
+    return known
 
 
 def options_of(architecture: str) -> "dict[str, dataclasses.Field[Any]]":

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from polyagents.backbone_files import read_config
+from polyagents.backbone_files import folder_of, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.network import is_offline
@@ -60,7 +60,7 @@ def load_backbone(
     attention = "eager" if training and not torch.cuda.is_available() else None
     with silent_transformers():
         try:
-            model = loaded(
+            model = load_from_anywhere(
                 options, vocabulary, attention, config, weights, kind or transformers.AutoModel, in_bits(bits)
             )
         except InputError:
@@ -82,7 +82,7 @@ def load_backbone(
             f"encoder such as BERT, or a decoder such as GPT-2."
         )
     drop_pooler(backbone)
-    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it for ever
+    if hasattr(backbone, "set_attention_type"):  # BigBird would take it at its first short text, and keep it forever
         backbone.set_attention_type("original_full")
     grow_embeddings(model, vocabulary)
     if options.dropout is not None:
@@ -92,7 +92,7 @@ def load_backbone(
     return cast("transformers.PreTrainedModel", model)
 
 
-def loaded(
+def load_from_anywhere(
     options: EncoderOptions,
     vocabulary: Vocabulary,
     attention: str | None,
@@ -110,24 +110,25 @@ def loaded(
     if config is not None:
         # A file's weights replace all (RankingModel.load_weights); a head is not among them.
         is_replaced = weights is None or kind is transformers.AutoModel
-        model = without_weights(config, attention, kind) if is_replaced else drawn(config, attention, kind)
+        model = without_weights(config, attention, kind) if is_replaced else drawn_at_random(config, attention, kind)
         if weights is not None:
             drop_pooler(model.base_model)  # the pooler is not among them either
             model.base_model.load_state_dict(weights, assign=True)
             model.tie_weights()
         return model
     if options.backbone.startswith(SCRATCH):
-        return drawn(scratch_config(options.backbone, vocabulary), attention, kind)
-    if not os.path.exists(options.backbone):
+        return drawn_at_random(scratch_config(options.backbone, vocabulary), attention, kind)
+    name = folder_of(options.backbone)
+    if not os.path.exists(name):
         is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}
-    config = read_config(options.backbone)
+    config = read_config(name)
     if isinstance(transformers.MODEL_MAPPING.get(type(config), None), tuple):  # Funnel's: the first of its classes
         config.architectures = []
-    return kind.from_pretrained(options.backbone, config=config, **own, **quantized)
+    return kind.from_pretrained(name, config=config, **own, **quantized)
 
 
-def drawn(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
+def drawn_at_random(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
     """Build a model with random weights, in torch's default precision (`undisturbed`: fp32)."""
     # With a dtype, transformers would set torch's default for all threads meanwhile.
     model = kind.from_config(config, attn_implementation=attention, dtype=None)
@@ -138,12 +139,12 @@ def drawn(config: "transformers.PretrainedConfig", attention: str | None, kind: 
 
 
 def without_weights(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
-    """Build a model whose weights will be replaced, without drawing them: its buffers have their values.
+    """Build a model whose weights will be replaced, without drawing them; its buffers have their values.
 
     transformers' own way (no_init_weights) switches torch's initialisers off for all threads.
     """
     with torch.device("meta"):  # for this thread alone
-        model = drawn(config, attention, kind)
+        model = drawn_at_random(config, attention, kind)
     model.to_empty(device="cpu")
     for parameter in model.parameters():
         parameter._is_hf_initialized = True  # as where transformers has read them from a file
@@ -220,7 +221,7 @@ def has_embeddings(backbone: Any) -> bool:
 
 
 def drop_pooler(backbone: Any) -> None:
-    """Drop the head on [CLS], which the paper does not use; what takes its place has no weights."""
+    """Drop the head on [CLS], which the paper does not use; its replacement has no weights."""
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = nn.Identity()  # SqueezeBERT's class calls whatever is there
 

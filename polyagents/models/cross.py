@@ -5,6 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from polyagents.models.joint import Joint
+from polyagents.models.model_options import SIMILARITIES
 from polyagents.models.reduction import reduce
 from polyagents.models.tokens import JointTokens
 
@@ -17,5 +18,6 @@ class CrossEncoder(Joint):
 
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
         """Score a chunk of pairs: [p, T] -> [p, 1]."""
-        scores: Tensor = self.linear(reduce(self.encoder(chunk), chunk.mask, self.kind, self.m, self.encoder.causal))
-        return scores if self.head == "linear" else scores + self.similarity(chunk)
+        vectors = reduce(self.encoder(chunk), chunk.mask, self.kind, self.m, self.encoder.causal)
+        scores = self.linear_scores(vectors)
+        return scores + self.similarity(chunk) if self.head in SIMILARITIES else scores

@@ -4,7 +4,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -133,9 +133,15 @@ class Encoder(nn.Module):
         """
         device = tokens.ids.device
         arithmetic = self.arithmetic(device)
+        # Another runtime has an arithmetic of its own, and takes a mask in fp32.
         inputs = self.inputs(tokens, sees, positions, arithmetic if self.backend is None else torch.float32)
         fast = self.training and not self.compiled and device.type == "cpu"
-        with autocast(device, arithmetic), FastDropout() if fast else nullcontext():
+        # In fp32 an autocast around the call stays (TwoTowerModel.encode_texts). A kept cast would live until the
+        # outermost autocast ends, which may be the caller's, beyond an update.
+        low: Any = nullcontext()
+        if arithmetic != torch.float32:
+            low = torch.autocast(device.type, arithmetic, cache_enabled=False)
+        with low, FastDropout() if fast else nullcontext():
             states: Tensor = self.backend(inputs) if self.backend else self.backbone(**inputs).last_hidden_state
         return states.float() * self.output_scaling
 
@@ -161,7 +167,7 @@ class Encoder(nn.Module):
         return inputs
 
     def _attention_mask(self, sees: Tensor, positions: Tensor, dtype: torch.dtype) -> Any:
-        """Build the mask that transformers takes; one for each kind of layer where some attend to a window only."""
+        """Build the mask that transformers takes; one for each kind of layer if some attend only to a window."""
         config = self.backbone.config
         window = getattr(config, "sliding_window", None)
         if window is None or getattr(config, "use_sliding_window", True) is False:
@@ -197,26 +203,18 @@ class Encoder(nn.Module):
         """
         suits, device = TRAINING_CHUNK_TOKENS if self.training else CHUNK_TOKENS, self.backbone.device
         budget = budget or suits.get(device.type, suits["cuda"])
-        lengths = tokens.mask.sum(1)
+        lengths = tokens.mask.sum(1)  # on the CPU: a GPU would have to be waited for
         # Descending: the first text of a chunk is its longest, which decides how wide it is and how many texts fit.
         order = lengths.argsort(descending=True)
         sizes = lengths[order].clamp(min=1).tolist()
         start = 0
         while start < len(sizes):
             stop = start + max(budget // sizes[start], 1)
-            if self.sees_padding:
+            if self.sees_padding:  # its outputs would depend on the longest text beside it
                 stop = min(stop, start + sizes.count(sizes[start]))
             rows = order[start:stop]
             yield to_device(rows, device), tokens.to(device, rows)
             start = stop
-
-
-def autocast(device: torch.device, arithmetic: torch.dtype) -> AbstractContextManager[Any]:
-    """Return a context in which torch computes in an encoder's arithmetic."""
-    if arithmetic == torch.float32:  # an autocast around the call stays (TwoTowerModel.encode_texts)
-        return nullcontext()
-    # A kept cast would live until the outermost autocast ends, which may be the caller's, beyond an update.
-    return torch.autocast(device.type, arithmetic, cache_enabled=False)
 
 
 def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
@@ -226,6 +224,7 @@ def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
     """
     widest = max(part.size(1) for part in parts)
     alike = [part if part.size(1) == widest else functional.pad(part, (0, widest - part.size(1))) for part in parts]
+    # The rows of all chunks are a permutation of the batch; its argsort is the way back.
     return torch.cat(alike)[torch.cat(list(rows)).argsort()]
 
 
@@ -264,12 +263,16 @@ def sees_padding(encoder: Encoder) -> bool:
     """
     if encoder.backbone.config.model_type in READ_ANY_MASK:
         return False
-    device, text, longer = encoder.backbone.device, words(encoder, 6), words(encoder, min(30, encoder.max_tokens or 30))
+    device, text, longer = (
+        encoder.backbone.device,
+        text_ids(encoder, 6),
+        text_ids(encoder, min(30, encoder.max_tokens or 30)),
+    )
 
     def read(*texts: list[int]) -> Tensor:
         """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
         tokens = pad(texts, 0)
-        ids = torch.where(tokens.mask, tokens.ids, torch.tensor(words(encoder, tokens.ids.size(1))))
+        ids = torch.where(tokens.mask, tokens.ids, torch.tensor(text_ids(encoder, tokens.ids.size(1))))
         inputs = encoder.inputs(Tokens(ids, tokens.mask).to(device), None, None, torch.float32)
         states: Tensor = encoder.backbone(**inputs).last_hidden_state
         return states[-1, : len(texts[-1])].float()
@@ -284,16 +287,16 @@ def sees_padding(encoder: Encoder) -> bool:
         raise unusable(kind, error) from error
     if alone.size(-1) != encoder.width:
         raise InputError(
-            f"This backbone ({kind}) has outputs of width {alone.size(-1)} where its configuration says "
+            f"This backbone ({kind}) has outputs of width {alone.size(-1)} but its configuration says "
             f"{encoder.width}; use one such as BERT, RoBERTa or ModernBERT."
         )
-    noise = difference(alone, again)  # large where a GPU rounds to TF32
+    noise = relative_difference(alone, again)  # large where a GPU rounds to TF32
     if noise > 0.01:
         raise InputError(
             f"The outputs of this backbone ({kind}) for a text depend on chance, or on the other texts of a batch; use "
             f"one such as BERT, RoBERTa or ModernBERT."
         )
-    return difference(alone, beside) > max(ROUNDING, 10 * noise)
+    return relative_difference(alone, beside) > max(ROUNDING, 10 * noise)
 
 
 def pad_id(encoder: Encoder) -> int:
@@ -301,12 +304,12 @@ def pad_id(encoder: Encoder) -> int:
     return getattr(encoder.backbone.config, "pad_token_id", None) or 0
 
 
-def words(encoder: Encoder, count: int) -> list[int]:
+def text_ids(encoder: Encoder, count: int) -> list[int]:
     """Return token ids of a text, without the configuration's padding id, and without 0, which is some backbones'."""
     return ([i for i in range(2, 9) if i != pad_id(encoder)] * count)[:count]
 
 
-def difference(first: Tensor, second: Tensor) -> float:
+def relative_difference(first: Tensor, second: Tensor) -> float:
     """Return how far states are apart, divided by the largest; 0 if some are not finite, which tells nothing."""
     off = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
     return off if torch.isfinite(first).all() else 0.0
@@ -325,9 +328,9 @@ def keeps_apart(encoder: Encoder) -> bool:
     A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens
     from their places in the row: T5, MPNet and DeBERTa do. This is computed in fp32, before the outputs are scaled.
     """
-    context, text = words(encoder, 7), words(encoder, 5)[1:]
+    context, text = text_ids(encoder, 7), text_ids(encoder, 5)[1:]
     length = min(64, (encoder.max_tokens or 512) - len(context))
-    beside = [words(encoder, length)] * 8  # as long as a row may be, and longer than a small window
+    beside = [text_ids(encoder, length)] * 8  # as long as a row may be, and longer than a small window
     device = encoder.backbone.device
 
     def read(candidates: list[list[int]]) -> Tensor:
@@ -347,4 +350,4 @@ def keeps_apart(encoder: Encoder) -> bool:
     except Exception:  # the backbone does not support such a mask, or positions; each in its own way
         return False
     # Its own positions are ours, and candidates are apart.
-    return max(difference(plain, own), difference(alone, together)) <= ROUNDING
+    return max(relative_difference(plain, own), relative_difference(alone, together)) <= ROUNDING

@@ -10,6 +10,7 @@ from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.options import Options, Role, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
+SIMILARITIES, CLASSIFIERS = ("dot", "cosine"), ("tanh", "gelu", "relu")  # of --joint-head, beside linear
 CODES_INITS = ("normal", "uniform", "unit")
 SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 
@@ -34,7 +35,7 @@ class EncoderOptions(Options, title="Encoder (polyagents)"):
     precision: str = option(
         "auto",
         "arithmetic of the encoder (autocast); weights, scores, softmax and loss stay in fp32. auto: bf16 on a GPU "
-        "that has it, and in training on a CPU that was measured to be faster in it; otherwise fp32",
+        "that supports it, and in training on a CPU that was measured to be faster in it; otherwise fp32",
         choices=PRECISIONS,
     )
     dropout: float | None = option(
@@ -45,17 +46,25 @@ class EncoderOptions(Options, title="Encoder (polyagents)"):
 
     @property
     def trained_layers(self) -> str:
-        """The layers that learn; where the flag is not given, the backbone decides."""
+        """The layers that learn; without the flag, the backbone decides."""
         scratch = "all" if self.backbone.startswith(SCRATCH) else "all_but_embeddings"
         return self.train_layers or scratch
 
 
 @dataclass(frozen=True)
 class TextOptions(Options, title="Text (polyagents)"):
-    """The maximal lengths (the paper's, v1 5.1) in tokens, special tokens counted; -1 is no limit."""
+    """How texts are read, and their maximal lengths (v1 5.1) in tokens, special tokens counted; -1 is no limit."""
 
     text_truncate: int = option(360, "context length in tokens; its end is kept", token_limit)
     label_truncate: int = option(72, "candidate length in tokens; its beginning is kept", token_limit)
+    plain_texts: bool = option(
+        False,
+        "read a text as Hugging Face's libraries do: a line end is what the tokenizer makes of it (BERT's: white "
+        "space), and a context keeps its beginning, too. The models of polyagents init_model do, and what starts from "
+        "them",
+        boolean,
+        role=Role.VECTORS,
+    )
     vocabulary: str | None = option(
         None,
         "of a scratch backbone: folder or hub name of a Hugging Face tokenizer, such as polyagents build_vocabulary "
@@ -71,7 +80,7 @@ class RankingOptions(Options, title="Ranking (polyagents)"):
     reduction_type: str = option(
         "first",
         "how the outputs become one vector: the special token's, the mean of all, or of the first m "
-        "(--poly-n-codes); paper 4.2. A scratch backbone takes the mean where nothing is given",
+        "(--poly-n-codes); paper 4.2. A scratch backbone takes the mean by default",
         choices=REDUCTIONS,
         role=Role.VECTORS | Role.CARD,
     )
@@ -83,7 +92,7 @@ class RankingOptions(Options, title="Ranking (polyagents)"):
     )
     output_scaling: float | str = option(
         1.0,
-        "multiplies the encoder's outputs; auto: gives those of a backbone the deviation of BERT's (paper 5.3)",
+        "multiplies the encoder's outputs; auto: a backbone's outputs get the deviation of BERT's (paper 5.3)",
         positive_or_auto,
         role=Role.VECTORS,
     )
@@ -125,8 +134,10 @@ class JointOptions(RankingOptions, title="Uni- and cross-encoder (polyagents)"):
     joint_head: str = option(
         "linear",
         "linear: a linear layer (the papers); dot, cosine: a bi-encoder's score of both texts, plus a linear layer "
-        "that starts at 0. By default the similarity of an --init-model with two encoders",
-        choices=("linear", "dot", "cosine"),
+        "that starts at 0; dot+late, cosine+late: plus how well each token of a candidate is matched by one of the "
+        "context; tanh, gelu, relu: a layer with this activation before the linear one, as in the classifiers of BERT, "
+        "DeBERTa and DistilBERT. By default, with an --init-model that has two encoders, its similarity+late",
+        choices=("linear", *SIMILARITIES, *(f"{one}+late" for one in SIMILARITIES), *CLASSIFIERS),
         role=Role.WEIGHTS | Role.CARD,
     )
 
@@ -162,7 +173,7 @@ class TowerOptions(RankingOptions, title="Two encoders (polyagents)"):
     )
     include_prompt: bool = option(
         True,
-        "false: the outputs of a prompt and of the [S] before it are in no vector of its text, as in some models of "
+        "false: a text's vector omits the outputs of its prompt and of the [S] before it, as in some models of "
         "sentence-transformers",
         boolean,
         role=Role.VECTORS,
@@ -181,13 +192,13 @@ class PolyOptions(TowerOptions, title="Poly-encoder (polyagents)"):
     )
     poly_attention_type: str = option(
         "basic",
-        "attention over the context vectors: softmax of the dot products, or of them divided by sqrt(D)",
+        "attention over the context vectors: softmax of the dot products, or of the products divided by sqrt(D)",
         choices=("basic", "sqrt"),
         role=Role.SCORES,
     )
     codes_init: str = option(
         "normal",
-        "initial values of learnt codes: normal, N(0, 0.02), where attention is even and the poly-encoder begins as "
+        "initial values of learnt codes: normal, N(0, 0.02), so that attention is even and the poly-encoder begins as "
         "the mean of all outputs; uniform, U(0, 1), as in the paper's code; unit, N(1/sqrt(D), 1), as in "
         "chijames/Poly-Encoder",
         choices=CODES_INITS,
@@ -196,7 +207,7 @@ class PolyOptions(TowerOptions, title="Poly-encoder (polyagents)"):
 
 
 def of_finished_model(options: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Return the options of a finished model without those that are no longer there.
+    """Return the options of a finished model without removed ones.
 
     `codes_init` and `codes_penalty` concern training only. The others decide what the model computes.
 

@@ -1,4 +1,4 @@
-"""Encoded contexts as a query: what candidates are scored and searched with."""
+"""Encoded contexts as a query, for which candidates are scored and searched."""
 
 from dataclasses import dataclass
 

@@ -19,7 +19,7 @@ CONTEXT_VECTORS = ("codes", "n_first", "n_last", "n_last_and_first")
 
 
 class ContextVectors(NamedTuple):
-    """The M vectors of each context: `vectors` [B, M, D], and `mask` [B, M], False where the text was shorter."""
+    """The M vectors of each context: `vectors` [B, M, D], and `mask` [B, M], False if the text was shorter."""
 
     vectors: Tensor
     mask: Tensor
@@ -39,8 +39,10 @@ def stacked(parts: Sequence[ContextVectors], rows: Sequence[Tensor] | None = Non
     A batch of short texts may have fewer vectors than another; it is padded.
     """
     m = max(part.vectors.size(1) for part in parts)
+    # What is added is masked: it takes no part in a softmax, so a context scores as in a batch of its own.
     vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
     mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
+    # The rows of all chunks are a permutation of the batch; its argsort is the way back.
     order = slice(None) if rows is None else torch.cat(list(rows)).argsort()
     return ContextVectors(torch.cat(vectors)[order], torch.cat(mask)[order])
 
@@ -80,7 +82,7 @@ def reduce(states: Tensor, mask: Tensor, kind: str, m: int, causal: bool = False
 
 
 def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, m: int, causal: bool = False) -> Tensor:
-    """Compute red() of a context and of each candidate that follows it in a row, as `reduce` does of separate texts.
+    """Compute red() of a context and of each candidate that follows it in a row, as `reduce` does for separate texts.
 
     States [R, T, D] -> [R, 1 + K, D], zeros if a row has fewer than K candidates.
 
@@ -99,7 +101,7 @@ def reduce_places(states: Tensor, places: Tensor, longest_list: int, kind: str, 
 
 
 def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tensor | None = None) -> ContextVectors:
-    """Compute the m context vectors of appendix C; a shorter text has fewer, which the mask says.
+    """Compute the m context vectors of appendix C; a shorter text has fewer, as the mask shows.
 
     States [B, T, D], mask [B, T], codes [M, D] (kind "codes" only) -> vectors [B, M, D] and their mask [B, M].
 
@@ -115,7 +117,7 @@ def context_vectors(states: Tensor, mask: Tensor, kind: str, m: int, codes: Tens
         return ContextVectors(states[:, :m], mask[:, :m])
     positions = last_positions(mask, min(m, states.size(1)))
     if kind == "n_last_and_first":
-        # h_1 is added only where it is not among the last m.
+        # h_1 is added only if it is not among the last m.
         first = torch.where(positions[:, :1] > 0, 0, -1)
         positions = torch.cat([first, positions], dim=1)
     return ContextVectors(take(states, positions.clamp(min=0)), positions >= 0)

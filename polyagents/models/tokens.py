@@ -1,4 +1,4 @@
-"""Token ids as padded batches [B, T] with their masks: what every encoder takes."""
+"""Token ids as padded batches [B, T] with their masks, the input of every encoder."""
 
 import dataclasses
 import functools

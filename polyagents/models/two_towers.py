@@ -30,9 +30,11 @@ class TwoTowers(Architecture):
     def __init__(self, encoder: Encoder, options: TowerOptions):
         super().__init__(encoder, options)
         self.context_encoder = encoder
+        # Both start from the same pretrained weights, and are tuned apart (paper 4.2), unless one is shared.
         self.candidate_encoder = encoder if options.share_encoders else encoder.twin()
         self.kind, self.m = options.reduction_type, options.poly_n_codes
         self.cosine = options.similarity == "cosine"
+        # Dot products are sharp enough for a softmax; cosines, between -1 and 1, are not.
         self.logit_scale = COSINE_SCALE if self.cosine else 1.0
         self.left_out = 0, 0
 
@@ -48,7 +50,7 @@ class TwoTowers(Architecture):
         """Bound scores from above, given the largest dot product of a candidate with a context's vectors.
 
         A search scans for that product only, and scores every candidate that its bound does not rule out. The bound
-        must not fall where the product rises.
+        must not fall when the product rises.
 
         Args:
             largest: [n, B], of n candidates.
@@ -65,7 +67,7 @@ class TwoTowers(Architecture):
         return self.normalise(reduced)
 
     def candidate_weights(self) -> dict[str, Tensor]:
-        """Return all weights that decide a candidate's vector, by name, without those of the context encoder."""
+        """Return all weights that decide a candidate's vector, by name, without the context encoder's."""
         return {name: weight for name, weight in self.state_dict().items() if not name.startswith("context_encoder.")}
 
     def encode_context(self, tokens: Tokens) -> ContextVectors:
@@ -85,5 +87,5 @@ class TwoTowers(Architecture):
         return self.score(self.encode_context(context), self.encode_candidates(candidates))
 
     def normalise(self, vectors: Tensor) -> Tensor:
-        """Scale vectors to length 1 where the similarity is a cosine."""
+        """Scale vectors to length 1 if the similarity is a cosine."""
         return functional.normalize(vectors, dim=-1) if self.cosine else vectors

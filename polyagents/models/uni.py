@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from polyagents.models.joint import Joint
-from polyagents.models.model_options import RankingOptions, UniOptions
+from polyagents.models.model_options import SIMILARITIES, RankingOptions, UniOptions
 from polyagents.models.reduction import reduce_places
 from polyagents.models.tokens import JointTokens
 
@@ -28,7 +28,5 @@ class UniEncoder(Joint):
         causal = self.encoder.causal
         states = self.encoder(chunk, chunk.together(causal), chunk.positions)
         vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, causal)
-        scores: Tensor = self.linear(vectors[:, 1:])[..., 0]
-        if self.head != "linear":
-            scores = scores + self.similarity(chunk)
-        return scores
+        scores = self.linear_scores(vectors[:, 1:])[..., 0]
+        return scores + self.similarity(chunk) if self.head in SIMILARITIES else scores

@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Numbers(NamedTuple):
-    """What identifies weights and buffers, and the numbers in them.
+    """The identity of weights and buffers, and of the numbers in them.
 
     Attributes:
         tensors: the ids of all; torch could not swap tensors to which there are weak references.
@@ -26,7 +26,7 @@ class Numbers(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a module had when one looked. No tensor is kept alive.
+    """A snapshot of a module's weights and buffers. No tensor is kept alive.
 
     Attributes:
         places: the tables in which torch keeps children, weights and buffers.
@@ -40,7 +40,7 @@ class Look(NamedTuple):
 
 
 class Versions:
-    """The weights and buffers of a module when one last looked.
+    """The weights and buffers of a module at the last look.
 
     What changes numbers in place raises a tensor's version: `load_state_dict`, edits under no_grad. Other tensors and
     layers are other objects, and conversions (`module.half()`, `module.to`) bring another storage. Optimisers say when
@@ -57,7 +57,7 @@ class Versions:
         return Versions, (self.module, self.without)
 
     def look(self) -> None:
-        """Note what there is."""
+        """Take a snapshot."""
         self.stepped = False
         parts = [self.module]
         for part in parts:
@@ -70,7 +70,7 @@ class Versions:
         self._last = Look((within, tables), children, numbered(tables), held)
 
     def have_changed(self) -> bool:
-        """Tell whether anything is not what it was when one last looked."""
+        """Tell whether anything has changed since the last look."""
         (within, tables), children, numbers, _ = self._last
         parts = list(chain.from_iterable(map(dict.values, within)))
         if self.stepped or numbers.versions is None:

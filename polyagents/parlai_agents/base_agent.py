@@ -112,7 +112,7 @@ class BaseAgent(OptimisingAgent):
 
     def state_dict(self) -> dict[str, Any]:
         """Return TorchAgent's state with plain numbers, as the inverse square root schedule has numpy's."""
-        state: dict[str, Any] = plain(super().state_dict())
+        state: dict[str, Any] = plain_values(super().state_dict())
         state["model"] = trained_weights(self.module)
         return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
@@ -164,7 +164,7 @@ class BaseAgent(OptimisingAgent):
         return read_weights(path)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load TorchAgent's state; on a CPU the loaded weights replace the model's own, so that none exist twice."""
+        """Load TorchAgent's state; on a CPU the loaded weights replace the model's own, so that none exists twice."""
         load_weights(self.module, state_dict, assign=self.device.type == "cpu")
         if train_loop.is_training_run(self.opt):
             align_weights(self.module)
@@ -175,10 +175,10 @@ def is_training_command(partial_opt: Opt | None) -> bool:
     return partial_opt is not None and "validation_every_n_epochs" in partial_opt
 
 
-def plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """Convert numpy numbers in nested dicts and lists to Python's."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return type(value)(plain(item) for item in value) if type(value) in (list, tuple) else value
+        return {key: plain_values(item) for key, item in value.items()}
+    return type(value)(plain_values(item) for item in value) if type(value) in (list, tuple) else value

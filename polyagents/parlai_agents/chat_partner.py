@@ -25,7 +25,7 @@ class ParlaiPartner:
         self.agent = agent
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
-        """Return what the agent says next.
+        """Return the agent's next message.
 
         Args:
             persona: what the agent reads before the chat; "" if there is nothing.
@@ -63,7 +63,7 @@ def load_agent(opt: Opt) -> Agent:
 
 
 def load_other_agent(opt: Opt, model_file: str, model: str | None) -> Agent:
-    """Load a model besides the one of --model-file, with the flags that were given for all.
+    """Load a model besides the one of --model-file, with the flags for all models.
 
     Args:
         model: the agent that is to load it; None for the one that wrote it.

@@ -100,6 +100,7 @@ class TextDictionary(DictionaryAgent):
 
     def _take(self, tokenizer: RankingTokenizer) -> None:
         self.tokenizer = tokenizer
+        tokenizer.plain = bool(self.opt.get("plain_texts"))  # the history asks for a line end before there is a model
         special = tokenizer.special
         self.null_token, self.start_token, self.end_token = special.pad, special.start, special.end
         self.unk_token = tokenizer.unknown
@@ -145,7 +146,7 @@ class TextDictionary(DictionaryAgent):
         """Do nothing: training and evaluation tokenise alike."""
 
     def share(self) -> dict[str, Any]:
-        """Return nothing to share: clones have this very dictionary (TorchAgent.share)."""
+        """Return nothing to share: clones use the same dictionary (TorchAgent.share)."""
         return {"class": type(self), "opt": self.opt}
 
     def shutdown(self) -> None:

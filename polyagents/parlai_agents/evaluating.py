@@ -1,25 +1,22 @@
 """Evaluation of one of our rankers on a ParlAI task, like eval_model, but with every example's ranking."""
 
 import contextlib
-import hashlib
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from parlai.core.agents import create_agent
 from parlai.core.opt import Opt
-from parlai.core.worlds import World, create_task
-from tqdm import tqdm
 
-from polyagents.console import SLOW
+from polyagents.console import SLOW, Bar
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
 from polyagents.evaluation.trec_files import Write, trec_files
 from polyagents.parlai_agents.ranker_agent import RankerAgent
-from polyagents.parlai_patches.exchanges import exchanges, note
+from polyagents.parlai_patches.exchanges import WorldInOrder, exchanges, world_in_order
 from polyagents.parlai_patches.quiet import quiet
 
 Example = tuple[int, Mapping[str, Any], Judged]
@@ -31,7 +28,7 @@ def evaluate(opt: Opt, num_examples: int | None, run: str | None = None, qrels: 
 
     Args:
         opt: the options of a command with flags of a model and of a task.
-        num_examples: how many at least, in whole batches; None for all.
+        num_examples: how many, from the first on; None for all.
         run: a file to write, TREC's run of this evaluation.
         qrels: a file to write, TREC's qrels.
 
@@ -41,19 +38,19 @@ def evaluate(opt: Opt, num_examples: int | None, run: str | None = None, qrels: 
     """
     # Standard output is for the report, and teachers print to it.
     with quiet(), contextlib.redirect_stdout(sys.stderr):
-        agent, world = ranker_and_world(opt)
+        agent, world = ranker_and_world(opt, num_examples)
         with trec_files(run, qrels, str(opt["model_file"])) as write:
-            return evaluated(opt, agent, judged_examples(world, num_examples), write)
+            return evaluated(opt, agent, world, write)
 
 
-def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
+def ranker_and_world(opt: Opt, num_examples: int | None) -> tuple[RankerAgent, WorldInOrder]:
     """Return the agent of a model file, which keeps its rankings, and a world with the task."""
     agent = create_agent(opt, requireModelExists=True)
     if not isinstance(agent, RankerAgent):
         raise InputError(f"{opt['model_file']} is not a ranker of polyagents: evaluate is for bi, poly, uni and cross.")
     agent.judges = True
     try:
-        return agent, create_task(opt, agent)
+        world = world_in_order(opt, agent, num_examples or math.inf)
     except InputError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
@@ -61,36 +58,29 @@ def ranker_and_world(opt: Opt) -> tuple[RankerAgent, World]:
             f"--task {opt['task']} cannot be read ({str(error).splitlines()[0]}); give a task that parlai "
             f"display_data shows, with its flags."
         ) from error
+    if not isinstance(world, WorldInOrder):
+        raise InputError(f"--task {opt['task']} has a world of its own, or is several tasks; evaluate takes one task.")
+    return agent, world
 
 
-def judged_examples(world: World, num_examples: int | None) -> Iterator[Example]:
-    """Yield the examples that have a label, in order: the dialogue of each, the task's message, and its ranking.
-
-    Args:
-        num_examples: how many at least, in whole batches; None for all.
-    """
-    limit = math.inf if num_examples is None else num_examples
-    dialogue_of: dict[int, int] = {}  # by place in the batch
-    begun = 0
-    with tqdm(total=min(limit, world.num_examples() or 0) or None, unit=" examples", delay=SLOW) as bar:
-        for place, message, reply in exchanges(world, limit):
-            if place not in dialogue_of:
-                dialogue_of[place], begun = begun, begun + 1
+def judged_examples(world: WorldInOrder) -> Iterator[Example]:
+    """Yield the examples that have a label, in order: the dialogue of each, the task's message, and its ranking."""
+    dialogue = 0
+    with Bar(total=world.num_examples() or None, unit=" examples", delay=SLOW) as bar:
+        for message, reply in exchanges(world):
             if reply.get("judged") is not None:
-                yield dialogue_of[place], message, reply["judged"]
+                yield dialogue, message, reply["judged"]
                 bar.update()
-            if message.get("episode_done"):
-                del dialogue_of[place]
+            dialogue += bool(message.get("episode_done"))
 
 
-def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: Write) -> Evaluated:
+def evaluated(opt: Opt, agent: RankerAgent, world: WorldInOrder, write: Write) -> Evaluated:
     """Compute the result of an evaluation, and call `write` for every example; there must be some."""
-    ranks, sizes, dialogues, digest, own_candidates = [], [], [], hashlib.sha256(), False
-    for dialogue, message, judged in examples:
+    ranks, sizes, dialogues, own_candidates = [], [], [], False
+    for dialogue, message, judged in judged_examples(world):
         ranks.append(judged.right_ranks())
         sizes.append(len(judged))
         dialogues.append(dialogue)
-        note(message, digest)
         own_candidates |= bool(message.get("label_candidates"))
         write(len(ranks), judged)
     if not ranks:
@@ -107,13 +97,14 @@ def evaluated(opt: Opt, agent: RankerAgent, examples: Iterable[Example], write: 
         right_ranks=ranks,
         sizes=np.array(sizes),
         dialogues=np.unique(dialogues, return_inverse=True)[1],
-        examples_hash=digest.hexdigest()[:16],
-        no_label=counted(agent, "no_label"),
-        no_candidates=counted(agent, "no_candidates"),
+        digest=world.digest,
+        batchsize=opt["batchsize"],
+        no_label=reported_count(agent, "no_label"),
+        no_candidates=reported_count(agent, "no_candidates"),
     )
 
 
-def counted(agent: RankerAgent, name: str) -> int:
+def reported_count(agent: RankerAgent, name: str) -> int:
     """Return a count of an agent's report; 0 if there is none."""
     found = agent.report().get(name)
     return 0 if found is None else int(found.value())

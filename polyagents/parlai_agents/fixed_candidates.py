@@ -28,7 +28,7 @@ def located(path: str, datapath: str | None) -> str:
 
 
 class FixedCandidates:
-    """The candidates of a file or, for a chat, of an engine; read or encoded when that is first needed."""
+    """The candidates of a file or, for a chat, of an engine; read or encoded at the first use."""
 
     def __init__(self, place: str, model: RankingModel, open_index: Callable[[str], Index]):
         """Note where the candidates are.
@@ -54,7 +54,7 @@ class FixedCandidates:
 
     @property
     def index(self) -> Index:
-        """The candidates as the weights that there are now encode them."""
+        """The candidates, encoded by the present weights."""
         if self._index is None or self._version is not self.model.version():
             self._index, self._version = self.open_index(self.place), self.model.version()
         return self._index

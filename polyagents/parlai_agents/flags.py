@@ -86,7 +86,7 @@ class PretrainOptions(Options, title="Pre-training (polyagents)"):
 
 
 def add_options(parser: ParlaiParser, options: type[Options]) -> None:
-    """Make flags of the fields of a class, under the title of the class that declares each."""
+    """Add a flag for each field of a class, under the title of the class that declares it."""
     declared = [kind for kind in reversed(options.__mro__) if issubclass(kind, Options) and kind is not Options]
     fields = {field.name: field for field in fields_of(options)}
     for kind in declared:
@@ -147,7 +147,7 @@ def read_recall_at(opt: Opt) -> tuple[int, ...]:
 
 
 def check_metric(opt: Opt) -> None:
-    """Refuse a --validation-metric that no report has, which ParlAI looks for after the first validation only.
+    """Refuse a --validation-metric that no report has, which ParlAI looks for only after the first validation.
 
     Raises:
         InputError: there is no such metric; a task with an evaluation of its own may have any.
@@ -176,7 +176,7 @@ def check_not_reserved(opt: Opt) -> None:
         )
     if "vocab" in (opt["candidates"], opt["eval_candidates"], opt["interactive_candidates"]):
         raise InputError(
-            "candidates 'vocab' (every word of the vocabulary) is nothing these agents can rank; use inline, batch, "
+            "candidates 'vocab' (every word of the vocabulary) cannot be ranked by these agents; use inline, batch, "
             "batch-all-cands or fixed."
         )
     if opt.get("truncate", -1) > 0:

@@ -12,7 +12,7 @@ from torch import Tensor
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 
 Phase = dict[str, bool]
 OWN_CANDIDATES = ("inline", "batch-all-cands", "batch+inline")  # sources that read the candidates of an example
@@ -87,8 +87,13 @@ class ObservingAgent(TorchRankerAgent):
             obs.force_set("label_candidates_vecs", [torch.tensor(c.ids) for c in self.ranking.candidates(texts)])
         return obs
 
+    def hears_itself(self, message: Message) -> bool:
+        """Return whether the rest of a dialogue has this agent's reply to a message in its context, not the label."""
+        heard = self.opt.get("use_reply", "label")
+        return bool(heard == "model" or (heard == "label" and not real_labels(message)))
+
     def self_observe(self, self_message: Message) -> None:
-        """Do as TorchAgent does, which fails in the middle of an episode if nothing was to be said and nothing was."""
+        """Do as TorchAgent does, which fails in the middle of an episode if nothing was said, as intended."""
         if (
             self_message.get("text") is None
             and not self.observation["episode_done"]
@@ -108,13 +113,18 @@ class ObservingAgent(TorchRankerAgent):
 
     def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
         """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not."""
-        training = self._is_training_batch(obs_batch)
+        # ParlAI decides by the labels. A batch without any label is what the previous batch was: other processes train
+        # on theirs, and wait for this one.
+        if any("labels" in obs for obs in obs_batch):
+            self.phase["training"] = True
+        elif any("eval_labels" in obs for obs in obs_batch):
+            self.phase["training"] = False
         unlabelled = sum(obs.get("text_vec") is not None and not has_label(obs) for obs in obs_batch)
         if unlabelled and not self.opt.get("interactive_mode") and not any(map(has_label, obs_batch)):
             fixed = self.eval_candidates == "fixed"  # without a label, only what has candidates can be answered
             obs_batch = [obs if fixed or obs.get("label_candidates_vecs") is not None else NOTHING for obs in obs_batch]
         batch: Batch = super().batchify(obs_batch, sort=sort)
-        batch.is_training, batch.unlabelled = training, unlabelled
+        batch.is_training, batch.unlabelled = self.phase["training"], unlabelled
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
         batch.examples = examples_of([obs_batch[i] for i in valid])
         if batch.valid_indices is None:  # batch_act calls this even for an empty batch
@@ -129,27 +139,15 @@ class ObservingAgent(TorchRankerAgent):
             return []
         return super().batch_act(observations)
 
-    def _is_training_batch(self, obs_batch: Sequence[Any]) -> bool:
-        """Return whether a batch is trained on.
-
-        ParlAI decides by the labels. A batch without any label is what the previous batch was: other processes train on
-        theirs, and wait for this one.
-        """
-        if any("labels" in obs for obs in obs_batch):
-            self.phase["training"] = True
-        elif any("eval_labels" in obs for obs in obs_batch):
-            self.phase["training"] = False
-        return self.phase["training"]
-
     def share(self) -> Any:
-        """Return what TorchRankerAgent shares, and what all our clones have in common."""
+        """Return TorchRankerAgent's shared state, and our own."""
         return super().share() | {"phase": self.phase, "ranking": self.ranking}
 
 
-def examples_of(observations: Sequence[Mapping[str, Any]]) -> Examples:
+def examples_of(observations: Sequence[Mapping[str, Any]]) -> EncodedExamples:
     """Return the examples of observations that have a context."""
     given = [candidates_of(one) for one in observations]
-    return Examples(
+    return EncodedExamples(
         [one["text_vec"].tolist() for one in observations],
         [one["full_text"] for one in observations],
         [label_of(one) for one in observations],

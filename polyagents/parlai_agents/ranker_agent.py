@@ -36,7 +36,7 @@ from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import learning
 from polyagents.training import distributed
 from polyagents.training.candidate_sources import TrainingCandidates, evaluation_candidates
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged
@@ -52,7 +52,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     Attributes:
         empty_batches: training batches since the last one with an example.
-        last_values: those of the last training batch, for a progress bar.
+        last_values: of the last training batch, for a progress bar.
         fixed: the candidates of `--fixed-candidates-path` or `--index-url`; None if there are none.
         judges: whether a reply to an example with labels brings its ranked candidates, a `Judged`, as `judged`.
     """
@@ -124,7 +124,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
             _ = self.fixed.listed if is_training_run(self.opt) else self.fixed.index
 
     def _index_file(self, path: str) -> Index:
-        """Encode a file's candidates; the vectors are stored beside the model file if the weights no longer change."""
+        """Encode a file's candidates; the vectors are stored next to the model file if the weights no longer change."""
         model_file = None if is_training_run(self.opt) else self.opt.get("model_file")
         return candidates_of_file(path, self.ranking, model_file)
 
@@ -135,13 +135,13 @@ class RankerAgent(ModelAgent, ObservingAgent):
         return EngineCandidates.open(open_engine(url), model.fingerprint())
 
     def get_task_candidates_path(self) -> str:
-        """TorchRankerAgent: return the list of all candidates of the task, beside the model file."""
+        """TorchRankerAgent: return the list of all candidates of the task, next to the model file."""
         if not self.opt.get("model_file"):
             raise InputError("Fixed candidates need --fixed-candidates-path, a text file with one candidate per line.")
         return write_task_candidates(self.opt)
 
     def share(self) -> dict[str, Any]:
-        """Return what ObservingAgent shares, and the fixed candidates: they become stale for all clones together."""
+        """Return ObservingAgent's shared state, and the fixed candidates: they become stale for all clones together."""
         return dict(super().share()) | {"fixed": self.fixed}
 
     # ---- training --------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
         A process whose own batch is empty takes part all the same: the others wait for its share of the work.
         """
-        examples: Examples = batch.examples
+        examples: EncodedExamples = batch.examples
         self._count_missing(batch, examples.without_own if self.candidates == "inline" else 0)
         counts = distributed.gathered(len(examples))
         self.empty_batches = 0 if sum(counts) else self.empty_batches + 1
@@ -182,7 +182,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
         if batch.unlabelled and not self.opt.get("interactive_mode"):
             warn_once(f"{origin(self.opt)} has examples without a label: they are skipped.")
 
-    def _training_losses(self, examples: Examples) -> BatchLoss:
+    def _training_losses(self, examples: EncodedExamples) -> BatchLoss:
         """Compute the losses of this process's examples."""
         if not len(examples) and self.candidates == "inline":  # nothing is shared with other processes
             return BatchLoss(torch.zeros(0, device=self.device), [], LateValues({}))
@@ -199,7 +199,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
 
     def eval_step(self, batch: Batch) -> Output | None:
         """TorchRankerAgent: rank, reply, and measure if there are labels."""
-        examples: Examples = batch.examples
+        examples: EncodedExamples = batch.examples
         without_own = examples.without_own if self.eval_candidates == "inline" else 0
         self._count_missing(batch, without_own)
         if without_own:

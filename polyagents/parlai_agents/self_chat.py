@@ -25,11 +25,11 @@ class OpenedSelfChat(SelfChatWorld):
         """SelfChatWorld: do nothing, since the opening is given."""
 
     def get_contexts(self) -> list[str] | None:
-        """SelfChatWorld: return what each agent reads before the first message; an empty message is skipped."""
+        """SelfChatWorld: return each agent's context before the first message; an empty message is skipped."""
         return list(self.opening.personas) if any(self.opening.personas) else None
 
     def get_openers(self, episode_num: int) -> list[str]:
-        """SelfChatWorld: return what the first agent says."""
+        """SelfChatWorld: return the first agent's message."""
         return [self.opening.text]
 
 

@@ -1,22 +1,19 @@
 """The examples of a ParlAI task in an order that the seed decides, from any position on."""
 
-import contextlib
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 from parlai.core.opt import Opt
 from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
 from polyagents.parlai_agents.observing_agent import real_labels
+from polyagents.parlai_patches.exchanges import OwnDraws
 
 
 class TextPair(NamedTuple):
-    """A context, one line per utterance; what came next; and which of several tasks it is from."""
+    """A context, one line per utterance, the text that came next, and the number of its task."""
 
     context: str
     label: str
@@ -25,7 +22,7 @@ class TextPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a training in its task.
+    """The position of a run in its task.
 
     Attributes:
         updates: finished updates of the next window.
@@ -52,28 +49,15 @@ class TaskReader:
     def __init__(self, opt: Opt, seed: int):
         """Open the task of `opt`; refuse one that cannot be read."""
         self.task = opt["task"]
-        self.state = (random.Random(seed).getstate(), np.random.RandomState(seed).get_state())
+        self.draws = OwnDraws(seed)
         self.turns: list[str] = []
         own = Opt(opt | {"batchsize": 1, "num_workers": 0, "load_from_checkpoint": False})
-        with self.own_state():
+        with self.draws.used():
             try:
                 self.teacher: Any = create_task_agent_from_taskname(own)[0]
             except (OSError, RuntimeError) as error:
                 raise InputError(f"--task {self.task} cannot be read ({str(error).splitlines()[0]}).") from error
         self.is_endless = DatatypeHelper.is_training(opt["datatype"])
-
-    @contextlib.contextmanager
-    def own_state(self) -> Iterator[None]:
-        """Use the teacher's random states instead of the global ones inside."""
-        everybodys = (random.getstate(), np.random.get_state())
-        random.setstate(self.state[0])
-        np.random.set_state(self.state[1])
-        try:
-            yield
-        finally:
-            self.state = (random.getstate(), np.random.get_state())
-            random.setstate(everybodys[0])
-            np.random.set_state(everybodys[1])
 
     def skip(self, messages: int) -> None:
         """Skip the first `messages` messages: seek if the teacher can, otherwise read and discard them."""
@@ -89,7 +73,7 @@ class TaskReader:
         empty if a message has none.
         """
         pairs = []
-        with self.own_state():
+        with self.draws.used():
             for _ in range(messages):
                 if self.at_end():
                     break

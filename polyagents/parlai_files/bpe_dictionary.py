@@ -28,7 +28,7 @@ VERSION = "#version: 0.2"
 
 
 def is_dictionary(path: str) -> bool:
-    """Tell whether ParlAI wrote this dictionary for `--dict-tokenizer bpe`: its merges are in a file beside it."""
+    """Tell whether ParlAI wrote this dictionary for `--dict-tokenizer bpe`: its merges are in a file next to it."""
     return os.path.exists(path) and os.path.exists(f"{path}.codecs")
 
 
@@ -36,7 +36,7 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
     """Read ParlAI's dictionary as the content of a tokenizer of ours (`RankingTokenizer.of_content`).
 
     Args:
-        path: `M.dict`, with `M.dict.codecs` beside it.
+        path: `M.dict`, with `M.dict.codecs` next to it.
         options: ParlAI's of the model: whether it is lower case, and the names of the special tokens.
 
     Raises:
@@ -85,16 +85,9 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lower: bool) -> Tokenizer:
-    """Build the compiled tokenizer.
+    """Build the compiled tokenizer of a dictionary, whose tokens are in the order of their ids, from merges in order.
 
-    Its ids are the dictionary's, up to `len(tokens)`; ids from there on are pieces that result from merging but are not
-    in the dictionary: ParlAI's unknown token.
-
-    Args:
-        tokens: the dictionary, in the order of ids.
-        merges: subword-nmt's, first ones first.
-        unknown: ParlAI's name of the unknown token.
-        lower: whether texts are converted to lower case.
+    Ids from `len(tokens)` on are pieces that result from merging but are not in the dictionary: ParlAI's unknown token.
     """
     vocabulary = {as_merged(token): index for index, token in enumerate(tokens)}
     for left, right in merges:
@@ -105,16 +98,16 @@ def tokenizer(tokens: list[str], merges: list[tuple[str, str]], unknown: str, lo
     )
     lines = normalizers.Replace("\n", f" {NEWLINE} ")
     compiled.normalizer = normalizers.Sequence([lines, normalizers.Lowercase()] if lower else [lines])
-    compiled.pre_tokenizer = pre_tokenizers.Split(Regex(word_pattern()), "removed", invert=True)
+    # ParlAI's `\w+|[^\w\s]` with Python's own idea of \w and \s spelt out: regex libraries differ in marks.
+    word, space = letters(re.compile(r"\w").match), letters(re.compile(r"\s").match)
+    pattern = Regex(f"[{word}]+|[^{word}{space}]")
+    compiled.pre_tokenizer = pre_tokenizers.Split(pattern, "removed", invert=True)
     compiled.decoder = decoders.Sequence([decoders.Replace(f"{NEWLINE}{END}", "\n"), decoders.BPEDecoder(END)])
     return compiled
 
 
 def write(content: dict[str, Any], path: str) -> dict[str, Any]:
-    """Write the content of a dictionary that `read` returned as ParlAI's two files.
-
-    Args:
-        path: `M.dict`.
+    """Write a dictionary that `read` returned as ParlAI's two files, `M.dict` at `path`.
 
     Returns:
         ParlAI's options of the model that concern its dictionary.
@@ -124,7 +117,10 @@ def write(content: dict[str, Any], path: str) -> dict[str, Any]:
     tokens = sorted(model["vocab"], key=model["vocab"].get)[: parlai["tokens"]]
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for token, count in zip(tokens, parlai["counts"], strict=True):
-            file.write(f"{escaped(as_listed(token))}\t{count}\n")
+            listed = as_listed(token)
+            for plain, written in ESCAPES:
+                listed = listed.replace(plain, written)
+            file.write(f"{listed}\t{count}\n")
     with atomic_write(f"{path}.codecs") as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         file.write(f"{VERSION}\n")
         file.writelines(f"{left} {right}\n" for left, right in model["merges"])
@@ -147,24 +143,11 @@ def as_listed(token: str) -> str:
     return token.removesuffix(END) if token.endswith(END) else f"{token}{CONTINUES}"
 
 
-def escaped(token: str) -> str:
-    """Escape a token for a dictionary file."""
-    for plain, written in ESCAPES:
-        token = token.replace(plain, written)
-    return token
-
-
 def unescaped(token: str) -> str:
     """Restore a token of a dictionary file."""
     for plain, written in ESCAPES:
         token = token.replace(written, plain)
     return token
-
-
-def word_pattern() -> str:
-    r"""ParlAI's `\w+|[^\w\s]` with Python's own idea of \w and \s spelt out: regex libraries differ in marks."""
-    word, space = letters(re.compile(r"\w").match), letters(re.compile(r"\s").match)
-    return f"[{word}]+|[^{word}{space}]"
 
 
 @functools.cache

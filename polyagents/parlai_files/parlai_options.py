@@ -73,7 +73,7 @@ def architecture_of(agent: Any) -> str | None:
 
 
 def read(file: str) -> dict[str, Any]:
-    """Read `file.opt` as `read_whole` does; nothing if there is none, or it contains no options."""
+    """Read `file.opt` as `read_whole` does; empty if there is none, or it contains no options."""
     try:
         return read_whole(file)
     except InputError:
@@ -81,7 +81,7 @@ def read(file: str) -> dict[str, Any]:
 
 
 def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
-    """Read `file.opt`, which must be there and complete.
+    """Read `file.opt`, which must exist and be complete.
 
     Values that are neither plain nor lists of plain ones are dropped.
 
@@ -121,7 +121,7 @@ def check(file: str) -> None:
     odd = [name for name, hint in TYPES.items() if name in options and not is_possible(name, options[name], hint)]
     if odd:
         raise InputError(
-            f"{file}.opt is damaged: {odd[0]} is {str(options[odd[0]])[:40]!r}, which no model of ParlAI's has; give "
+            f"{file}.opt is damaged: {odd[0]} is {str(options[odd[0]])[:40]!r}, which no ParlAI model has; give "
             f"another model file."
         )
     wrong = [

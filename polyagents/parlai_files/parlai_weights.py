@@ -50,7 +50,7 @@ COPIES = {
     "cand_embeddings": "cand_encoder.embeddings",  # without --share-word-embeddings
     "memory_transformer": "context_encoder",
 }
-# numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is no tensor or plain value is
+# numpy's numbers, which ParlAI's schedulers leave in a file; everything else that is not a tensor or plain value is
 # refused, since it could run code.
 SCALAR = np.float64(0).__reduce__()[0]
 NUMBERS: list[Any] = [(SCALAR, "numpy.core.multiarray.scalar"), (SCALAR, "numpy._core.multiarray.scalar"), np.dtype]
@@ -86,7 +86,7 @@ class ParlaiModel:
                 f"read; give another model file."
             ) from error
         except Exception as error:  # a file that ends too early raises half a dozen kinds
-            raise InputError(f"{file} is damaged, or no model file of ParlAI; give another one.") from error
+            raise InputError(f"{file} is damaged, or is not a model file of ParlAI; give another one.") from error
         weights = loaded.get("model") if isinstance(loaded, dict) else None
         if not isinstance(weights, dict):
             raise InputError(f"{file} is damaged: it holds no weights by name; give another model file.")
@@ -99,7 +99,7 @@ class ParlaiModel:
         return model
 
     def wrong(self) -> str | None:
-        """Return what is wrong with types of weights or with the sizes that `config` reads; None if nothing is.
+        """Return the fault of the weights' types, or of the sizes that `config` reads; None without a fault.
 
         All other shapes are compared when the weights are loaded.
         """
@@ -156,7 +156,7 @@ class ParlaiModel:
         Raises:
             InputError: there are weights that ParlAI's encoder with these options does not have.
         """
-        names = table(self.architecture, layers_of(self.weights, f"{self.encoder}.layers."))
+        names = module_names(self.architecture, layers_of(self.weights, f"{self.encoder}.layers."))
         copies = COPIES if self.architecture == "BiEncoder" else {}
         state = {}
         for name, weight in self.weights.items():
@@ -178,16 +178,15 @@ class ParlaiModel:
 
     @classmethod
     def of(cls, architecture: str, state: dict[str, Tensor], options: dict[str, Any]) -> "ParlaiModel":
-        """Convert a model of ours to ParlAI's names.
+        """Convert a model of ours, such as "BiEncoder" on a `BertModel`, to ParlAI's names.
 
         Args:
-            architecture: the name of our class, such as "BiEncoder".
-            state: the weights of `polyagents.models.bi.BiEncoder` or another architecture, on a `BertModel`.
             options: ParlAI's; that the encoders share their word embeddings is kept only if it is still so.
         """
         context = next(iter(ENCODERS[architecture].values()))
         names = {
-            ours: theirs for theirs, ours in table(architecture, layers_of(state, f"{context}.encoder.layer.")).items()
+            ours: theirs
+            for theirs, ours in module_names(architecture, layers_of(state, f"{context}.encoder.layer.")).items()
         }
         weights = {}
         for name, weight in state.items():
@@ -228,12 +227,8 @@ class ParlaiModel:
             torch.save({"model": self.weights}, temporary)
 
 
-def table(architecture: str, layers: int) -> dict[str, str]:
-    """Map ParlAI's names of modules (and of the codes) to ours.
-
-    Args:
-        layers: how many an encoder has.
-    """
+def module_names(architecture: str, layers: int) -> dict[str, str]:
+    """Map ParlAI's names of modules (and of the codes), with that many layers in an encoder, to ours."""
     encoder = ENCODER | {
         f"layers.{i}.{theirs}": f"encoder.layer.{i}.{ours}" for i in range(layers) for theirs, ours in LAYER.items()
     }
@@ -246,13 +241,5 @@ def table(architecture: str, layers: int) -> dict[str, str]:
 
 
 def layers_of(weights: dict[str, Tensor], prefix: str) -> int:
-    """Count the layers under a name.
-
-    Args:
-        weights: by name.
-        prefix: the name before the number of a layer.
-
-    Returns:
-        How many there are.
-    """
+    """Count the layers of which the weights' names have a prefix and a number."""
     return len({name.removeprefix(prefix).split(".")[0] for name in weights if name.startswith(prefix)})

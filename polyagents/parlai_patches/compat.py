@@ -1,6 +1,6 @@
 """The patches that ParlAI 1.7.2 needs on today's libraries, and nothing else.
 
-Each says why it is needed, and does nothing where it is not needed.
+Each says why it is needed, and does nothing if it is not needed.
 """
 
 import functools
@@ -26,8 +26,8 @@ try:
     from parlai.utils import logging
 except ImportError as error:
     raise type(error)(  # a ModuleNotFoundError is said in one sentence by our commands (faults.py)
-        f"The agents of polyagents run on ParlAI, which cannot be imported ({error}). ParlAI's own pins cannot be met "
-        f"any more, so install it without them: {INSTALL_PARLAI}",
+        f"The agents of polyagents run on ParlAI, which cannot be imported ({error}). ParlAI's own pins can no "
+        f"longer be met, so install it without them: {INSTALL_PARLAI}",
         name=error.name,
     ) from error
 
@@ -96,7 +96,7 @@ def find_our_recipes() -> None:
 
 
 def check_files_of_options() -> None:
-    """Refuse what `-o FILE` holds and no flag takes; ParlAI ends in a traceback, or takes any value."""
+    """Refuse options of `-o FILE` that no flag takes; ParlAI ends in a traceback, or takes any value."""
     load_opts = ParlaiParser._load_opts
 
     def load_checked(self: ParlaiParser, opt: Opt) -> None:
@@ -160,7 +160,7 @@ def exit_with_one_sentence() -> None:
 
 
 def say_what_cannot_be_downloaded() -> None:
-    """Refuse a download of ParlAI's tasks at once where its server cannot be reached, in one sentence.
+    """Refuse a download of ParlAI's tasks at once, in one sentence, if its server cannot be reached.
 
     ParlAI tries for a quarter of a minute and ends in a traceback.
     """
@@ -179,9 +179,9 @@ def say_what_cannot_be_downloaded() -> None:
 
 
 def list_all_options_on_request() -> None:
-    """Log the options that were given; ParlAI logs all 170 of them before every training and chat.
+    """Log the options that were given; ParlAI logs all 170 of them before every run and chat.
 
-    `--verbose true` still lists all, and so does the options file beside the model.
+    `--verbose true` still lists all, and so does the options file next to the model.
     """
     log_all = Opt.log
 

@@ -28,7 +28,7 @@ NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefix
 SPEAKER = re.compile(r"^participant \d+: ?")  # before each line of a context of ParlAI's dstc7, but not of labels
 
 
-class Utterance(NamedTuple):
+class Said(NamedTuple):
     """An utterance, and whether the task has it as a label."""
 
     text: str
@@ -54,14 +54,14 @@ def added_targets(episode: Sequence[Message]) -> list[Message]:
     return [Message(text="\n".join(texts[:place]), labels=[text]) for place, text in targets if place and text]
 
 
-def utterances(episode: Sequence[Message]) -> Iterator[Utterance]:
+def utterances(episode: Sequence[Message]) -> Iterator[Said]:
     """Yield the lines of the texts that somebody said, and the labels (the first if there are several), in order."""
     for message in episode:
         lines = (message.get("text") or "").split("\n")
-        yield from (Utterance(line, False) for line in lines if not NOT_SAID.fullmatch(line))
+        yield from (Said(line, False) for line in lines if not NOT_SAID.fullmatch(line))
         label = next(iter(message.get("labels") or ()), "")
         if label:
-            yield Utterance(label, True)
+            yield Said(label, True)
 
 
 def apply() -> None:
@@ -83,19 +83,19 @@ def with_added_targets(initialise: Any) -> Any:
         if asked and shared is None:  # the other teachers of a batch get their mutators from this one
             self.mutators.insert(0, EveryUtterance(opt))  # the user's --mutators see the task's own messages in it
             if not isinstance(self, ChunkTeacher):  # the teacher does not count these itself
-                self.num_examples = functools.cache(lambda: count(self))
+                self.num_examples = functools.cache(lambda: count_examples(self))
 
     patched.of_polyagents = True  # type: ignore[attr-defined]
     return patched
 
 
-def count(teacher: Any) -> int:
+def count_examples(teacher: Any) -> int:
     """Return the number of examples of an epoch, added ones included."""
     return sum(len(episode) + len(added_targets(episode)) for episode in episodes_of(teacher))
 
 
 def episodes_of(teacher: Any) -> Iterator[list[Message]]:
-    """Yield all episodes of a teacher, without a mutator, whatever it has yielded so far."""
+    """Yield all episodes of a teacher, without a mutator, from the beginning."""
     if isinstance(teacher, DialogTeacher) and teacher.stream:
         data = teacher.data
         for entries in data._read_episode(data.data_loader(data.datafile)):

@@ -14,17 +14,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import parlai.scripts.eval_model
+import parlai.scripts.multiprocessing_eval as multiprocessing_eval
 import parlai.scripts.multiprocessing_train as multiprocessing_train
 import parlai.scripts.train_model
 import parlai.utils.distributed as parlai_distributed
 import torch
 from parlai.core.opt import Opt
 from parlai.scripts.build_dict import build_dict
+from parlai.scripts.multiprocessing_eval import multiprocess_eval
 from torch import distributed
 from torch.multiprocessing.spawn import ProcessException, spawn
 
 from polyagents.errors import InputError
 from polyagents.parlai_patches import compat, train_loop
+from polyagents.parlai_patches.exchanges import patch_eval_model
 from polyagents.training.distributed import gathered
 
 USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # begins the last part of a traceback
@@ -33,6 +36,18 @@ USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # begins the l
 def apply() -> None:
     """Patch `parlai multiprocessing_train` (idempotent)."""
     multiprocessing_train.launch_and_train = launch_and_train
+
+
+def evaluate_in_order() -> None:
+    """Let the processes of `multiprocessing_eval` evaluate as eval_model of polyagents does (idempotent)."""
+    multiprocessing_eval.multiprocess_eval = evaluating_worker
+
+
+def evaluating_worker(rank: int, opt: Opt, *where: Any) -> Any:
+    """Evaluate in one of the processes."""
+    patch_eval_model()
+    choose_device(opt)
+    return multiprocess_eval(rank, opt, *where)
 
 
 def choose_device(opt: Opt) -> bool:
@@ -77,7 +92,7 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
 
 
 def learn_vocabulary(opt: Opt) -> None:
-    """Build the dictionary as ParlAI does before a training, which it refuses in one of several processes."""
+    """Build the dictionary as ParlAI does before training; it refuses to do so in one of several processes."""
     opt = copy.deepcopy(opt)
     if not opt.get("dict_file") and not opt.get("model_file"):
         raise InputError("Training in several processes needs --model-file, for the vocabulary that all of them use.")

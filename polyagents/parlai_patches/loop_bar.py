@@ -1,9 +1,10 @@
-"""Progress bars for ParlAI's train_model in a terminal: its log lines stay as they are, above the bars."""
+"""Progress of ParlAI's train_model: bars in a terminal, below its log lines; lines in a file."""
 
 import contextlib
 import functools
 import math
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
@@ -11,29 +12,28 @@ from unittest import mock
 from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
-from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from polyagents.console import SLOW
+from polyagents.console import SLOW, Bar
 from polyagents.training_loop.progress_bar import TrainingBar
 
 
 @contextlib.contextmanager
 def progress_bar(loop: TrainLoop) -> Iterator[None]:
-    """Show a bar while a loop trains; nothing if standard error is not a terminal."""
-    if not is_primary_worker():  # one bar for all processes
-        yield
-        return
-    with contextlib.closing(TrainingBar(loop._train_steps)) as bar:
-        if not bar.is_shown:
-            yield
-            return
+    """Show a bar while a loop trains; where standard error is not a terminal, write lines."""
+    with contextlib.closing(TrainingBar(loop._train_steps, is_silent())) as bar:
         loop.bar = bar
         try:
-            with logging_redirect_tqdm([logging.logger]):
+            with logging_redirect_tqdm([logging.logger]) if bar.is_shown else contextlib.nullcontext():
                 yield
         finally:
             del loop.bar
+
+
+def is_silent() -> bool:
+    """Return whether a process shows no progress: only the first of several does, unless --loglevel forbids it."""
+    quiet = not sys.stderr.isatty() and logging.logger.getEffectiveLevel() > logging.INFO
+    return quiet or not is_primary_worker()
 
 
 def moving_the_bar(get_time: Any) -> Any:
@@ -42,7 +42,7 @@ def moving_the_bar(get_time: Any) -> Any:
     def patched(self: Any, world: Any) -> Any:
         times = get_time(self, world)
         if hasattr(self, "bar"):
-            self.bar.show(self._train_steps, last_update(self, times[0]), functools.partial(figures, self.agent))
+            self.bar.show(self._train_steps, last_update(self, times[0]), functools.partial(figures_of, self.agent))
         return times
 
     return patched
@@ -53,10 +53,9 @@ def with_evaluation_bar(run_single_eval: Any) -> Any:
 
     def patched(self: Any, opt: Any, world: Any, *args: Any, **kwargs: Any) -> Any:
         split = str(world.opt.get("datatype", "")).split(":")[0]
-        hidden = None if is_primary_worker() else True  # None: shown in a terminal
-        shown = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "disable": hidden, "leave": False}
+        shown: dict[str, Any] = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "leave": False}
         with (
-            tqdm(total=world.num_examples(), **shown) as bar,
+            Bar(total=world.num_examples(), disable=is_silent(), **shown) as bar,
             mock.patch.object(world, "report", counting(world.report, bar)),
         ):
             return run_single_eval(self, opt, world, *args, **kwargs)
@@ -64,7 +63,7 @@ def with_evaluation_bar(run_single_eval: Any) -> Any:
     return patched
 
 
-def counting(report: Callable[[], Mapping[str, Any]], bar: tqdm) -> Callable[[], Mapping[str, Any]]:
+def counting(report: Callable[[], Mapping[str, Any]], bar: Bar) -> Callable[[], Mapping[str, Any]]:
     """Wrap a world's `report`, which ParlAI calls after each batch of an evaluation, so that it moves the bar."""
 
     def patched() -> Mapping[str, Any]:
@@ -84,8 +83,9 @@ def last_update(loop: TrainLoop, seconds: float) -> int | None:
     return max(math.ceil(min(limits)), steps) if math.isfinite(min(limits)) else None
 
 
-def figures(agent: Any) -> dict[str, float]:
-    """Return loss and R@1 of a ranker's last batch; nothing for other agents."""
+def figures_of(agent: Any) -> dict[str, float]:
+    """Return loss and R@1 of a ranker's last batch, and its learning rate; nothing for other agents."""
     values = getattr(agent, "last_values", {})
     names = {"loss": "mean_loss", "R@1": "train_accuracy"}
-    return {shown: statistics.fmean(values[name]) for shown, name in names.items() if values.get(name)}
+    found = {shown: statistics.fmean(values[name]) for shown, name in names.items() if values.get(name)}
+    return found | ({"rate": agent.optimizer.param_groups[0]["lr"]} if found else {})

@@ -1,4 +1,4 @@
-"""How dialogues of a task begin: what is said first, and the personas of both speakers.
+"""How dialogues of a task begin: the first message, and the personas of both speakers.
 
 ParlAI has personas for five tasks only, and draws them without a seed.
 """
@@ -76,7 +76,7 @@ def persona_in(text: str, mark: str) -> str:
 
 
 def without_personas(text: str) -> str:
-    """Return what is said in a message."""
+    """Return a message without its personas."""
     return "\n".join(line for line in text.split("\n") if not line.startswith((OWN, PARTNER))).strip()
 
 

@@ -1,4 +1,4 @@
-"""The ranges of ParlAI's numbers: ParlAI takes any, and then trains for ever, divides by zero or learns nothing.
+"""The ranges of ParlAI's numbers: ParlAI takes any, and then trains forever, divides by zero or learns nothing.
 
 ParlAI's word for none is -1: no limit, never, or off.
 """

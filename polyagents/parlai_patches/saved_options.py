@@ -1,4 +1,4 @@
-"""What a model's options file may decide where ParlAI reads it, whoever wrote it.
+"""The options that a model's file may decide when ParlAI reads it, whoever wrote it.
 
 ParlAI imports what `M.opt` calls "model", and calls it with all other options: `{"model": "subprocess:Popen"}` is a
 command line. Therefore only this is read from a file: which of our agents it is, and values of that agent's own flags.
@@ -135,7 +135,7 @@ def modules_of(package: str, prefix: str = "") -> list[str]:
 
 @contextlib.contextmanager
 def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
-    """Report in one sentence that nothing has a name, whatever Python raises in looking for it.
+    """Report in one sentence that a name does not exist, whatever Python raises in looking for it.
 
     Args:
         folder: where ParlAI looks for a short name, below `parlai`; "" if only an attribute is looked for here.
@@ -179,7 +179,7 @@ def load(optfile: str) -> Opt:
     options = {key: value for key, value in options.items() if key not in NAME_CODE}
     if options.get("task") and not is_trusted_task(str(options["task"])):
         task = one_line(str(options["task"]))
-        logging.warning(f"{optfile} names the task {task}, which is loaded only where --task names it.")
+        logging.warning(f"{optfile} names the task {task}, which is loaded only if --task names it.")
         del options["task"]
     name = str(options.get("model"))
     if name.startswith(OURS) and (is_known(name.removeprefix(OURS)) or name == f"{OURS}Pretrain"):
@@ -193,7 +193,7 @@ def load(optfile: str) -> Opt:
 
 
 def flags_of(agent: str, options: dict[str, Any]) -> list[argparse.Action]:
-    """Return the flags of ParlAI, of an agent, and of the task of its training."""
+    """Return the flags of ParlAI, of an agent, and of its training task."""
     parser = ParlaiParser(True, False)
     parlai.core.loader.load_agent_module(agent).add_cmdline_args(parser, Opt(options))
     if options.get("task"):
@@ -211,6 +211,6 @@ def refusal(name: str) -> str:
     """Return the sentence for an agent that a file names, and that is not one of ours."""
     how = f"; if you trust the file, name it yourself with --model {name}" if PARLAIS.fullmatch(name) else ""
     return (
-        f"The options file of this model names the agent {name}, which is none of polyagents, and a file may not "
+        f"The options file of this model names the agent {name}, which is not one of polyagents, and a file may not "
         f"decide which code runs{how}."
     )

@@ -1,4 +1,4 @@
-"""Short help for ParlAI's commands: the flags that are used most, and ours; `--helpall` lists all of them."""
+"""Short help for ParlAI's commands: the most common flags, and ours; `--helpall` lists all of them."""
 
 import argparse
 import sys
@@ -45,7 +45,7 @@ def short_help(parser: argparse.ArgumentParser) -> str:
     formatter = parser._get_formatter()
     known = {action.dest: action for action in parser._actions if action.help != argparse.SUPPRESS}
     formatter.add_text(f"usage: {parser.prog} {'-m poly -t TASK -mf FILE ' if 'model' in known else ''}[flags]")
-    formatter.start_section("The flags that are used most")
+    formatter.start_section("The most common flags")
     formatter.add_arguments([known[name] for name in MOST_USED if name in known])
     formatter.end_section()
     ours = [group for group in parser._action_groups if (group.title or "").endswith(OURS)]

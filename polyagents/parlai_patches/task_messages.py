@@ -9,8 +9,8 @@ from typing import Any
 from parlai.agents.repeat_label.repeat_label import RepeatLabelAgent
 from parlai.core.opt import Opt
 from parlai.core.worlds import create_task
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.parlai_patches.quiet import quiet
@@ -32,7 +32,7 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
                 f"display_data shows, with its flags."
             ) from error
         size = world.num_examples() or 0
-        with tqdm(total=size, unit=" examples", desc="Reading the task", disable=size < MANY) as bar:
+        with Bar(total=size, unit=" examples", desc="Reading the task", disable=size < MANY) as bar:
             while not world.epoch_done():
                 world.parley()
                 act = world.get_acts()[0]
@@ -42,7 +42,7 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
 
 
 def write_task_candidates(options: Mapping[str, Any]) -> str:
-    """Return the file of all labels of a model's task, beside the model file; write it if it is missing.
+    """Return the file of all labels of a model's task, next to the model file; write it if it is missing.
 
     Raises:
         InputError: the task has no labels.

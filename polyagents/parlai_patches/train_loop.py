@@ -1,7 +1,7 @@
 """ParlAI's training loop, patched so that a killed run is resumed and no file is ever incomplete.
 
 A model in training is two files: M, the weights that did best so far, and M.checkpoint, the last state with the
-optimiser's, from which the same command resumes. Each has a .opt, a .dict and a .trainstats beside it; the content of
+optimiser's, from which the same command resumes. Each has a .opt, a .dict and a .trainstats next to it; the content of
 M.checkpoint.trainstats is in M.checkpoint, too, as a run may be killed between writing the two.
 """
 
@@ -26,6 +26,7 @@ from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.model_files import initial_weights
 from polyagents.parlai_patches import run_plan
+from polyagents.parlai_patches.exchanges import WorldInOrder, in_order
 from polyagents.parlai_patches.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
 from polyagents.parlai_patches.training_end import UPDATES, with_summary
 from polyagents.training import distributed
@@ -64,8 +65,8 @@ def patch_for_all_agents() -> None:
     """
     if getattr(train_model.load_eval_worlds, "of_polyagents", False):
         return
-    train_model.load_eval_worlds = without_missing_test_sets(train_model.load_eval_worlds)
-    TrainLoop._run_eval = over_test_worlds(TrainLoop._run_eval)
+    train_model.load_eval_worlds = without_missing_test_sets(in_order(train_model.load_eval_worlds))
+    TrainLoop._run_eval = over_first_examples(over_test_worlds(TrainLoop._run_eval))
     build_dict.create_task = in_this_process(build_dict.create_task)
 
 
@@ -115,8 +116,35 @@ def over_test_worlds(run_eval: Any) -> Any:
     return patched
 
 
+def over_first_examples(run_eval: Any) -> Any:
+    """Wrap ParlAI's evaluation: of worlds in order, exactly as many examples as wanted.
+
+    A task without a test set may give its valid set for it, as ParlAI's convai2 does: it is not evaluated again.
+    """
+
+    def patched(
+        self: Any, worlds: list[Any], opt: Opt, datatype: str, max_exs: float = -1, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        if not all(isinstance(world, WorldInOrder) for world in worlds):
+            return dict(run_eval(self, worlds, opt, datatype, max_exs, *args, **kwargs))
+        if max_exs > 0:
+            for place, world in enumerate(worlds):
+                world.limit = (int(max_exs) + place) // len(worlds)
+        known = vars(self).setdefault("evaluated", {})
+        if datatype == "test" and worlds and [world.digest_of_all() for world in worlds] == known.get("valid"):
+            logging.info(f"--task {opt['task']} gives its valid set for test: the result is that of valid, above.")
+            known["test"] = known["valid"]
+            return dict(self.final_valid_report)
+        report = dict(run_eval(self, worlds, opt, datatype, -1, *args, **kwargs))
+        if kwargs.get("write_log"):  # at the end, of the best model
+            known[datatype] = [world.digest for world in worlds]
+        return report
+
+    return patched
+
+
 def after_resuming(train_steps: Any) -> Any:
-    """Keep the best model of a resumed run, and validate when an undisturbed one would.
+    """Keep the best model of a resumed run, and validate at the same times as an undisturbed one.
 
     ParlAI overwrites M at the end of a resumed run that has not beaten it, and then evaluates M.checkpoint for M.
     """
@@ -143,7 +171,7 @@ def after_resuming(train_steps: Any) -> Any:
 
 
 def counted_by_world(loop: TrainLoop) -> None:
-    """Set the progress of a resumed run to that of the checkpoint; .trainstats may be older."""
+    """Set the progress of a resumed run to the checkpoint's; .trainstats may be older."""
     loop.parleys = loop._train_steps = loop.world.updates_done()
     loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
     loop._total_exs = 0
@@ -170,14 +198,15 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
 
 
 def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """Return what ParlAI's `_save_train_stats` writes, as a text, with the machine; empty if it writes nothing."""
+    """Return the output of ParlAI's `_save_train_stats`, as a text, with the machine; empty if it writes nothing."""
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)
         save_train_stats(loop)
     if not written.getvalue():  # of several processes only the first one writes
         return ""
-    return json.dumps(parse_json(written.getvalue()) | {"machine": training_machine()}, indent=4)
+    more = {"machine": training_machine(), "evaluated": vars(loop).get("evaluated", {})}
+    return json.dumps(parse_json(written.getvalue()) | more, indent=4)
 
 
 def with_atomic_progress(progress: Progress) -> Any:

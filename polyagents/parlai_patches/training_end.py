@@ -1,4 +1,4 @@
-"""The end of a training by train_model: a summary of it, and its curves beside the model."""
+"""The end of a run of train_model: its summary, and its curves next to the model."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +13,7 @@ from polyagents.console import say
 from polyagents.parlai_patches.run_plan import keeps_start
 from polyagents.training_loop.summary import Summary, command
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.training_files import after_the_end
 
 UPDATES = "train_steps"  # ParlAI's name in .trainstats
 
@@ -26,7 +27,8 @@ def with_summary(train: Any) -> Any:
             self.agent.watch.check_learned()
         file = self.opt.get("model_file")
         if is_primary_worker() and file:
-            summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])))
+            spare = after_the_end(file, self.opt.get("keep_checkpoint", True))
+            summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])), spare)
             # Not isEnabledFor, which remembers an earlier level: Python does not know of ParlAI's logger.
             if logging.logger.getEffectiveLevel() <= logging.INFO:
                 for line in summary.lines():
@@ -38,14 +40,14 @@ def with_summary(train: Any) -> Any:
 
 def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
     """Return loss and R@1 of a training, the runs that it resumed and the validation at its end included."""
-    training = points(loop.train_reports, "mean_loss", "train_accuracy")
-    validation = points(loop.valid_reports, "loss", "hits@1")
+    training = points_of(loop.train_reports, "mean_loss", "train_accuracy")
+    validation = points_of(loop.valid_reports, "loss", "hits@1")
     if not validation:
-        validation = points([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
+        validation = points_of([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
     return Curves(training, validation)
 
 
-def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
+def points_of(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:
     """Return what ParlAI's reports say of loss and R@1, by these names, if they say both."""
     return [
         Point(*(float(report[name]) for name in (UPDATES, loss, recall)))
@@ -54,11 +56,16 @@ def points(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list
     ]
 
 
-def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> Summary:
-    """Return the summary of a training, given the validation at its end, and the picture of its curves."""
+def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spare: int) -> Summary:
+    """Return the summary of a training run, given its last validation and the picture of its curves.
+
+    Args:
+        spare: bytes of its checkpoint.
+    """
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
     report = loop.valid_reports[-1] if loop.valid_reports else final
+    lack = int(report.get("no_candidates", 0))
     return Summary(
         updates=loop._train_steps,
         seconds=loop.train_time.time(),
@@ -68,13 +75,14 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None) -> S
         plot=plot,
         next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
         candidates=float(report["candidates"]) if "candidates" in report else None,
-        no_candidates=int(report.get("no_candidates", 0)),
+        ranked=f"{lack:,} examples without any rank the labels of their batch" if lack else "",
+        checkpoint=spare,
         keeps_start=keeps_start(loop),
     )
 
 
 def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return what to run with a trained ranker; the options file of the model has the flags of the model."""
+    """Return the next commands for a trained ranker; the options file of the model has the flags of the model."""
     model, task = ("-mf", opt["model_file"]), flags_of_task(opt)
     return (
         (command("evaluate", *model, "-t", opt["task"], *task), "R@1, R@5, R@10 and MRR, with intervals"),

@@ -23,7 +23,7 @@ DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a 
 
 
 class TaskInteractiveWorld(InteractiveWorld):
-    """A person talks to a model; both get the personas of a dialogue of the task, where it has any."""
+    """A person talks to a model; both get the personas of a dialogue of the task, if it has any."""
 
     def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
         """InteractiveWorld: read the personas of the task."""
@@ -31,7 +31,7 @@ class TaskInteractiveWorld(InteractiveWorld):
         self.chats = itertools.count()
 
     def get_contexts(self) -> tuple[str, str]:
-        """InteractiveWorld: return the persona of the person, and that of the model; each is empty without any."""
+        """InteractiveWorld: return the personas of the person and of the model; each is empty without any."""
         return self.openings[next(self.chats) % len(self.openings)].personas
 
     def share(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class TaskSelfChatWorld(SelfChatWorld):
         return list(personas) if any(personas) else None
 
     def get_openers(self, episode_num: int) -> list[str] | None:
-        """SelfChatWorld: return what the first agent says."""
+        """SelfChatWorld: return the first agent's message."""
         openers: list[str] | None = super().get_openers(episode_num)
         return openers or [self._opening().text]
 

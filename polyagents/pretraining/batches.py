@@ -17,9 +17,6 @@ def chunks(lengths: Sequence[int], tokens: int, draw: random.Random) -> list[Chu
 
     Args:
         lengths: the number of tokens of each row.
-
-    Returns:
-        The rows of each chunk.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], draw.random()))
     made, start = [], 0
@@ -31,11 +28,7 @@ def chunks(lengths: Sequence[int], tokens: int, draw: random.Random) -> list[Chu
 
 
 def split_up(made: list[Chunk], count: int) -> list[Chunk]:
-    """Halve the fullest chunks until there are `count` of them, if there are enough rows.
-
-    Args:
-        count: how many are needed.
-    """
+    """Halve the fullest chunks until there are `count` of them, if there are enough rows."""
     made = sorted(made, key=len)
     while len(made) < count and len(made[-1]) > 1:
         fullest = made.pop()
@@ -46,14 +39,7 @@ def split_up(made: list[Chunk], count: int) -> list[Chunk]:
 
 
 def updates(made: list[Chunk], count: int, draw: random.Random) -> list[list[Chunk]]:
-    """Distribute chunks in random order over `count` updates, as evenly as possible.
-
-    Args:
-        draw: the random order.
-
-    Returns:
-        The chunks of each update.
-    """
+    """Distribute chunks in random order over `count` updates, as evenly as possible: the chunks of each."""
     made = list(made)
     draw.shuffle(made)
     size = math.ceil(len(made) / count)

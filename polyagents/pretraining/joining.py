@@ -1,7 +1,7 @@
-"""Chunks of an update, joined to larger ones where a device computes several at once faster than one after the other.
+"""Chunks of an update, joined to larger ones if a device computes several at once faster than one after the other.
 
 What an update consists of, and which words are hidden, is decided in small chunks that are the same on every machine,
-so that a training on a GPU is that on a CPU.
+so that training on a GPU equals training on a CPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,11 @@ Prepared = tuple[JointTokens, dict[str, Tensor], Tensor | None]
 """What `PretrainModel` takes: tokens [B, T], targets by objective, and which words were hidden [B, T]."""
 
 
-def joined(chunks: Sequence[Prepared], limit: int, pad_id: int) -> Iterator[Prepared]:
-    """Join chunks of similar length, on the CPU.
+def joined_chunks(chunks: Sequence[Prepared], limit: int, pad_id: int) -> Iterator[Prepared]:
+    """Join chunks of an update, all with the same objectives, of similar length, on the CPU, the longest texts first.
 
     Args:
-        chunks: those of an update, all with the same objectives.
         limit: the number of tokens of a joined chunk, padding included; a larger chunk stays as it is.
-
-    Yields:
-        The chunks, the longest texts first.
     """
     group: list[Prepared] = []
     texts = width = 0
@@ -41,15 +37,7 @@ def joined(chunks: Sequence[Prepared], limit: int, pad_id: int) -> Iterator[Prep
 
 
 def one_of(chunks: Sequence[Prepared], width: int, pad_id: int) -> Prepared:
-    """Join chunks to one.
-
-    Args:
-        chunks: at least one.
-        width: T, the length of the longest text.
-
-    Returns:
-        A chunk [B, T].
-    """
+    """Join one chunk or more to one [B, T]; T is the length of the longest text."""
 
     def widened(tensors: Sequence[Tensor], padding: int) -> Tensor:
         return torch.cat([functional.pad(one, (0, width - one.size(1)), value=padding) for one in tensors])

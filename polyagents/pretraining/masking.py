@@ -1,4 +1,4 @@
-"""Masks tokens for a model to guess, and chooses what replaces them (Devlin et al. 2018; paper 4.1)."""
+"""Masks tokens for a model to guess, and chooses their replacements (Devlin et al. 2018; paper 4.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MASKED, REPLACED = 0.8, 0.1  # of the chosen ones: [MASK], a random token; the r
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking needs to know of a vocabulary of V tokens.
+    """The facts about a vocabulary of V tokens that masking needs.
 
     Attributes:
         mask_id: id of the token that hides another.
@@ -30,12 +30,7 @@ class MaskingVocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, mask: str, special: Sequence[str]) -> "MaskingVocabulary":
-        """Describe the vocabulary of a tokenizer.
-
-        Args:
-            mask: the token that hides another.
-            special: tokens that are never guessed, besides those that the tokenizer calls special.
-        """
+        """Describe a tokenizer's vocabulary; `special` tokens, and those that it calls special, are never guessed."""
         tokens = [tokenizer.id_to_token(number) or "" for number in range(tokenizer.get_vocab_size())]
         never = {*special, mask, *(str(token) for token in tokenizer.get_added_tokens_decoder().values())}
         is_text = torch.tensor([token not in never for token in tokens])
@@ -53,11 +48,9 @@ def starts(tokens: Sequence[str]) -> list[bool]:
 def mask(
     tokens: AnyTokens, vocabulary: MaskingVocabulary, generator: torch.Generator, whole_words: bool = False
 ) -> tuple[AnyTokens, Tensor]:
-    """Hide tokens of a batch on the CPU.
+    """Hide tokens of a batch [B, T] on the CPU.
 
     Args:
-        tokens: [B, T].
-        generator: source of all random choices.
         whole_words: choose words with all of their pieces; the share of tokens stays the same.
 
     Returns:

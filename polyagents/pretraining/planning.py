@@ -1,4 +1,4 @@
-"""Updates from windows of examples: what is guessed in each (hidden words or classes of labels), in which chunks."""
+"""Updates from windows of examples: the targets of each (hidden words or classes of labels) and its chunks."""
 
 import math
 import random
@@ -14,7 +14,7 @@ from polyagents.models.tokens import pad_joint, to_device
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.pretraining import batches
-from polyagents.pretraining.joining import Prepared, joined
+from polyagents.pretraining.joining import Prepared, joined_chunks
 from polyagents.pretraining.masking import MaskingVocabulary, mask
 from polyagents.pretraining.pretrain_model import LABELS, WORDS
 from polyagents.pretraining.pretraining_examples import PretrainingExample, encode, split_sentences, with_others
@@ -32,18 +32,16 @@ Objectives = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Update:
-    """The training data of one optimiser step: chunks of examples, and what is guessed in them."""
+    """The training data of one optimiser step: chunks of examples, and the targets in them."""
 
     objectives: Objectives
     chunks: list[list[PretrainingExample]]
 
 
 class PlanningAgent(BaseAgent):
-    """The part of a pre-training agent that decides what it is trained on.
+    """The part of a pre-training agent that decides its training data.
 
-    Attributes:
-        seed: decides, together with the number of a window, all random choices.
-        vocabulary: which tokens can be hidden.
+    The seed decides, together with the number of a window, all random choices.
     """
 
     seed: int
@@ -52,10 +50,8 @@ class PlanningAgent(BaseAgent):
     def plan(self, pairs: Sequence[TextPair], window: int) -> list[Update]:
         """Turn a window of the training data into updates, of words and of labels alternately, or of both at once.
 
-        All processes get the same number of updates. If the objectives alternate, half of the pairs are for each.
-
-        Args:
-            window: the number of the window, on which all random choices depend.
+        All processes get the same number of updates. If the objectives alternate, half of the pairs are for each. All
+        random choices depend on the number of the window.
         """
         draw = random.Random(f"{self.seed} {get_rank()} {window}")
         given = self._as_asked(pairs, draw)
@@ -97,18 +93,12 @@ class PlanningAgent(BaseAgent):
     def _parts(
         self, given: Sequence[Labelled], words: Sequence[Labelled], labels: Sequence[Labelled], draw: random.Random
     ) -> Iterator[tuple[Objectives, Sequence[Labelled]]]:
-        """Yield what is guessed, and in which pairs.
-
-        Args:
-            given: all pairs of a window.
-            words: the pairs whose words are guessed if the objectives alternate.
-            labels: the pairs whose labels are guessed in that case.
-            draw: draws other labels, after the words were planned.
-        """
+        """Yield what is guessed, and in which pairs: all given, or if objectives alternate, those for each."""
         if self.is_joint:
             yield (WORDS, LABELS), given
         else:
             yield (WORDS,), words
+            # Drawn after the words were planned, as this is a generator: the order of draws decides a run.
             yield (LABELS,), with_others([pair for pair, _ in labels], [pair for pair, _ in given], draw)
 
     def _chunks(
@@ -137,7 +127,7 @@ class PlanningAgent(BaseAgent):
     def on_device(self, chunks: Sequence[Prepared]) -> Iterator[Prepared]:
         """Move chunks to the device, on a GPU joined to larger ones unless `--chunk-tokens` is given."""
         if self.device.type != "cpu" and not self.opt.get("chunk_tokens"):
-            chunks = list(joined(chunks, GPU_CHUNK_TOKENS, self.dict.ready.pad_id))
+            chunks = list(joined_chunks(chunks, GPU_CHUNK_TOKENS, self.dict.ready.pad_id))
         for tokens, targets, hidden in chunks:
             yield (
                 tokens.to(self.device),

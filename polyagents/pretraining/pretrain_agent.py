@@ -68,11 +68,7 @@ class PretrainAgent(PlanningAgent):
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
-        """Add TorchAgent's flags and ours, with the paper's settings as defaults (4.1).
-
-        Args:
-            partial_opt: what is known of the options.
-        """
+        """Add TorchAgent's flags and ours, with the paper's settings as defaults (4.1)."""
         super().add_cmdline_args(parser, partial_opt=partial_opt)
         flags.add_encoder_flags(parser)
         flags.add_options(parser, MemoryOptions)
@@ -104,11 +100,8 @@ class PretrainAgent(PlanningAgent):
         start, file = self._checked_start(opt), opt.get("model_file")
         self._check_classes(start, opt)
         self._check_same_start(start, opt)
-        is_finetune = start not in (
-            None,
-            file,
-            f"{file}{train_loop.CHECKPOINT}",
-        )  # ParlAI's flag is not set for checkpoints
+        # ParlAI's flag is not set for checkpoints.
+        is_finetune = start not in (None, file, f"{file}{train_loop.CHECKPOINT}")
         super().__init__(opt, shared)
         self.seed = int(opt.get("seed") or 0)
         self.model: Any = self.build_model()
@@ -283,7 +276,7 @@ class PretrainAgent(PlanningAgent):
         self.module.lm.tie_weights()
 
     def save(self, path: str | None = None) -> None:
-        """Save BaseAgent's files, and the folder M.backbone beside M."""
+        """Save BaseAgent's files, and the folder M.backbone next to M."""
         super().save(path)
         path = path or self.opt.get("model_file")
         if path and not path.endswith(train_loop.CHECKPOINT):

@@ -4,12 +4,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from polyagents.models.encoder import Encoder, autocast
+from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import Tokens
 from polyagents.timings import encodes_in_bf16
@@ -33,17 +34,18 @@ class PretrainModel(nn.Module):
         self.next_utterance = nn.Linear(self.encoder.width, classes)
         nn.init.normal_(self.next_utterance.weight, std=0.02)
         nn.init.zeros_(self.next_utterance.bias)
-        self._head = [
-            head_of(lm)
-        ]  # in a list, so that its parameters, which are parts of `lm`, are not registered twice
+        # The model's own head for words is the model around a `PassThrough`, with which it shares all parts. It is in a
+        # list, so that its parameters are not registered twice.
+        head = copy.copy(lm)
+        head._modules = dict(lm._modules) | {lm.base_model_prefix: PassThrough()}
+        self._head = [head]
 
     def forward(
         self, tokens: Tokens, targets: Mapping[str, Tensor], hidden: Tensor | None = None
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Compute loss and right guesses of each objective, both summed over all targets.
+        """Compute loss and right guesses of each objective, both summed over all targets, for tokens [B, T].
 
         Args:
-            tokens: [B, T].
             targets: for WORDS the hidden tokens [n], for LABELS the class of each example [B]; one or both.
             hidden: [B, T], the positions of the hidden tokens; required for WORDS.
 
@@ -52,16 +54,15 @@ class PretrainModel(nn.Module):
         """
         states, measured = self.encoder(tokens), {}
         for objective, target in targets.items():
-            scores = self.word_scores(states[hidden]) if objective == WORDS else self.next_utterance(states[:, 0])
+            if objective == WORDS:  # [n, V], of hidden words only: of all, they would cost more than a small encoder
+                low, arithmetic = states.device.type, self.encoder.arithmetic(states.device)
+                with torch.autocast(low, arithmetic, enabled=arithmetic != torch.float32, cache_enabled=False):
+                    scores: Tensor = self._head[0](inputs_embeds=states[hidden].unsqueeze(0)).logits[0]
+            else:
+                scores = self.next_utterance(states[:, 0])
             loss = functional.cross_entropy(scores.float(), target, reduction="sum")
             measured[objective] = loss, (scores.detach().argmax(-1) == target).sum()
         return measured
-
-    def word_scores(self, states: Tensor) -> Tensor:
-        """Map states [n, D] to scores [n, V]. Only for hidden words: all words would cost more than a small encoder."""
-        with autocast(states.device, self.encoder.arithmetic(states.device)):
-            scores: Tensor = self._head[0](inputs_embeds=states.unsqueeze(0)).logits[0]
-        return scores
 
 
 class PassThrough(nn.Module):
@@ -72,10 +73,3 @@ class PassThrough(nn.Module):
         output: Any = BaseModelOutput(last_hidden_state=inputs_embeds)
         output.global_attentions = None  # Longformer's head passes it on
         return output
-
-
-def head_of(lm: PreTrainedModel) -> PreTrainedModel:
-    """Return the model's own head for words: the model around a `PassThrough`, with which it shares all parts."""
-    head = copy.copy(lm)
-    head._modules = dict(lm._modules) | {lm.base_model_prefix: PassThrough()}
-    return head

@@ -13,12 +13,9 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 @dataclass(frozen=True)
 class PretrainingExample:
-    """An input and a label, each between its [S].
+    """An input (segment 0) and a label (segment 1), as token ids, each between its [S].
 
-    Attributes:
-        context: token ids of segment 0.
-        label: token ids of segment 1.
-        label_class: 1 for the input's own label, 0 for another one's; for utterance_relevance, where it comes from.
+    The class is 1 for the input's own label, 0 for another one's; for utterance_relevance, where it comes from.
     """
 
     context: list[int]
@@ -30,13 +27,9 @@ class PretrainingExample:
 
 
 def split_sentences(pairs: Sequence[TextPair], draw: random.Random) -> list[TextPair]:
-    """Cut running text, one sentence per line, in two at a random sentence, as for BERT.
+    """Cut running text, one sentence per line, in two at a random sentence, as for BERT; join sentences by spaces.
 
-    Args:
-        pairs: the texts; those of a single line are skipped.
-
-    Returns:
-        The two parts of each text, their sentences joined by spaces.
+    Texts of a single line are skipped.
     """
     cut = []
     for context, label, task in pairs:
@@ -54,12 +47,6 @@ def with_others(
 
     The other one is of the same task: that a text is of another is seen without reading it, and was all that a model of
     four tasks learnt. A label that reads like the own one is not another; if there is none, the own stays.
-
-    Args:
-        others: the pairs whose labels can be taken.
-
-    Returns:
-        Each pair with its class.
     """
     labels = defaultdict(list)
     for other in others:
@@ -82,16 +69,13 @@ def with_others(
 def encode(
     pairs: Sequence[tuple[TextPair, int]], tokenizer: RankingTokenizer, text_limit: int | None, label_limit: int | None
 ) -> list[PretrainingExample]:
-    """Encode pairs as examples; a long input keeps its end, a long label its beginning.
+    """Encode pairs with their classes as examples; a long input keeps its end, a long label its beginning.
 
-    Args:
-        pairs: each pair with its class.
-        text_limit: the largest number of tokens of an input; None for no limit.
-        label_limit: the largest number of tokens of a label; None for no limit.
+    A limit is the largest number of tokens; None for no limit.
     """
-    contexts = tokenizer.encode([pair.context for pair, _ in pairs])
-    labels = tokenizer.encode([pair.label for pair, _ in pairs])
+    contexts = tokenizer.contexts([pair.context for pair, _ in pairs], text_limit)
+    labels = tokenizer.candidates([pair.label for pair, _ in pairs], label_limit)
     return [
-        PretrainingExample(tokenizer.context(context, text_limit), tokenizer.candidate(label, label_limit), kind)
+        PretrainingExample(context, label, kind)
         for context, label, (_, kind) in zip(contexts, labels, pairs, strict=True)
     ]

@@ -25,10 +25,9 @@ class Dialogue:
     """The utterances of a dialogue.
 
     Attributes:
-        lines: the utterances as contexts have them.
-        texts: the utterances as labels have them, without the speaker.
+        lines: as contexts have them.
+        texts: as labels have them, without the speaker.
         readings: the texts in a form that is equal for texts that read the same.
-        task: the task that the dialogue is from.
     """
 
     lines: tuple[str, ...]
@@ -65,25 +64,17 @@ class Dialogue:
 def dialogues(pairs: Sequence[TextPair]) -> list[Dialogue]:
     """Return the dialogues of a window, in alphabetical order.
 
-    A task brings a dialogue again and again, each time with more of it, in an episode or as separate examples; a
-    dialogue
-    that is only the beginning of another one is skipped.
+    A task brings a dialogue again and again, each time with more of it, in an episode or as separate examples; one that
+    is only the beginning of another one is skipped.
     """
     found = sorted(map(Dialogue.of, pairs), key=lambda dialogue: (dialogue.task, dialogue.readings))
     return [first for first, second in itertools.pairwise(found) if not first.begins(second)] + found[-1:]
 
 
 def with_relevance(pairs: Sequence[TextPair], context_size: int, draw: random.Random) -> list[tuple[TextPair, int]]:
-    """Return every short context of the dialogues with a second text, and where that text comes from.
+    """Return every short context, of `context_size` utterances, with a second text as its label, and its source.
 
     The other dialogue is of the same task, for the reason that `with_others` gives.
-
-    Args:
-        context_size: the number of utterances of a short context.
-        draw: source of all random choices.
-
-    Returns:
-        Short contexts with the second text as their label; OTHER_DIALOGUE, SAME_DIALOGUE or NEXT.
     """
     made = []
     for _, group in itertools.groupby(dialogues(pairs), key=lambda dialogue: dialogue.task):
@@ -99,16 +90,10 @@ def with_relevance(pairs: Sequence[TextPair], context_size: int, draw: random.Ra
 def with_second_text(
     dialogue: Dialogue, place: int, context_size: int, other: Dialogue, draw: random.Random
 ) -> tuple[TextPair, int]:
-    """Return the utterances before a position, with what is said there, elsewhere, or in another dialogue.
+    """Return the utterances before a position, with what is said there, elsewhere, or in another dialogue of the task.
 
     What reads like the utterance of the place is never a wrong one, and what reads like any of the dialogue never
-    another dialogue's. Where this leaves nothing of a class, it is one of the others.
-
-    Args:
-        place: index of the utterance that is right.
-        context_size: the number of utterances before it.
-        other: another dialogue of the same task.
-        draw: chooses the class and the text.
+    another dialogue's. If this leaves nothing of a class, it is one of the others.
     """
     choices = (
         other.texts_but(dialogue.distinct_readings),

@@ -27,7 +27,7 @@ class PretrainWorld(World):
         self._open()
 
     def _open(self) -> None:
-        """Open the task at its beginning, or where the training was."""
+        """Open the task at its beginning, or where the run was."""
         self.reader = TaskReader(self.opt, self.agent.seed + get_rank() if self.is_training else 0)
         self.plan: list[Any] = []
         self.first = self.position = self.agent.position if self.is_training else Position()
@@ -96,7 +96,7 @@ class PretrainWorld(World):
         return not self.is_training and not self.plan and self.reader.at_end()
 
     def __exit__(self, error_type: Any, *error: Any) -> bool:
-        """End a training, at its end or after an error."""
+        """End a run, at its end or after an error."""
         if error_type is None and self.before_the_end is not None:
             self.before_the_end()
         return bool(super().__exit__(error_type, *error))

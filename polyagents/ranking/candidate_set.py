@@ -51,10 +51,10 @@ class CandidateSet:
         ids: token ids of the U candidates to encode, each once.
         rows: [B, C], the indices of the candidates that each example ranks; None when every example ranks all of them
             (C = U).
-        real: [B, C], or [1, C] where all examples have the same: False for padding, and for members of a shared list
+        real: [B, C], or [1, C] if all examples have the same: False for padding, and for members of a shared list
             that an example does not rank.
         right: [B, C], True for every candidate that reads as one of the example's labels.
-        texts: the C texts when shared, otherwise those of each example, without padding.
+        texts: the C texts when shared, otherwise each example's, without padding.
         labels: [B], the column of each example's label, -1 for an example without a label; None if no example has
             one.
     """
@@ -132,15 +132,15 @@ def shared_set_with_own(
     """
     shared = shared_set([*given, *others, *(candidate for listed in own for candidate in listed)], labels)
     meant = torch.zeros_like(shared.real)
-    meant[:, columns_of(given, shared)] = True
+    meant[:, columns_in(given, shared)] = True
     for example, listed in enumerate(own):
-        meant[example, columns_of(listed, shared)] = True
+        meant[example, columns_in(listed, shared)] = True
     assert shared.labels is not None
     meant[torch.arange(len(labels)), shared.labels] = True
     return dataclasses.replace(shared, real=meant)
 
 
-def columns_of(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
+def columns_in(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
     """Return the column of each candidate in a shared set, which contains equal ones once."""
     column = {ids: place for place, ids in enumerate(shared.ids)}
     return [column[candidate.ids] for candidate in given]

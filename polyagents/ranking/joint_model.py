@@ -20,7 +20,7 @@ Row = tuple[Sequence[int], list[Sequence[int]]]
 
 
 class JointModel(RankingModel):
-    """A cross- or uni-encoder, or a further joint architecture."""
+    """A cross- or uni-encoder, or another joint architecture."""
 
     module: Joint
 
@@ -32,7 +32,22 @@ class JointModel(RankingModel):
     @property
     def longest_input(self) -> int:
         """The positions of a context followed by a candidate."""
+        if self.joins_pairs:
+            return self.settings.text_truncate or 0
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The lengths of texts, as in other models; a pair is truncated whole, by those that its texts have."""
+        text, label = super().limits
+        if not self.joins_pairs:
+            return text, label
+        return None, None if label is None or (text is not None and label >= text) else label
+
+    @property
+    def joins_pairs(self) -> bool:
+        """Whether `--text-truncate` is the length of a pair, joined as the tokenizer itself joins it."""
+        return self.module.joins_pairs and self.settings.plain_texts
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
@@ -50,13 +65,17 @@ class JointModel(RankingModel):
             with undisturbed():  # not around the generator, whose caller computes between two pieces
                 some = self.joint_tokens([rows[row] for row in piece])
                 sizes = [len(rows[row][1]) for row in piece]
-                scores |= zip(piece, listed(self.module.joint_scores(some), some).split(sizes), strict=True)
+                scores |= zip(piece, flat_scores(self.module.joint_scores(some), some).split(sizes), strict=True)
             yield
         # Pieces are of similar length, not in order: the scores return to the order of the rows.
         return in_table(torch.cat([scores[row] for row in range(len(rows))]), wanted)
 
     def joint_tokens(self, rows: Sequence[Row]) -> JointTokens:
         """Pad rows to a batch on the CPU, from where the encoder takes it chunk by chunk."""
+        if self.joins_pairs:
+            limit = self.settings.text_truncate
+            pairs = (self.tokenizer.pair(context, candidate, limit) for context, (candidate,) in rows)
+            rows = [(context, [candidate]) for context, candidate in pairs]
         return pad_joint(rows, self.tokenizer.pad_id)
 
     def rows(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, wanted: Tensor) -> list[Row]:
@@ -71,12 +90,12 @@ class JointModel(RankingModel):
             if candidates.rows is not None:
                 columns = candidates.rows[example, columns]
             own = [candidates.ids[column] for column in columns.tolist()]
-            rows += [(context, some) for some in split(own, self.module.candidate_tokens)]
+            rows += [(context, some) for some in lists_that_fit(own, self.module.candidate_tokens)]
         return rows
 
 
-def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
-    """Split token ids of candidates, in order, into lists of so many tokens that fit a row; each has one at least."""
+def lists_that_fit(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
+    """Split token ids of candidates, in order, into lists of at most `tokens` tokens; each has one at least."""
     some: list[Sequence[int]] = []
     left = tokens
     for candidate in candidates:
@@ -89,17 +108,17 @@ def split(candidates: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Seq
         yield some
 
 
-def listed(scores: Tensor, tokens: JointTokens) -> Tensor:
+def flat_scores(scores: Tensor, tokens: JointTokens) -> Tensor:
     """Flatten scores [R, K] of rows to those [N] of candidates that exist, row after row."""
-    return scores.flatten()[to_device(places_of(tokens.there), scores.device)]
+    return scores.flatten()[to_device(true_places(tokens.there), scores.device)]
 
 
 def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
     """Arrange scores [N] in a table [B, C] where `wanted` [B, C] is True, in its order; 0 elsewhere."""
-    places = to_device(places_of(wanted), scores.device)
+    places = to_device(true_places(wanted), scores.device)
     return scores.new_zeros(wanted.numel()).index_copy(0, places, scores).view(wanted.shape)
 
 
-def places_of(mask: Tensor) -> Tensor:
+def true_places(mask: Tensor) -> Tensor:
     """Return where a mask is True, counted row by row."""
     return mask.flatten().nonzero().flatten()

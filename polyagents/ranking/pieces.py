@@ -1,4 +1,4 @@
-"""Long computations in pieces, between which whoever runs them may do something else."""
+"""Long computations in pieces, between which the caller may do something else."""
 
 from collections.abc import Generator, Sequence
 from typing import TypeVar

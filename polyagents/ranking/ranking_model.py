@@ -31,13 +31,14 @@ ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp1
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that, beside its weights, decide how a model reads texts.
+    """The settings that, together with its weights, decide how a model reads texts.
 
     Attributes:
         architecture: the name of its class, such as "PolyEncoder".
         ranking: the architecture's own options.
         text_truncate: the maximal tokens of a context, with [S]; None is no limit.
         label_truncate: the same of a candidate.
+        plain_texts: whether texts are read as Hugging Face's libraries do.
         saved: all options: an agent's flags, or the content of the options file of a trained model, such as its task,
             some of them overridden by the caller.
     """
@@ -47,6 +48,7 @@ class Settings:
     ranking: RankingOptions
     text_truncate: int | None
     label_truncate: int | None
+    plain_texts: bool
     saved: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -86,19 +88,21 @@ class RankingModel(abc.ABC):
         """The tokens of the longest text that the encoder will read."""
         return max(self.settings.text_truncate or 0, self.settings.label_truncate or 0)
 
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The tokens to which a context and a candidate are truncated by themselves; None for no limit."""
+        return self.settings.text_truncate, self.settings.label_truncate
+
     # ---- texts to token ids ----------------------------------------------------------------------------------------
 
     def context_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode contexts, whose turns are separated by line ends, as token ids between [S], truncated."""
-        return [self.tokenizer.context(ids, self.settings.text_truncate) for ids in self.tokenizer.encode(texts)]
+        return self.tokenizer.contexts(texts, self.limits[0])
 
     def candidates(self, texts: Sequence[str]) -> list[Candidate]:
         """Encode texts as candidates, with token ids between [S], truncated."""
-        encoded, limit = self.tokenizer.encode(texts), self.settings.label_truncate
-        return [
-            Candidate(text, tuple(self.tokenizer.candidate(ids, limit)))
-            for text, ids in zip(texts, encoded, strict=True)
-        ]
+        encoded = self.tokenizer.candidates(texts, self.limits[1])
+        return [Candidate(text, tuple(ids)) for text, ids in zip(texts, encoded, strict=True)]
 
     def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
         """Pad token ids to a batch on the CPU, from where an encoder takes it chunk by chunk."""
@@ -117,7 +121,7 @@ class RankingModel(abc.ABC):
         """Score as `scores` does, and encode at most `tokens` tokens between two steps."""
 
     def version(self) -> object:
-        """Return an object that stands for the weights of encoded candidates; None if none are encoded ahead."""
+        """Return an object that stands for the weights of encoded candidates; None if none are encoded in advance."""
         return None
 
     @undisturbed()
@@ -141,10 +145,10 @@ class RankingModel(abc.ABC):
         return model
 
     def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
-        """Discard what was computed with other weights: needed after edits of `.data` only, all others are noticed."""
+        """Discard results of other weights: needed only after edits of `.data`; all others are noticed."""
 
     def forget(self) -> None:  # noqa: B027  most models keep nothing
-        """Discard what was computed in another way, on another device, or in another precision."""
+        """Discard results of another backend, device or precision."""
 
     def to(self, device: torch.device) -> None:
         """Move the weights to a device, all or none.

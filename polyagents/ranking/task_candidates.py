@@ -1,4 +1,4 @@
-"""The file of all labels of a model's task, which ParlAI's `interactive` writes beside the model file."""
+"""The file of all labels of a model's task, which ParlAI's `interactive` writes next to the model file."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def task_candidates_file(model_file: str, saved: Mapping[str, Any]) -> str:
     task = saved.get("task")
     if not task:
         raise InputError(
-            f"{model_file} does not say which task it was trained on, so that there are no replies to rank; give some "
+            f"{model_file} does not say which task it was trained on, so there are no replies to rank; give some "
             f"with --candidates-file or --index-dir."
         )
     path = task_candidates_path(model_file, str(task))

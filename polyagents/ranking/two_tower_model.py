@@ -88,6 +88,7 @@ class TwoTowerModel(RankingModel):
         """Score as `RankingModel.scores` says; cached vectors are not computed again."""
         vectors = self.cache.vectors(candidates.ids)
         context = self.module.encode_context(self.tokens(contexts))
+        # A shared list may be too large for all products at once, which Query splits; lists of their own are short.
         if candidates.rows is None:
             return Query(self.module, context).scores(vectors)
         return self.module.score(context, vectors[to_device(candidates.rows, self.device)])
@@ -137,11 +138,11 @@ class TwoTowerModel(RankingModel):
         return self._version
 
     def weights_changed(self) -> None:
-        """Discard what was computed with other weights; only edits of `.data` are not noticed without this call."""
+        """Discard results of other weights; only edits of `.data` are not noticed without this call."""
         self._version = object()
 
     def to(self, device: torch.device) -> None:
-        """Move the weights to a device, where they are what they were: candidates that were encoded stay valid."""
+        """Move the weights to a device, unchanged: encoded candidates stay valid."""
         before = self.version()
         super().to(device)
         self._versions.look()
@@ -165,7 +166,7 @@ class TwoTowerModel(RankingModel):
             )
 
     def fingerprint(self) -> str:
-        """Compute the SHA-256 of all that determines candidate vectors but their text.
+        """Compute the SHA-256 of everything that determines candidate vectors, except their text.
 
         That is weights, tokenizer, reduction, similarity, scaling and truncation. The precision is not included, since
         it only rounds; nor is another runtime that computes with the same weights. A runtime with quantised weights is,
@@ -176,6 +177,7 @@ class TwoTowerModel(RankingModel):
         settings += [ranking.poly_n_codes] if ranking.reduction_type == "first_m" else []
         settings.append(self.settings.label_truncate)
         settings += [ranking.candidate_prompt] if ranking.candidate_prompt else []
+        settings += [["plain"]] if self.settings.plain_texts else []
         settings += ["without its outputs"] if self.module.left_out[1] else []
         backend = self.module.candidate_encoder.backend
         settings += [backend.quantized] if backend is not None and backend.quantized else []
@@ -197,14 +199,13 @@ class TwoTowerModel(RankingModel):
 
 
 def two_towers(model: RankingModel, otherwise: str | None = None) -> TwoTowerModel:
-    """Return a model whose candidates can be encoded ahead of the context.
+    """Return a model whose candidates can be encoded in advance.
 
     Raises:
         InputError: it is a joint model; the message is `otherwise`, if given.
     """
     if not isinstance(model, TwoTowerModel):
         raise InputError(
-            otherwise
-            or f"A {model.label} cannot encode candidates ahead of the context; index them with a bi- or poly-encoder."
+            otherwise or f"A {model.label} cannot encode candidates in advance; index them with a bi- or poly-encoder."
         )
     return model

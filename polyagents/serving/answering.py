@@ -24,7 +24,7 @@ from polyagents.serving.batching import (
     Ticket,
 )
 from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankRequest, RerankResponse, result_of
-from polyagents.serving.guard import count
+from polyagents.serving.guard import count_use
 from polyagents.serving.limits import TURNS, Rate
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
@@ -45,30 +45,18 @@ class Answering:
         self.rate = Rate(texts_per_minute)
 
     def ask(self, job: Job, texts: int, http: HttpRequest) -> Ticket:
-        """Queue a job.
-
-        Args:
-            job: what the request asks of the model.
-            texts: how many texts the model will read for it.
-            http: the HTTP request, whose state has the client.
+        """Queue a job for which the model will read that many texts; the HTTP request's state has the client.
 
         Raises:
             Refused: 429, the client has used up its texts.
             QueueFull: too many requests wait.
         """
         client = getattr(http.state, "client", "")
-        count(self.rate, client, texts, "texts")
+        count_use(self.rate, client, texts, "texts")
         return self.batcher.ask(job, client)
 
     async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
-        """Answer POST /rank.
-
-        Args:
-            http: the HTTP request, whose end is noticed: a client that has gone needs no answer.
-
-        Returns:
-            The best candidates with their scores.
-        """
+        """Answer POST /rank; a client that has gone needs no answer, which `http` says."""
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
         job = RankingJob(one_text(request.context), candidates, request.top_k)
@@ -78,14 +66,7 @@ class Answering:
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
     async def rerank(self, request: RerankRequest, http: HttpRequest, version: str) -> RerankResponse:
-        """Answer POST /v1/rerank and /v2/rerank, by the version of Cohere's API.
-
-        Args:
-            http: the HTTP request, whose end is noticed.
-            version: `v1` or `v2`, which decides the shape of the response.
-
-        Returns:
-            The documents in order of relevance.
+        """Answer POST /v1/rerank and /v2/rerank, by the version of Cohere's API, in order of relevance.
 
         Raises:
             Unanswerable: it asks for what the server does not do, such as to read less of the documents.
@@ -101,13 +82,7 @@ class Answering:
         )
 
     async def embed(self, request: EmbeddingsRequest, http: HttpRequest) -> EmbeddingsResponse:
-        """Answer POST /v1/embeddings.
-
-        Args:
-            http: the HTTP request, whose end is noticed.
-
-        Returns:
-            One vector per text.
+        """Answer POST /v1/embeddings with one vector per text.
 
         Raises:
             Unanswerable: the model's vectors have another width than the request wants, or there are none.
@@ -121,7 +96,7 @@ class Answering:
         return EmbeddingsResponse.of(encoding, self.served.model, request.encoding_format)
 
     def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
-        """Queue what POST /chat asks for."""
+        """Queue the job of POST /chat."""
         context = "\n".join([*request.persona, *request.history])
         said = set(context.split("\n"))
         wanted = request.top_k + min(len(said), TURNS)
@@ -131,7 +106,7 @@ class Answering:
 
 
 class NothingLeft(EngineError):
-    """An engine answers, and has no candidate any more."""
+    """An engine answers, but has no candidates left."""
 
 
 class PendingReply:
@@ -142,10 +117,10 @@ class PendingReply:
         self.ticket, self.said, self.top_k, self.source = ticket, said, top_k, source
 
     async def response(self, http: HttpRequest | None = None) -> ChatResponse:
-        """Wait for the reply; as in `interactive` it repeats nothing, unless nothing else remains.
+        """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains.
 
         Args:
-            http: the request, where nobody else notices that its client has gone.
+            http: the request, if nobody else notices that its client has gone.
         """
         result = await (wanted_still(self.ticket.result, http) if http else self.ticket.result)
         fields = RankResponse.of(result, self.source, milliseconds(self.begin))
@@ -195,15 +170,7 @@ async def wait_until_gone(http: HttpRequest) -> None:
 
 
 def event(name: str, data: dict[str, Any]) -> str:
-    """Write one server-sent event.
-
-    Args:
-        name: the kind of the event, such as `reply`.
-        data: its content, which becomes JSON.
-
-    Returns:
-        The text of the event, with its blank line.
-    """
+    """Write one server-sent event of a kind such as `reply`, with its blank line."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 

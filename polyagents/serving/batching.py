@@ -26,7 +26,7 @@ ContextMatches = tuple[list[Match], bool]
 
 
 class QueueFull(Exception):
-    """The queue is full, and no client has more in it than the one whose request finds no room."""
+    """The queue is full, and no client has more in it than the sender of the refused request."""
 
 
 @dataclass(frozen=True)
@@ -42,42 +42,25 @@ class Encoding:
     tokens: list[int]
 
     def part(self, start: int, stop: int) -> "Encoding":
-        """Return the encoding of some of the texts.
-
-        Args:
-            start: index of the first text.
-            stop: index after the last text.
-        """
+        """Return the encoding of the texts from one place to another, without the last."""
         return Encoding(self.vectors[start:stop], self.tokens[start:stop])
 
 
-class Model(Protocol):
+class QueuedModel(Protocol):
     """What a batcher requires of a model, whose calls come in pieces; `Served` implements it."""
 
     def rank(
         self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
     ) -> Steps[list[ContextMatches]]:
-        """Rank candidates, or the server's own where they are None, for every context.
-
-        Args:
-            contexts: the contexts to rank for, one line per turn.
-            candidates: the texts to rank; None for the server's own candidates.
-            top_k: how many matches to return for each context.
+        """Rank candidates, or the server's own if they are None, for every context (one line per turn).
 
         Returns:
-            The matches of each context, in the order of the contexts.
+            The `top_k` best matches of each context, in the order of the contexts.
         """
         ...
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
-        """Encode contexts, or candidates.
-
-        Args:
-            are_contexts: True for contexts, False for candidates.
-
-        Returns:
-            One vector per text.
-        """
+        """Encode contexts, or else candidates: one vector per text."""
         ...
 
     def length_class(self, text: str) -> int:
@@ -86,24 +69,20 @@ class Model(Protocol):
 
 
 class Job(Protocol):
-    """What one request asks of the model."""
+    """The work of the model for one request."""
 
-    def kind(self, model: Model) -> Hashable:
+    def kind(self, model: QueuedModel) -> Hashable:
         """Return a key that is equal for jobs that one call of the model can do together."""
         ...
 
-    def do(self, model: Model, jobs: Sequence[Any]) -> Steps[Sequence[Any]]:
-        """Do jobs of one kind, this one among them, in one call of the model.
-
-        Returns:
-            a result for each job, in order.
-        """
+    def do(self, model: QueuedModel, jobs: Sequence[Any]) -> Steps[Sequence[Any]]:
+        """Do jobs of one kind, this one among them, in one call of the model; the results are in their order."""
         ...
 
 
 @dataclass(frozen=True)
 class RankingResult:
-    """What the model found for one job, and how many jobs it ranked at once."""
+    """The model's result for one job, and how many jobs it ranked at once."""
 
     matches: list[Match]
     complete: bool
@@ -118,16 +97,12 @@ class RankingJob:
     candidates: tuple[str, ...] | None
     top_k: int
 
-    def kind(self, model: Model) -> Hashable:
+    def kind(self, model: QueuedModel) -> Hashable:
         """Return a key that is equal for jobs with the same candidates and top_k, and contexts of similar length."""
         return self.candidates, self.top_k, model.length_class(self.context)
 
-    def do(self, model: Model, jobs: Sequence["RankingJob"]) -> Steps[Sequence[RankingResult]]:
-        """Rank the candidates for the contexts of all jobs.
-
-        Returns:
-            a result for each job, in order.
-        """
+    def do(self, model: QueuedModel, jobs: Sequence["RankingJob"]) -> Steps[Sequence[RankingResult]]:
+        """Rank the candidates for the contexts of all jobs."""
         ranked = yield from model.rank([job.context for job in jobs], self.candidates, self.top_k)
         return [RankingResult(matches, complete, len(jobs)) for matches, complete in ranked]
 
@@ -139,16 +114,12 @@ class EncodingJob:
     texts: tuple[str, ...]
     are_contexts: bool
 
-    def kind(self, model: Model) -> Hashable:
+    def kind(self, model: QueuedModel) -> Hashable:
         """Return a key that is equal for single texts of similar length; several texts have a key of their own."""
         return self.are_contexts, model.length_class(self.texts[0]) if len(self.texts) == 1 else self.texts
 
-    def do(self, model: Model, jobs: Sequence["EncodingJob"]) -> Steps[Sequence[Encoding]]:
-        """Encode the texts of all jobs.
-
-        Returns:
-            a result for each job, in order.
-        """
+    def do(self, model: QueuedModel, jobs: Sequence["EncodingJob"]) -> Steps[Sequence[Encoding]]:
+        """Encode the texts of all jobs."""
         encoding = yield from model.encode([text for job in jobs for text in job.texts], self.are_contexts)
         stops = itertools.accumulate(len(job.texts) for job in jobs)
         return [encoding.part(stop - len(job.texts), stop) for job, stop in zip(jobs, stops, strict=True)]
@@ -159,8 +130,8 @@ class Ticket:
     """A job in the queue.
 
     Attributes:
-        kind: what it has in common with jobs that are done together with it.
-        ahead: how many jobs come before it if no further ones are asked for.
+        kind: equal for jobs that are done together.
+        ahead: how many jobs come before it if no more are asked for.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
         result: the job's result, or the model's error.
     """
@@ -184,7 +155,7 @@ class Group:
 
     Attributes:
         tickets: the first is of the client whose turns it takes.
-        work: the computation, once it has begun.
+        work: the computation; None before it has begun.
         seconds: how long its pieces took so far.
     """
 
@@ -197,24 +168,21 @@ class Batcher:
     """The queue in front of the model.
 
     Attributes:
-        turns: client -> what it has in the queue, in the order of their turns.
-        begun: client -> what the model has begun for it, and continues at its next turn.
+        turns: client -> its tickets in the queue, in the order of their turns.
+        begun: client -> the work that the model has begun for it, and continues at its next turn.
     """
 
     def __init__(
         self,
-        model: Model,
+        model: QueuedModel,
         together: int = TOGETHER,
         waiting: int = WAITING,
         answered: Callable[[int, float], None] = lambda jobs, seconds: None,
     ):
-        """Make a queue.
+        """Make a queue, in which `waiting` jobs may wait, and at most `together` of them are done at once.
 
         Args:
-            together: the largest number of jobs that are done at once.
-            waiting: how many jobs may wait.
-            answered: a callback for every call of the model that succeeded, with the number of jobs and the seconds it
-                took.
+            answered: called after each call of the model that succeeded, with the number of jobs and its seconds.
         """
         self.model, self.together, self.most, self.answered = model, together, waiting, answered
         self.turns: dict[str, deque[Ticket]] = {}
@@ -262,7 +230,7 @@ class Batcher:
         self.worker.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """Do no further job."""
+        """Do no more jobs."""
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.cancel()
@@ -291,12 +259,13 @@ class Batcher:
                 raise
 
     def take(self) -> Group | None:
-        """Return what the next turn is for: of the client that has waited longest for one, what was begun for it.
+        """Return the group of the next turn: that of the client who has waited longest, resumed if begun.
 
         Otherwise that is its oldest job, with those, of whoever, that one call of the model can do together; of these
         each client's oldest come first. None if nothing waits.
         """
-        for client in self.served:  # whoever has come in the meantime is before them
+        # The dictionary's order is that of turns: who was served last goes to its end, behind whoever has come since.
+        for client in self.served:
             self.turns[client] = self.turns.pop(client, deque())
         for client, queue in list(self.turns.items()):
             self.turns[client] = deque(ticket for ticket in queue if not ticket.result.done())  # the client has gone
@@ -308,6 +277,7 @@ class Batcher:
         client = next(iter(self.turns))
         group = self.begun.pop(client, None)
         if group is None:
+            # A round takes one job of each client, so that a client with many jobs fills only what others leave.
             first = self.turns[client][0]
             rounds = itertools.chain.from_iterable(itertools.zip_longest(*self.turns.values()))
             alike = (ticket for ticket in rounds if ticket is not None and ticket.kind == first.kind)
@@ -356,10 +326,7 @@ class Batcher:
 
 
 def next_piece(work: Steps[Sequence[Any]], jobs: int) -> Sequence[Any] | None:
-    """Compute the next piece; return the results of all jobs after the last, None before.
-
-    Args:
-        jobs: how many results it is to give.
+    """Compute the next piece; return the results, of which there are as many as jobs, after the last, None before.
 
     Raises:
         RuntimeError: there is not one result for each job.

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import A_CONTEXT, Context, Request, Text, whole
+from polyagents.serving.messages import A_CONTEXT, Context, Request, Text, whole_number
 from polyagents.serving.problems import Unanswerable
 
 
@@ -32,7 +32,7 @@ Document = (
         ),
     ]
 )
-Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(whole_number)]
 
 
 class NoSpans(BaseModel):
@@ -69,13 +69,15 @@ class RerankRequest(Request):
     ] = None
     top_n: Annotated[
         Count | None,
-        Field(description="a whole number from 1 on: how many to return; left out, or beyond the documents, all"),
+        Field(
+            description="a whole number from 1 on: how many to return; all by default, or if there are fewer documents"
+        ),
     ] = None
     return_documents: Annotated[
         bool | None, Field(description="true or false: whether the results bring the documents along")
     ] = False
     max_tokens_per_doc: Annotated[
-        Count | None, Field(description=f"a whole number from 1 on, less than a document has is refused; {UNREAD}")
+        Count | None, Field(description=f"a whole number from 1 on; fewer than a document has are refused; {UNREAD}")
     ] = None
     max_chunks_per_doc: Annotated[Count | None, Field(description=f"a whole number from 1 on; {UNREAD}")] = None
     rank_fields: Annotated[
@@ -86,7 +88,7 @@ class RerankRequest(Request):
         NoSpans | None, Field(description='an object with "mode": "disabled": parts of documents are not returned')
     ] = None
     priority: Annotated[
-        Annotated[int, Field(ge=0), BeforeValidator(whole)] | None,
+        Annotated[int, Field(ge=0), BeforeValidator(whole_number)] | None,
         Field(description="a whole number from 0 on, which nobody reads: clients take turns"),
     ] = None
 
@@ -95,7 +97,7 @@ class RerankRequest(Request):
         return tuple(document if isinstance(document, str) else document["text"] for document in self.documents)
 
     def check(self, read: int | None) -> None:
-        """Refuse what would give another answer if it were ignored.
+        """Refuse fields that would change the answer but are ignored.
 
         Args:
             read: how many tokens the model reads of a document; None for all.
@@ -126,16 +128,16 @@ class RerankResult(BaseModel):
         Field(
             ge=0,
             le=1,
-            description="(1 + s / (1 + |s|)) / 2 of the score s: 0.5 where that is 0; no probability. It depends on "
+            description="(1 + s / (1 + |s|)) / 2 of the score s: 0.5 if that is 0; not a probability. It depends on "
             "query and document alone",
         ),
     ]
-    score: Annotated[
-        float | None, Field(description="what /rank calls the score; left out where the model gives no number")
-    ] = None
+    score: Annotated[float | None, Field(description="the score as in /rank; omitted if the model gives no number")] = (
+        None
+    )
     document: Annotated[
         dict[str, str] | None,
-        Field(description="as it was sent, a text as an object with `text`; left out unless return_documents is true"),
+        Field(description="as it was sent, a text as an object with `text`; omitted unless return_documents is true"),
     ] = None
 
 
@@ -146,7 +148,7 @@ class ApiVersion(BaseModel):
 
 
 class RerankMeta(BaseModel):
-    """Metadata of a response beside its results."""
+    """Metadata of a response."""
 
     api_version: ApiVersion
 
@@ -154,7 +156,7 @@ class RerankMeta(BaseModel):
 class RerankResponse(BaseModel):
     """The best documents, most relevant first; among equals the lower index."""
 
-    id: Annotated[str, Field(description="of this response, no other has it")]
+    id: Annotated[str, Field(description="unique to this response")]
     results: Annotated[
         list[RerankResult], Field(description="the best, each with index, relevance_score, score and maybe document")
     ]
@@ -168,11 +170,7 @@ class CohereProblem(BaseModel):
 
 
 def result_of(match: Match, request: RerankRequest) -> RerankResult:
-    """Convert a match of the Python API; it includes the document if the request asks for it.
-
-    Args:
-        request: the request, which has the documents.
-    """
+    """Convert a match of the Python API; it includes the document if the request asks for it."""
     sent = request.documents[match.index] if request.return_documents else None
     return RerankResult(
         index=match.index,

@@ -11,23 +11,23 @@ from polyagents.serving.answering import Answering
 from polyagents.serving.cohere_messages import CohereProblem, RerankRequest, RerankResponse
 from polyagents.serving.messages import ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse, OpenAIProblem
-from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2
 
 PROBLEMS = {
     400: "The body is not JSON, or did not come whole",
     401: "The token is missing or wrong",
-    403: "Another site's page asks, or without a token a name but this machine's",
+    403: "Another site's page asks, or, without a token, the name is not this machine's",
     408: "The body did not arrive in time",
     413: "The body is too large",
-    415: "The body is not said to be JSON",
-    422: "A field is not what it must be",
-    429: "Too many requests or texts of this client; Retry-After says when to come again",
+    415: "The body is not declared as JSON",
+    422: "A field is invalid",
+    429: "Too many requests or texts of this client; Retry-After says when to try again",
     500: "The model failed",
     503: "Too many requests wait for the model, or the engine of its candidates does not answer",
 }
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The reply; where Accept asks for text/event-stream, the events queued, ranking, reply "
+        "description": "The reply; if Accept asks for text/event-stream, the events queued, ranking, reply "
         "(or error) as they happen",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
@@ -51,7 +51,7 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
 
     @app.post("/rank", responses=problems(Problem), response_description="The matches")
     async def rank(request: RankRequest, http: HttpRequest) -> RankResponse:
-        """Rank candidates for a context: those of the request, or those that the server was started with."""
+        """Rank candidates for a context: the request's, or those that the server was started with."""
         return await answering.rank(request, http)
 
     @app.post("/chat", responses=problems(Problem) | STREAMED, response_model=ChatResponse)

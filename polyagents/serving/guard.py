@@ -1,4 +1,4 @@
-"""The checks before the application: who may ask, how often, from which page, and how much.
+"""The checks before the application: who may send a request, how often, from which page, and how much.
 
 A request is refused before its body is read, and a body before it is longer than it may be.
 """
@@ -32,7 +32,7 @@ HEADERS = {
 
 
 class Refused(Exception):
-    """A request that is refused: status, one sentence, and further headers."""
+    """A request that is refused: status, one sentence, and additional headers."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None):
         super().__init__(sentence)
@@ -49,7 +49,7 @@ class Guard:
     Args:
         token: what every request must send, or several, one a line; None accepts every request that is addressed to
             this machine itself.
-        per_minute: how many requests a client may send in a minute.
+        per_minute: how many requests a client may send.
         open_to_all: paths of pages without secrets, for a proxy's probes, which send no token.
     """
 
@@ -67,7 +67,7 @@ class Guard:
             return
         more = dict(HEADERS)
 
-        answer = with_headers(send, more)
+        answer = adding_headers(send, more)
         try:
             cookie = self.check(scope)
             if scope["method"] == "POST":
@@ -81,11 +81,7 @@ class Guard:
         await answer_or(ended, self.once_whole, scope, receive, answer)
 
     async def once_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application answer a request once its whole body has been read.
-
-        Args:
-            scope: the request, as ASGI describes it.
-        """
+        """Let the application answer a request once its whole body has been read."""
         if scope["method"] == "POST":
             try:
                 receive = replay(await body(scope, receive), receive)
@@ -100,7 +96,7 @@ class Guard:
         A client is its token if there are several, otherwise its address.
 
         Returns:
-            The cookie to set where the request carries a token in its address, as the printed link does.
+            The cookie to set if the request carries a token in its address, as the printed link does; otherwise None.
 
         Raises:
             Refused: 403, 429 or 401.
@@ -110,13 +106,13 @@ class Guard:
         if not self.secrets and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
             # Otherwise a site whose name points to this machine could read the answers (DNS rebinding).
             raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")
-        client = address(scope)
+        client = client_address(scope)
         given, by_link = self.credentials(scope)
         tokens = [
             place for place, secret in enumerate(self.secrets) if any(hmac.compare_digest(secret, one) for one in given)
         ]
         if self.secrets and not tokens:
-            count(self.refusals, client)  # counted separately: people with the token may share this address
+            count_use(self.refusals, client)  # counted separately: people with the token may share this address
             raise Refused(
                 401,
                 "The token is missing or wrong; send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in "
@@ -126,7 +122,7 @@ class Guard:
         if len(self.secrets) > 1:
             client = f"token {tokens[0]}"
         scope.setdefault("state", {})["client"] = client
-        count(self.rate, client)
+        count_use(self.rate, client)
         return self.secrets[tokens[0]] if tokens and by_link else None
 
     def digest(self, token: bytes) -> bytes:
@@ -152,12 +148,7 @@ class Guard:
 
 
 async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Let an application answer; if the server ends before the answer has begun, send `ended` instead.
-
-    Args:
-        ended: the response that says that the server is ending.
-        scope: the request, as ASGI describes it.
-    """
+    """Let an application answer; if the server ends before the answer has begun, send `ended` instead."""
     begun = False
 
     async def noted(message: Message) -> None:
@@ -172,12 +163,10 @@ async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receiv
             await ended(scope, receive, send)
 
 
-def count(rate: Rate, client: str, amount: int = 1, what: str = "requests", instead: str | None = None) -> None:
-    """Count what a client uses.
+def count_use(rate: Rate, client: str, amount: int = 1, what: str = "requests", instead: str | None = None) -> None:
+    """Count what a client, an address or a token, uses.
 
     Args:
-        rate: the limits of all clients.
-        client: the address or token of the client.
         instead: what can be done other than wait, as the end of the sentence; None names the flag of `serve`.
 
     Raises:
@@ -189,7 +178,7 @@ def count(rate: Rate, client: str, amount: int = 1, what: str = "requests", inst
         raise Refused(429, f"Too many {what}; ask again in {seconds} s{instead}.", {"Retry-After": str(seconds)})
 
 
-def address(scope: Scope) -> str:
+def client_address(scope: Scope) -> str:
     """Return the address that a request comes from."""
     return (scope.get("client") or ("unknown",))[0]
 
@@ -229,12 +218,8 @@ def content_type(headers: Headers) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
-    """Make an ASGI `send` that adds headers to the response.
-
-    Args:
-        headers: what to add, as it is when the response begins.
-    """
+def adding_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """Make an ASGI `send` that adds headers, as they are when the response begins."""
 
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -247,14 +232,8 @@ def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
 async def body(scope: Scope, receive: Receive) -> bytes:
     """Read the whole body.
 
-    Args:
-        scope: the request, as ASGI describes it.
-
-    Returns:
-        All bytes of the body.
-
     Raises:
-        Refused: 413, before more than BODY_BYTES of it are read; 408 where it does not come.
+        Refused: 413, before more than BODY_BYTES of it are read; 408 if it does not come.
     """
     announced = Headers(scope=scope).get("content-length", "0")
     if int(announced) > BODY_BYTES:  # h11 has checked that it is a number
@@ -286,11 +265,7 @@ def too_large() -> Refused:
 
 
 def replay(content: bytes, receive: Receive) -> Receive:
-    """Make an ASGI `receive` that gives a body that was already read, and then whatever follows.
-
-    Args:
-        content: the bytes that were read.
-    """
+    """Make an ASGI `receive` that gives a body that was already read, and then whatever follows."""
     unread = [content]
 
     async def again() -> Message:

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Open a socket that is bound to an address.
-
-    Args:
-        host: the name or address to bind to.
-        port: the port; 0 for any free one.
+    """Open a socket that is bound to a host, by name or address, and a port, 0 for any free one.
 
     Raises:
         InputError: the address is taken, or none of this machine's.

@@ -20,9 +20,7 @@ TOGETHER = 32  # that are ranked at once
 PIECE_CHUNKS = 2  # of the encoder, some tenths of a second; then it is another client's turn
 STUCK_SECONDS = 300.0  # of one piece, after which a probe says that the server answers nobody
 CONNECTIONS = 1_000
-IDLE_CONNECTIONS = (
-    500  # whose client is to send a request, or to read an answer; the oldest is closed if one more comes
-)
+IDLE_CONNECTIONS = 500  # whose client is to send or to read something; the oldest is closed if one more comes
 HEADER_SECONDS = 10.0  # in which the headers of a request must have arrived
 PIPELINED = 16  # requests in a row that came before the answer to the one before them; one more is not answered
 UNREAD_SECONDS = 10.0  # in which some of an answer must have been read
@@ -30,7 +28,7 @@ CLIENTS = 10_000  # that are kept in mind before idle ones are forgotten
 
 
 class Rate:
-    """What each client may use per minute: at first a minute's worth at once, then as it comes back. Thread-safe."""
+    """What each client may use per minute: a minute's worth at first, which refills evenly. Thread-safe."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic):
         self.pause, self.clock = 60 / per_minute, clock
@@ -41,9 +39,6 @@ class Rate:
         """Return the seconds until a client may use an amount; 0 if it may now, which counts it.
 
         More than a minute's worth may be used by a client that has used nothing for as long.
-
-        Args:
-            amount: how much it wants to use.
         """
         with self.lock:
             now, cost = self.clock(), amount * self.pause

@@ -10,13 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.batching import RankingResult
-from polyagents.serving.limits import (
-    CANDIDATE_CHARACTERS,
-    CANDIDATES,
-    CONTEXT_CHARACTERS,
-    TOP_K,
-    TURNS,
-)
+from polyagents.serving.limits import CANDIDATE_CHARACTERS, CANDIDATES, CONTEXT_CHARACTERS, TOP_K, TURNS
 
 
 def characters(text: str) -> str:
@@ -25,7 +19,7 @@ def characters(text: str) -> str:
     return text
 
 
-def whole(number: Any) -> Any:
+def whole_number(number: Any) -> Any:
     """Convert 1.0 to 1, which are the same number in JSON and its schemas; every other value stays as it is."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
@@ -50,7 +44,7 @@ Turns = Annotated[list[Text], Field(min_length=1, max_length=TURNS), AfterValida
 TopK = Annotated[
     int,
     Field(ge=1, le=TOP_K, description=f"a whole number from 1 to {TOP_K}: how many to return"),
-    BeforeValidator(whole),  # after the limits, which a schema would lose
+    BeforeValidator(whole_number),  # after the limits, which a schema would lose
 ]
 
 
@@ -92,7 +86,7 @@ class RankRequest(Request):
             min_length=1,
             max_length=CANDIDATES,
             description=f"a list of 1 to {CANDIDATES:,} texts of at most {CANDIDATE_CHARACTERS:,} characters each; "
-            f"left out, the candidates that the server was started with",
+            f"by default the candidates that the server was started with",
         ),
     ] = None
     top_k: TopK = 10
@@ -140,7 +134,7 @@ class RankedCandidate(BaseModel):
 
 
 class CandidateSource(BaseModel):
-    """What was ranked: the name of a candidates file or index folder, or `request`, and the number of candidates."""
+    """The ranked candidates: name of a candidates file or index folder, or `request`, and the number of candidates."""
 
     __qualname__ = "Source"  # as above
     model_config = ConfigDict(title="Source")
@@ -153,22 +147,16 @@ class RankResponse(BaseModel):
     """The best candidates, highest score first; of equal scores the lower index first."""
 
     matches: Annotated[list[RankedCandidate], Field(description="the best, each with index, text and score")]
-    complete: Annotated[bool, Field(description="false where an approximate index may have left out a better one")]
+    complete: Annotated[bool, Field(description="false if an approximate index may have missed a better one")]
     candidates: Annotated[
-        CandidateSource, Field(description="what was ranked: name (of a request's own: request) and size")
+        CandidateSource, Field(description="the ranked candidates: name (of a request's own: request) and size")
     ]
     ms: Annotated[float, Field(description="milliseconds from the request to this response, waiting included")]
     together: Annotated[int, Field(description="requests that the model ranked at once, this one counted")]
 
     @classmethod
     def of(cls, result: RankingResult, source: CandidateSource, ms: float) -> dict[str, Any]:
-        """Return the fields of a response.
-
-        Args:
-            result: the matches, and how many requests were ranked together.
-            source: where the candidates came from.
-            ms: milliseconds since the request came.
-        """
+        """Return the fields of a response, `ms` milliseconds after its request."""
         return {
             "matches": [RankedCandidate.of(match) for match in result.matches],
             "complete": result.complete,

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2
 from polyagents.serving.worker_thread import WorkerThread
 
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
@@ -22,14 +22,10 @@ STALE = 1.0  # seconds for which a probe is answered as the one before
 
 
 class Figures:
-    """What has happened since the server was started, in Prometheus's terms."""
+    """Figures since the start of the server, in Prometheus's terms."""
 
     def __init__(self, waiting: Callable[[], int]):
-        """Start counting.
-
-        Args:
-            waiting: returns how many requests wait for the model now.
-        """
+        """Start counting; `waiting` returns how many requests wait for the model now."""
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "polyagents_requests", "Requests that were answered", ["path", "status"], registry=self.registry
@@ -56,21 +52,13 @@ class Figures:
         Gauge("polyagents_waiting", "Requests that wait for the model", registry=self.registry).set_function(waiting)
 
     def answered(self, jobs: int, seconds: float) -> None:
-        """Count a call of the model.
-
-        Args:
-            jobs: how many jobs the call did.
-        """
+        """Count a call of the model, and how many jobs it did."""
         self.together.observe(jobs)
         self.model_seconds.observe(seconds)
 
 
 class Counted:
-    """An ASGI application whose answers are counted.
-
-    Args:
-        figures: where the answers are counted.
-    """
+    """An ASGI application whose answers are counted in figures."""
 
     def __init__(self, app: ASGIApp, figures: Figures):
         self.app, self.figures = app, figures
@@ -97,10 +85,9 @@ class Counted:
 
 
 class Readiness:
-    """Whether requests can be answered, checked at most once in STALE seconds; why not is only logged.
+    """Whether requests can be answered, which `check` raises an error to deny; asked at most once in STALE seconds.
 
-    Args:
-        check: raises an error if they cannot.
+    The error is only logged.
     """
 
     def __init__(self, check: Callable[[], None]):

@@ -3,12 +3,11 @@
 import base64
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field
 
 from polyagents.serving.batching import Encoding
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import Request, Text, whole
+from polyagents.serving.messages import Request, Text, whole_number
 
 InputText = Annotated[Text, Field(max_length=DOCUMENT_CHARACTERS)]
 
@@ -39,10 +38,10 @@ class EmbeddingsRequest(Request):
         Field(description='"float" for lists of numbers, or "base64" for the bytes of little-endian fp32 numbers'),
     ] = "float"
     dimensions: Annotated[
-        Annotated[int, Field(ge=1), BeforeValidator(whole)] | None,
+        Annotated[int, Field(ge=1), BeforeValidator(whole_number)] | None,
         Field(description="a whole number, the width of the model's vectors, which are not shortened"),
     ] = None
-    user: Annotated[str | None, Field(description="a text, which nobody reads")] = None
+    user: Annotated[str | None, Field(description="a text, which has no effect")] = None
 
     def texts(self) -> tuple[str, ...]:
         """Return the texts; a single text becomes a list of one."""
@@ -74,14 +73,11 @@ class EmbeddingsResponse(BaseModel):
 
     @classmethod
     def of(cls, encoding: Encoding, model: str, encoding_format: str | None) -> "EmbeddingsResponse":
-        """Make the response from encoded texts.
-
-        Args:
-            model: the model's name, as the response shows it.
-            encoding_format: `base64` or `float`; None means `float`.
-        """
-        vectors = encoding.vectors
-        rows = list(map(base64_of, vectors)) if encoding_format == "base64" else vectors.tolist()
+        """Make the response from encoded texts and the model's name; a format of None means `float`."""
+        rows: list[list[float] | str] = encoding.vectors.tolist()
+        if encoding_format == "base64":
+            little_endian = (vector.astype("<f4").tobytes() for vector in encoding.vectors)
+            rows = [base64.b64encode(numbers).decode("ascii") for numbers in little_endian]
         tokens = sum(encoding.tokens)
         return cls(
             data=[Embedding(index=index, embedding=row) for index, row in enumerate(rows)],
@@ -103,8 +99,3 @@ class OpenAIProblem(BaseModel):
     """An error where OpenAI's clients look for it."""
 
     error: OpenAIError
-
-
-def base64_of(vector: np.ndarray) -> str:
-    """Encode a vector [D] as the base64 of its numbers, little-endian fp32."""
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")

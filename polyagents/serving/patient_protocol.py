@@ -15,8 +15,7 @@ IDLE: "dict[PatientProtocol, asyncio.TimerHandle]" = {}  # of all connections of
 class OneAtATime(FlowControl):
     """uvicorn's flow control, which would read on while a request is being answered, to notice that its client goes.
 
-    Attributes:
-        holds: whether a further request has come, which waits; nothing more is read.
+    If a further request has come, which waits, it `holds`: nothing more is read.
     """
 
     holds = False
@@ -41,7 +40,7 @@ class PatientProtocol(H11Protocol):
 
     Attributes:
         answered: the request that was answered last.
-        unread: bytes of answers that wait for the client, when its time limit began; 0 where it is to send.
+        unread: bytes of answers that wait for the client, when its time limit began; 0 if it is to send.
         pipelined: how many requests in a row came before the answer to the one before them.
     """
 

@@ -6,7 +6,10 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from polyagents.errors import InputError
-from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
+
+# Paths in other companies' shapes, whose clients read answers and errors in that shape.
+RERANK_V1, RERANK_V2 = "/v1/rerank", "/v2/rerank"  # Cohere's
+EMBEDDINGS = "/v1/embeddings"  # OpenAI's
 
 
 class Unanswerable(InputError):
@@ -14,20 +17,12 @@ class Unanswerable(InputError):
 
 
 def problem(path: str, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer a request for a path with an error.
-
-    Args:
-        path: the path of the request, which decides the shape.
-    """
+    """Answer a request with an error, in the shape that its path has."""
     return JSONResponse(shaped(path, sentence, status), status, headers)
 
 
 def shaped(path: str, sentence: str, status: int) -> dict[str, Any]:
-    """Return the body of an error in the shape of its path: OpenAI's clients would show nothing of {"error": sentence}.
-
-    Args:
-        path: the path of the request.
-    """
+    """Return an error's body in the shape of its path: OpenAI's clients would show nothing of {"error": sentence}."""
     if path in (RERANK_V1, RERANK_V2):
         return {"message": sentence}
     if path == EMBEDDINGS:

@@ -20,8 +20,7 @@ from polyagents.serving.endpoints import EXAMPLES, add_compatible_endpoints, add
 from polyagents.serving.guard import Guard, Refused
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
 from polyagents.serving.observing import HEALTH, READY, Counted, Figures, add_probes
-from polyagents.serving.paths import EMBEDDINGS, RERANK_V1, RERANK_V2
-from polyagents.serving.problems import Unanswerable, problem, shaped
+from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2, Unanswerable, problem, shaped
 from polyagents.serving.sentences import sentence_of
 from polyagents.serving.served import Served
 from polyagents.text.tokenizer import UnencodableText
@@ -45,10 +44,10 @@ def create_app(
     Args:
         token: what every request must bring, or several, one a line; None lets in all that is addressed to this machine
             itself.
-        per_minute: how many requests one client may send in a minute.
+        per_minute: how many requests one client may send.
         together: how many requests are ranked at once, at most.
         waiting: how many requests may wait for the model.
-        texts_per_minute: how many texts the model reads for one client in a minute.
+        texts_per_minute: how many texts the model reads for one client.
     """
     figures = Figures(lambda: batcher.waiting)
     batcher = Batcher(served, together, waiting, figures.answered)
@@ -81,11 +80,7 @@ def create_app(
 
 
 def add_pages(app: FastAPI, served: Served) -> None:
-    """Add the chat and the description of the endpoints; neither page loads anything from elsewhere.
-
-    Args:
-        served: the model and candidates that the pages name.
-    """
+    """Add the chat and the description of the endpoints; neither page loads anything from elsewhere."""
     chat = PAGES.get_template("chat.html").render(served=served, size=served.size)
 
     @app.get("/", include_in_schema=False)

@@ -1,4 +1,4 @@
-"""What a server offers: one model, and the candidates that it was started with."""
+"""The content of a server: one model, and the candidates that it was started with."""
 
 import functools
 import math
@@ -16,11 +16,10 @@ from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.ranker import Ranker, matches_of
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
-from polyagents.ranking.two_tower_model import TwoTowerModel
+from polyagents.ranking.two_tower_model import two_towers
 from polyagents.serving.batching import ContextMatches, Encoding
 from polyagents.serving.limits import PIECE_CHUNKS
-from polyagents.serving.paths import RERANK_V2
-from polyagents.serving.problems import Unanswerable
+from polyagents.serving.problems import RERANK_V2, Unanswerable
 from polyagents.zoo.resolve import zoo_file
 
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
@@ -31,7 +30,7 @@ class Served:
     """A model and its candidates.
 
     Attributes:
-        candidates: the candidates, encoded as far as possible in advance.
+        candidates: encoded as far as possible in advance.
         model: the name of the model, which clients see: the model file's without its folder.
         source: the name of the candidates file or index folder, likewise, or the name in an engine.
     """
@@ -58,21 +57,18 @@ class Served:
             index_url: an engine and the name of its candidates.
             backend: the runtime of the encoders: torch, onnx or openvino.
 
-        Returns:
-            The model with its candidates, encoded.
-
         Raises:
             InputError: something of it cannot be read, or there are no candidates.
         """
         ranker = Ranker.load(model_file, backend=backend)
         if index_url:
             made = ranker.open_engine(index_url)
-            return cls(ranker, made, name_of(model_file), made.engine.name)
+            return cls(ranker, made, public_name(model_file), made.engine.name)
         if index_dir:
-            return cls(ranker, ranker.open_index(index_dir), name_of(model_file), name_of(index_dir))
+            return cls(ranker, ranker.open_index(index_dir), public_name(model_file), public_name(index_dir))
         file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
         prepared = as_index(ranker.prepare(read_candidates(file)), ranker.model)
-        return cls(ranker, prepared, name_of(model_file), name_of(file))
+        return cls(ranker, prepared, public_name(model_file), public_name(file))
 
     @functools.cached_property
     def size(self) -> int:
@@ -107,8 +103,7 @@ class Served:
         """Return the class of a text's length; texts of one class are worth encoding together.
 
         A batch is padded to its longest text. On a GPU padding costs little; on a CPU it is wasted work, and was
-        measured
-        to cost more than a common call saves, except for short texts (benchmarks/serving.py).
+        measured to cost more than a common call saves, except for short texts (benchmarks/serving.py).
         """
         if self.ranker.model.device.type != "cpu":
             return 0
@@ -117,14 +112,10 @@ class Served:
     def rank(
         self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
     ) -> Steps[list[ContextMatches]]:
-        """Rank a request's candidates, or the server's own if there are none, as `Ranker.rank` does.
-
-        Args:
-            candidates: the texts to rank; None for the server's own candidates.
-            top_k: how many matches to return for each context.
+        """Rank a request's candidates, or the server's own if they are None, as `Ranker.rank` does.
 
         Returns:
-            The matches of each context, and whether they are complete.
+            The `top_k` matches of each context, and whether they are complete.
         """
         model = self.ranker.model
         index = self.candidates if candidates is None else ListedCandidates(candidates, model)
@@ -132,26 +123,21 @@ class Served:
         return [(matches_of(hits), hits.complete) for hits in found]
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
-        """Encode candidates, with the vectors that an index has of them, or a bi-encoder's contexts.
-
-        Args:
-            are_contexts: True for contexts, False for candidates.
-
-        Returns:
-            One vector per text.
+        """Encode candidates, with the same vectors as an index, or a bi-encoder's contexts.
 
         Raises:
             Unanswerable: the model has no such vectors.
         """
         model = self.ranker.model
-        if not isinstance(model, TwoTowerModel):
+        if model.version() is None:
             raise Unanswerable(
-                f"A {model.label} reads a context and a candidate together and has vectors of neither; serve a bi- or "
-                f"poly-encoder, or rank with POST {RERANK_V2}."
+                f"A {model.label} reads a context and a candidate together and has no vectors of either; serve a bi- "
+                f"or poly-encoder, or rank with POST {RERANK_V2}."
             )
+        model = two_towers(model)
         if are_contexts and not isinstance(model.module, BiEncoder):
             raise Unanswerable(
-                f"A {model.label} has no single vector of a context; ask for those of candidates (input_type "
+                f"A {model.label} has no single vector of a context; ask for candidates' vectors (input_type "
                 f"document), serve a bi-encoder, or rank with POST {RERANK_V2}."
             )
         ids: list[Sequence[int]]
@@ -167,6 +153,6 @@ class Served:
         return Encoding(np.concatenate(vectors)[np.argsort(places)], list(map(len, ids)))
 
 
-def name_of(path: str) -> str:
+def public_name(path: str) -> str:
     """Return what clients may see of a path: its last part; a name in the zoo is not a path."""
     return path if path.startswith("zoo:") else os.path.basename(os.path.abspath(path))

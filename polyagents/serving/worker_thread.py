@@ -1,4 +1,4 @@
-"""A thread that does one thing after the other, whatever happens in it."""
+"""A thread that makes one call after the other, whatever they raise."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class WorkerThread:
-    """One thread of its own for an event loop, which waits for what it does."""
+    """A separate thread for an event loop, which waits for its results."""
 
     def __init__(self, name: str):
         self.pool = ThreadPoolExecutor(1, name)
@@ -22,12 +22,12 @@ class WorkerThread:
         return asyncio.get_running_loop().run_in_executor(self.pool, lambda: contained(call, *args, **kwargs))
 
     def end(self) -> None:
-        """Do nothing further."""
+        """Accept no more calls."""
         self.pool.shutdown(wait=False, cancel_futures=True)
 
 
 def contained(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-    """Call something, and make an ordinary error of every other one.
+    """Call something, and turn every other exception into an ordinary error.
 
     asyncio never delivers a StopIteration of a thread, takes its CancelledError for that of whoever waits, and ends the
     event loop at SystemExit and KeyboardInterrupt; a panic in Rust passes `except Exception`.

@@ -45,8 +45,8 @@ class DictionaryFile:
             return cls(tokenizer, content["backbone_config"], made_for)
         except Exception as error:  # no JSON, or not ours; the tokenizers library raises bare Exceptions
             raise InputError(
-                f"{path} is no dictionary of polyagents (a whole {FORMAT} file). Delete it to build it anew, or give "
-                f"the right one with --dict-file."
+                f"{path} is not a dictionary of polyagents (a whole {FORMAT} file). Delete it to build it again, or "
+                f"give the right one with --dict-file."
             ) from error
 
     def write(self, path: str) -> None:

@@ -9,14 +9,14 @@ import transformers
 from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from polyagents.backbone_files import CONFIG, TOKENIZERS, check_files, read_config
+from polyagents.backbone_files import CONFIG, TOKENIZERS, check_files, folder_of, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import read_json
 from polyagents.network import is_offline
 from polyagents.surroundings import silent_transformers
 from polyagents.text.tokenizer import RankingTokenizer, SpecialTokens, no_panics, try_out
 
-PLACES = {  # where a tokenizer may be, beside the hub
+PLACES = {  # where a tokenizer may be, apart from the hub
     "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
     "--vocabulary": "or a folder with tokenizer.json, such as polyagents build_vocabulary makes",
 }
@@ -31,6 +31,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     Raises:
         InputError: there is no fast tokenizer.
     """
+    backbone = folder_of(backbone)
     has_own = not os.path.isdir(backbone) or any(
         os.path.exists(os.path.join(backbone, name))
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")

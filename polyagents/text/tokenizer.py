@@ -74,8 +74,17 @@ def no_panics() -> Iterator[None]:
 
 
 def try_out(compiled: Tokenizer) -> None:
-    """Encode a few texts, which a tokenizer that somebody has damaged may fail at; it raises what it raises then."""
+    """Encode a few texts, on which a damaged tokenizer may fail; its exceptions pass through."""
     compiled.encode_batch_fast(PROBES)
+
+
+def surroundings(compiled: Tokenizer) -> tuple[list[int], list[int], list[int]]:
+    """Return the ids that a tokenizer itself puts before a text, between the texts of a pair, and after a text."""
+    text = len(compiled.encode("a", add_special_tokens=False).ids)
+    single, pair = compiled.encode("a").ids, compiled.encode("a", "a").ids
+    before = compiled.encode("a").special_tokens_mask.index(0)
+    after = single[before + text :]
+    return single[:before], pair[before + text : len(pair) - text - len(after)], after
 
 
 class UnencodableText(InputError):
@@ -91,10 +100,16 @@ class RankingTokenizer:
         newline_ids: the ids of a line end, between utterances.
         context_prompt: token ids before every context.
         candidate_prompt: token ids before every candidate.
+        plain: whether texts are read as Hugging Face's libraries do (`--plain-texts`).
+        before: token ids before a text and its prompt: [S], or what the tokenizer itself puts there.
+        after: the same after a text.
+        between: the same between the texts of a pair.
     """
 
+    prompts = "", ""
     context_prompt: Sequence[int] = ()
     candidate_prompt: Sequence[int] = ()
+    plain = False
 
     def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
         """Wrap a compiled tokenizer, which has the special tokens.
@@ -111,12 +126,13 @@ class RankingTokenizer:
         self._remembered = 0  # bytes of the cached lines
         self.unknown = str(compiled.model.unk_token) if parlai else ""
         self.pad_id, self.start_id, self.end_id = map(self.id_of, (special.pad, special.start, special.end))
-        # To ParlAI this is a word: several pieces where its dictionary was learnt from single lines.
+        self.before, self.between, self.after = [self.start_id], [self.end_id, self.start_id], [self.end_id]
+        # To ParlAI this is a word: several pieces if its dictionary was learnt from single lines.
         self.newline_ids = list(self._encode_lines(["\n"])["\n"]) if parlai else [self.id_of(special.newline)]
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
-        """Build the tokenizer from what `content` returned, also after a way through JSON, and try it.
+        """Build the tokenizer from the value of `content`, which may have passed through JSON, and try it.
 
         Raises:
             Exception: of many kinds: the content is damaged, or the tokenizer cannot encode.
@@ -152,8 +168,8 @@ class RankingTokenizer:
     # ---- ids -------------------------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode texts in one call, without [S] around them; line ends become the newline token."""
-        split = [text.split("\n") for text in texts]
+        """Encode texts in one call, without [S] around them; line ends become the newline token, unless `plain`."""
+        split = [[text] if self.plain else text.split("\n") for text in texts]
         if len(texts) > REMEMBERED_CALLS:
             known = self._encode_lines([line for lines in split for line in lines])
         else:
@@ -201,18 +217,41 @@ class RankingTokenizer:
             ]
         return {line: array("i", ids) for line, ids in zip(distinct, encoded, strict=True)}
 
-    def set_prompts(self, context: str, candidate: str) -> None:
-        """Set the texts before every context and before every candidate; "" for none."""
-        self.context_prompt, self.candidate_prompt = self.encode([context, candidate])
+    def set_prompts(self, context: str, candidate: str, plain: bool = False) -> None:
+        """Set the texts before every context and candidate, "" for none, and whether texts are read `plain`."""
+        self.plain, self.prompts = plain, (context, candidate)
+        if plain:
+            self.before, self.between, self.after = surroundings(self.compiled)
+        self.context_prompt, self.candidate_prompt = self.encode(self.prompts)
+
+    def contexts(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
+        """Encode contexts, surrounded and truncated as `context` says."""
+        if self.plain:  # a vocabulary of bytes may join the prompt's end and the text's beginning to one token
+            return [self._plain(ids, limit) for ids in self.encode([self.prompts[0] + text for text in texts])]
+        return [self.context(ids, limit) for ids in self.encode(texts)]
+
+    def candidates(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
+        """Encode candidates, surrounded and truncated as `candidate` says."""
+        if self.plain:
+            return [self._plain(ids, limit) for ids in self.encode([self.prompts[1] + text for text in texts])]
+        return [self.candidate(ids, limit) for ids in self.encode(texts)]
+
+    def _plain(self, ids: Sequence[int], limit: int | None) -> list[int]:
+        room = None if limit is None else max(limit - len(self.before) - len(self.after), 0)
+        return [*self.before, *ids[:room], *self.after]
 
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
         """Surround and truncate a context: [S] prompt context [S].
 
         Its end, which is nearest to the reply, is kept (paper v1 5.1).
 
+        If `plain`, its beginning is kept.
+
         Args:
             limit: how many tokens in all, [S] and prompt counted; None for no limit.
         """
+        if self.plain:
+            return self._plain([*self.context_prompt, *ids], limit)
         beyond = 0 if limit is None else max(len(self.context_prompt) + len(ids) + 2 - limit, 0)
         return [self.start_id, *self.context_prompt, *ids[beyond:], self.end_id]
 
@@ -222,9 +261,31 @@ class RankingTokenizer:
         ParlAI truncates the last [S], too, and its weights expect that.
         """
         ids = [*self.candidate_prompt, *ids]
+        if self.plain:
+            return self._plain(ids, limit)
         if limit is None or len(ids) + 2 <= limit:
             return [self.start_id, *ids, self.end_id]
         return [self.start_id, *ids[: limit - 1]] if self.parlai else [self.start_id, *ids[: limit - 2], self.end_id]
+
+    def pair(self, context: Sequence[int], candidate: Sequence[int], limit: int | None) -> tuple[list[int], list[int]]:
+        """Join a context and a candidate, which are `plain`, as the tokenizer itself joins a pair.
+
+        The longer one is truncated first, so neither should have been before.
+
+        Args:
+            limit: how many tokens in all; None for no limit.
+
+        Returns:
+            The two parts of the pair; what is between the texts ends the first.
+        """
+        first, second = (ids[len(self.before) : len(ids) - len(self.after)] for ids in (context, candidate))
+        lengths = len(first), len(second)
+        if limit is not None:
+            room = max(limit - len(self.before) - len(self.between) - len(self.after), 0)
+            if sum(lengths) > room:  # as the tokenizers library does it
+                shorter = min(*lengths, room // 2)
+                lengths = (shorter, room - shorter) if lengths[0] <= lengths[1] else (room - shorter, shorter)
+        return [*self.before, *first[: lengths[0]], *self.between], [*second[: lengths[1]], *self.after]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text, without special tokens."""
@@ -238,7 +299,7 @@ class RankingTokenizer:
         """
         if self.parlai is not None:
             raise InputError(
-                f"The model's dictionary is ParlAI's and takes no further tokens such as {tokens[0]}; remove "
+                f"The model's dictionary is ParlAI's and takes no more tokens, such as {tokens[0]}; remove "
                 f"--special-tok-lst and --person-tokens."
             )
         self._forget()

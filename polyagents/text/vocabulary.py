@@ -19,7 +19,7 @@ SMALLEST = 256 + len(SPECIAL)
 LARGEST = 10_000_000  # many times any known model's; the library allocates 45 bytes for each before it reads
 
 
-def learn(texts: Iterable[str], size: int) -> Tokenizer:
+def learn_bpe(texts: Iterable[str], size: int) -> Tokenizer:
     """Learn a vocabulary; a small text gives fewer entries, as no pair of tokens is merged that occurs only once.
 
     Memory grows with the number of distinct words, not with the text, which is read once.
@@ -53,7 +53,7 @@ def learn(texts: Iterable[str], size: int) -> Tokenizer:
     return tokenizer
 
 
-def save(tokenizer: Tokenizer, folder: str) -> None:
+def save_vocabulary(tokenizer: Tokenizer, folder: str) -> None:
     """Write a Hugging Face tokenizer atomically."""
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "cls_token": "[S]", "sep_token": "[S]"}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])

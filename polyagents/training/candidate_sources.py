@@ -11,13 +11,13 @@ from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, inl
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 
-RANDOM_NEGATIVES = 15  # of an example without candidates, where --cross-negatives is not given (paper 5.1)
+RANDOM_NEGATIVES = 15  # of an example without candidates, if --cross-negatives is not given (paper 5.1)
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
 
 
-def given_candidates(flag: str, source: str, examples: Examples, origin: str) -> list[list[Candidate]]:
+def given_candidates(flag: str, source: str, examples: EncodedExamples, origin: str) -> list[list[Candidate]]:
     """Return the candidates that came with each example.
 
     Args:
@@ -35,7 +35,7 @@ def given_candidates(flag: str, source: str, examples: Examples, origin: str) ->
     return examples.given
 
 
-def evaluation_candidates(source: str, examples: Examples, flag: str, origin: str) -> CandidateSet:
+def evaluation_candidates(source: str, examples: EncodedExamples, flag: str, origin: str) -> CandidateSet:
     """Return the candidates of a batch of an evaluation or a chat; ParlAI's `_build_candidates` explains the sources.
 
     Args:
@@ -83,7 +83,7 @@ class TrainingCandidates:
         self.pool: list[str] = []
         self.seen = 0
 
-    def of(self, source: str, examples: Examples, fixed: Sequence[Candidate] | None) -> CandidateSet:
+    def of(self, source: str, examples: EncodedExamples, fixed: Sequence[Candidate] | None) -> CandidateSet:
         """Build the candidates of a batch, with labels.
 
         Args:
@@ -106,14 +106,14 @@ class TrainingCandidates:
             return shared_set_with_own(all_labels, own, given, labels)
         return shared_set([*given, *all_labels], labels)
 
-    def _own(self, source: str, examples: Examples) -> list[list[Candidate]]:
+    def _own(self, source: str, examples: EncodedExamples) -> list[list[Candidate]]:
         """Return each example's own candidates; a batch without any is refused only if all examples are."""
         if examples.given is None and not (self._is_mixed or self._has_some()):
             return given_candidates("candidates", source, examples, self.origin)
         self._is_mixed = True
         return examples.given or [[] for _ in examples.labels]
 
-    def _inline(self, labels: Sequence[Label], examples: Examples) -> CandidateSet:
+    def _inline(self, labels: Sequence[Label], examples: EncodedExamples) -> CandidateSet:
         """Build lists from the task's candidates, or else the batch's labels; in a joint model random ones."""
         if not isinstance(self.model, JointModel):
             self._own("inline", examples)
@@ -130,7 +130,7 @@ class TrainingCandidates:
         )
 
     def _negatives(self, label: Label, own: Sequence[Candidate], wanted: int | None) -> list[Candidate]:
-        """Draw the negatives of an example from its own, anew each time, and further ones from earlier labels."""
+        """Draw the negatives of an example from its own, newly each time, and more from earlier labels."""
         if own and wanted is None:
             return list(own)
         wanted = wanted or RANDOM_NEGATIVES

@@ -1,4 +1,4 @@
-"""Several processes that train as one: what they exchange in a step. In a single process every function does nothing.
+"""Several processes that train as one: their exchanges in a step. In a single process every function does nothing.
 
 Each process reads its own examples. The candidates of all of them are every example's negatives, so the candidates'
 texts are gathered, each process encodes its share, and the vectors are gathered with a way back for their gradients. So

@@ -6,7 +6,7 @@ from polyagents.ranking.candidate_set import Candidate, Label
 
 
 @dataclass(frozen=True)
-class Examples:
+class EncodedExamples:
     """B examples.
 
     Attributes:

@@ -3,7 +3,7 @@
 The loss of in-batch negatives needs the vectors of the whole batch at once, but not their graphs. So the batch is
 encoded without graphs, the loss computes a gradient for each vector, and then one chunk after the other is encoded
 again, with a graph that takes the chunk's gradient and is freed before the next (Gao et al. 2021, arXiv 2101.06983).
-The gradients are those of the plain batch; the price is one more forward pass.
+The gradients equal the plain batch's; the price is one more forward pass.
 """
 
 from collections.abc import Callable
@@ -58,11 +58,12 @@ class GradientCache:
             self._rows.append(rows)
         joined = join(parts, self._rows)
         self._widths = [vectors_of(part).shape[1:2] for part in parts]
+        # A leaf, so the loss leaves its gradient here and goes no further.
         self._leaf = vectors_of(joined).requires_grad_()
         self.encoded: Part = with_vectors(joined, self._leaf)
 
     def backward(self) -> None:
-        """Add the gradients of the encoder's weights, computed from those of the vectors."""
+        """Add the gradients of the encoder's weights, computed from the vectors' gradients."""
         gradient = self._leaf.grad
         if gradient is None:  # these vectors were not used
             return
@@ -71,9 +72,11 @@ class GradientCache:
             gradient[rows][:, : width[0]] if width else gradient[rows]
             for rows, width in zip(self._rows, self._widths, strict=True)
         ]
+        # The plain way: all graphs were kept, and continue in one pass.
         if self._graphs:
             torch.autograd.backward(self._graphs, parts)
             return
+        # Chunk by chunk: each graph is built again, takes its gradient, and is freed before the next.
         device = gradient.device
         now = random_state(device)
         for (chunk, state), part in zip(self._again, parts, strict=True):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class LateValues(Mapping[str, list[float]]):
-    """Values by name, a list of n each, which stay on their device until somebody asks for one.
+    """Values by name, a list of n each, which stay on their device until one is read.
 
     A read makes the host wait for all that the device has to do, so whoever wants the values of several batches asks
     for them with `read_all`, which waits once.
@@ -20,7 +20,7 @@ class LateValues(Mapping[str, list[float]]):
         self._read: dict[str, list[float]] = {}
 
     def __getitem__(self, name: str) -> list[float]:
-        """Return the n values of a name; reads them where they were not read."""
+        """Return the n values of a name; reads them if necessary."""
         read_all([self])
         return self._read[name]
 

@@ -19,7 +19,7 @@ from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.distillation import Distillation
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 from polyagents.training.gradient_cache import GradientCache
 from polyagents.training.late_values import LateValues
 from polyagents.training.losses import ranking_loss
@@ -40,7 +40,7 @@ class BatchLoss(NamedTuple):
     values: LateValues
 
     def backward(self, counts: Sequence[int], scaler: torch.amp.GradScaler, accumulated: int) -> None:
-        """Add the gradients of the mean over all processes' examples to those of the weights.
+        """Add the gradients of the mean over all processes' examples to the weights' gradients.
 
         Args:
             counts: how many examples each process has.
@@ -61,7 +61,7 @@ class Objective:
     model: RankingModel
     distillation: Distillation | None = None
 
-    def of(self, scored: TrainingScores, examples: Examples, candidates: CandidateSet) -> BatchLoss:
+    def of(self, scored: TrainingScores, examples: EncodedExamples, candidates: CandidateSet) -> BatchLoss:
         """Compute the loss of each example of a batch, whose candidates have labels, from its scores."""
         assert candidates.labels is not None
         device = self.model.device

@@ -58,7 +58,7 @@ def fuse(optimizer: torch.optim.Optimizer) -> None:
 def step(
     optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, parameters: Sequence[nn.Parameter], limit: float
 ) -> Tensor:
-    """Update the weights by their gradients, unless these are not finite, which would spoil the weights for ever.
+    """Update the weights by their gradients, unless these are not finite, which would spoil the weights forever.
 
     Args:
         optimizer: has the weights. A fused Adam decides on the device whether it changes them; for others the host
@@ -95,8 +95,8 @@ def refused_where_damaged(what: str) -> Iterator[None]:
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
-            f"{what} cannot be loaded ({first_line(error)}): it is damaged, or of another training. Give another "
-            f"--model-file to train anew, or --init-model with the model itself."
+            f"{what} cannot be loaded ({first_line(error)}): it is damaged or belongs to another run. Give another "
+            f"--model-file to start again, or --init-model with the model itself."
         ) from error
 
 
@@ -112,7 +112,7 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
             like = 0.0 if name == "initial_lr" else optimizer.defaults.get(name)
             number = isinstance(like, (int, float)) and not isinstance(value, (int, float))
             if name != "params" and (number or not fits(list(value) if isinstance(value, tuple) else value, SETTING)):
-                raise ValueError(f"its {name} is no number")
+                raise ValueError(f"its {name} is not a number")
     for parameter, state in optimizer.state.items():
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         if missing := wanted - tensors.keys():

@@ -1,4 +1,4 @@
-"""Tries a run before its first step: what it will do is done once with two texts, and then forgotten.
+"""Tries a run before its first step, with two texts whose effect is then undone.
 
 A backbone may lack what an architecture needs. This way it is known after a second, and not after the run.
 """
@@ -23,16 +23,16 @@ TOLERANCE = 1e-3  # of the score: far above what rounding does in fp32
 def rehearse(model: RankingModel) -> None:
     """Train on two texts, rank them, and rebuild the backbone as a load will, before the model is compiled.
 
-    Weights, gradients and random states are afterwards what they were.
+    Weights, gradients and random states are unchanged afterwards.
 
     Raises:
-        InputError: one of these fails, or a score depends on the texts beside it.
+        InputError: one of these fails, or a score depends on the other texts of its batch.
     """
     module, state, training = model.module, random_state(model.device), model.module.training
     try:
         with torch.enable_grad():
-            step(model)
-        rank(model)
+            try_step(model)
+        try_ranking(model)
         rebuild(model)
     except (InputError, torch.OutOfMemoryError):
         raise
@@ -45,10 +45,10 @@ def rehearse(model: RankingModel) -> None:
         set_random_state(state, model.device)
 
 
-def step(model: RankingModel) -> None:
+def try_step(model: RankingModel) -> None:
     """Compute gradients in training mode, which must be finite; in fp16 they are looked at in the run itself."""
     model.module.train()
-    contexts, candidates = model.context_ids(texts(STEP_TOKENS)), model.candidates(texts(STEP_TOKENS))
+    contexts, candidates = model.context_ids(two_texts(STEP_TOKENS)), model.candidates(two_texts(STEP_TOKENS))
     scored = training_scores(model, contexts, inline_set([candidates, candidates], None), None)
     scored.scores.sum().backward()
     for side in scored.sides:
@@ -58,11 +58,11 @@ def step(model: RankingModel) -> None:
         raise refused(model, "its gradients are not finite")
 
 
-def rank(model: RankingModel) -> None:
+def try_ranking(model: RankingModel) -> None:
     """Score a short text alone and beside the longest; refuse scores that differ or are not finite."""
     model.module.eval()
     tokens = min(model.settings.text_truncate or RANKED_TOKENS, RANKED_TOKENS)
-    contexts, candidates = model.context_ids(texts(tokens)), model.candidates(texts(tokens))
+    contexts, candidates = model.context_ids(two_texts(tokens)), model.candidates(two_texts(tokens))
     alone = model.scores(contexts[:1], inline_set([candidates[:1]], None))[0, 0]
     model.weights_changed()  # the vectors of candidates were kept
     beside = model.scores(contexts, inline_set([candidates, candidates], None))[0, 0]
@@ -86,7 +86,7 @@ def rebuild(model: RankingModel) -> None:
         ) from error
     again = build_encoder(model.settings, model.tokenizer, False, config).backbone  # its weights are not drawn
     if shapes(own) != shapes(again):
-        raise refused(model, "its configuration, as a file has it, describes other weights")
+        raise refused(model, "its saved configuration describes other weights")
 
 
 def shapes(backbone: torch.nn.Module) -> dict[str, torch.Size]:
@@ -94,13 +94,13 @@ def shapes(backbone: torch.nn.Module) -> dict[str, torch.Size]:
     return {name: weight.shape for name, weight in backbone.state_dict().items()}
 
 
-def texts(tokens: int) -> list[str]:
+def two_texts(tokens: int) -> list[str]:
     """Return a short text, and one of some number of tokens."""
     return ["a", "a b " * (tokens // 2)]
 
 
 def refused(model: RankingModel, why: str) -> InputError:
-    """Build the error for a run that cannot go well."""
+    """Build the error for a run that cannot succeed."""
     options, kind = model.settings.encoder, model.context_encoder.backbone.config.model_type
     instead = "" if model.precision == "fp32" else f"--precision fp32 in place of {model.precision}, or "
     return InputError(

@@ -14,7 +14,7 @@ from polyagents.models.encoder import in_order
 from polyagents.models.reduction import stacked
 from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet
-from polyagents.ranking.joint_model import JointModel, in_table, listed
+from polyagents.ranking.joint_model import JointModel, flat_scores, in_table
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
@@ -74,4 +74,4 @@ def joint_scores(
         return TrainingScores(torch.zeros(candidates.mask.shape, device=model.device), [])
     tokens = model.joint_tokens(rows)
     scored = GradientCache(model.module.encoder, model.module.chunk_scores, in_order, tokens, chunk_tokens)
-    return TrainingScores(in_table(listed(scored.encoded, tokens), candidates.mask), [scored])
+    return TrainingScores(in_table(flat_scores(scored.encoded, tokens), candidates.mask), [scored])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 
 FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 EVERY = {"cpu": 1}  # updates between two reads of their norms; a read on a CPU costs nothing
@@ -19,7 +19,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by th
 
 @dataclass
 class Findings:
-    """What a look found.
+    """The findings of a look.
 
     Attributes:
         norms: of the gradients of the updates that were made.
@@ -38,7 +38,7 @@ class Watch:
     def __init__(self, device: torch.device, optimizer: torch.optim.Optimizer | None = None):
         """Begin a run; without an optimiser, which has the weights and their rates, only updates are watched."""
         self._every = EVERY.get(device.type, EVERY_ON_A_GPU)
-        self._batches: list[tuple[int, Tensor, Examples]] = []
+        self._batches: list[tuple[int, Tensor, EncodedExamples]] = []
         self._norms: list[Tensor] = []
         self.failures = 0
         self._optimizer = optimizer
@@ -54,12 +54,12 @@ class Watch:
         """Whether it is time to look: after every update on a CPU, after ten on a GPU."""
         return len(self._norms) >= self._every
 
-    def saw_batch(self, update: int, losses: Tensor, examples: Examples) -> None:
+    def saw_batch(self, update: int, losses: Tensor, examples: EncodedExamples) -> None:
         """Note the losses [B] of a batch, and the number of the update that it is a part of."""
         self._batches.append((update, losses.detach(), examples))
 
     def saw_update(self, norm: Tensor) -> None:
-        """Note an update."""
+        """Record an update."""
         self._norms.append(norm)
         self._highest_rate = max([self._highest_rate, *(group["lr"] for group in self._groups)])
 
@@ -71,18 +71,18 @@ class Watch:
         if not self._largest_norm:
             why = "their gradients were not finite" if self.failures else "their gradients were 0"
         raise InputError(
-            f"Nothing was learned in this run, in spite of updates at a rate of {self._highest_rate:g}: {why}. An "
+            f"Nothing was learned in this run, despite updates at a rate of {self._highest_rate:g}: {why}. An "
             f"example that ranks its label alone gives no gradient, and too high a rate no finite one."
         )
 
     def look(self, updates: int) -> Findings:
-        """Read what was noted since the last look; the host waits for the device once.
+        """Read the records since the last look; the host waits for the device once.
 
         Args:
             updates: how many were made, those that may have been skipped among them.
 
         Raises:
-            InputError: too many updates in a row were skipped for the training to recover.
+            InputError: too many updates in a row were skipped for the run to recover.
         """
         batches, norms = self._batches, self._norms
         self._batches, self._norms = [], []
@@ -121,7 +121,7 @@ def sums_of(groups: Sequence[Mapping[str, Any]]) -> list[int]:
     return torch.stack(sums).tolist() if sums else []
 
 
-def about(losses: Tensor, examples: Examples) -> str:
+def about(losses: Tensor, examples: EncodedExamples) -> str:
     """Describe the first example whose loss is not finite; at least one of the losses [B] is not."""
     wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
     label = examples.labels[wrong[0]]

@@ -15,6 +15,7 @@ UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 300, 3.0, 20.0  # of a run without a given
 VALIDATIONS = 10  # of a run, at most, the start's not counted
 VALIDATION_SHARE = 0.1  # of the time of a run, at most
 STEP_COST = 3  # forward passes that a training step takes the time of
+COPIES = 16  # candidates that a joint model reads with an example in training, about
 FEWEST_HELD_OUT = 100  # fewer validation examples choose a model by chance
 
 

@@ -1,4 +1,4 @@
-"""Callbacks of a training from Python; the methods are named as those of transformers' TrainerCallback."""
+"""Callbacks of Ranker.train; the methods have the names of transformers' TrainerCallback."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ Report = dict[str, float]
 class Callback:
     """The base class of callbacks: override methods as needed.
 
-    `trainer.stop = True` ends the training after the update.
+    `trainer.stop = True` ends the run after the update.
     """
 
     def on_train_begin(self, trainer: "Trainer") -> None:
@@ -31,4 +31,4 @@ class Callback:
         """Handle a new checkpoint."""
 
     def on_train_end(self, trainer: "Trainer") -> None:
-        """Handle the end, also of a training that ends with an error."""
+        """Handle the end, also of a run that ends with an error."""

@@ -1,8 +1,8 @@
-"""Runs a training from Python, from its options to its model, for Ranker.train."""
+"""Trains from Python, from options to model, for Ranker.train."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
-from polyagents.models.architecture import ARCHITECTURES, find
+from polyagents.models.architecture import architecture_named
 from polyagents.options import with_plain_paths
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
@@ -25,8 +25,9 @@ from polyagents.training_loop.trackers import trackers
 from polyagents.training_loop.trainer import Trainer
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_data import TrainingData
-from polyagents.training_loop.training_files import TrainingFiles
+from polyagents.training_loop.training_files import TrainingFiles, after_the_end
 from polyagents.training_loop.training_options import TrainingOptions, check_names
+from polyagents.training_loop.validation import validation_of
 from polyagents.zoo.resolve import zoo_file
 
 
@@ -40,6 +41,7 @@ def train(
     progress: bool,
     device: torch.device,
     datapath: str | None,
+    eval_candidates: str | Iterable[str] | None,
     given: Mapping[str, Any],
 ) -> RankingModel:
     """Train a model, and return it with its best weights; `given` are the options of `Ranker.train`.
@@ -54,7 +56,8 @@ def train(
     data = TrainingData(examples, TrainingOptions.read(given).seed)
     options = TrainingOptions.of(architecture, given, data.size)
     check_together(options)
-    held_out = read_valid(valid, options.validation_max_exs)
+    held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
+    held_out = replace(held_out, is_shown=progress)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
     listeners += trackers(options.report_to, options.project, model_file) if options.report_to else []
     files = TrainingFiles(model_file, options.load_from_checkpoint)
@@ -70,31 +73,24 @@ def train(
         if resumed:
             trainer.resume()
         trainer.train()
-    say_summary(trainer, progress)
+    conclude(trainer, progress)
     return built
 
 
-def say_summary(trainer: Trainer, progress: bool) -> None:
-    """Draw the curves of a training that has ended, beside its model file, and print its summary if `progress`."""
+def conclude(trainer: Trainer, progress: bool) -> None:
+    """Draw the curves of a training that has ended, tidy up, and print its summary if `progress`."""
     done, file = trainer.progress, trainer.files.file
     curves = Curves([Point(*point) for point in done.reports], [Point(*point) for point in done.evaluations])
     plot = draw_beside(file, curves) if file is not None else None
+    keep = trainer.options.keep_checkpoint or not trainer.is_finished
+    spare = after_the_end(file, keep) if file is not None else 0
     again = () if file is None else ((f"Ranker.load({file!r})", "the same ranker in another program"),)
     if progress:
         metric = trainer.options.validation_metric
-        ranked = trainer.evaluation.get("candidates"), int(trainer.evaluation.get("no_candidates", 0))
-        for line in Summary(
-            done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, keeps_start=done.is_start
-        ).lines():
+        ranked = trainer.evaluation.get("candidates"), trainer.valid.ranked
+        summary = Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, spare)
+        for line in replace(summary, keeps_start=done.is_start).lines():
             say(line)
-
-
-def architecture_named(name: str) -> str:
-    """Return the name of an architecture's class, given its name in `train_model -m`."""
-    short = {kind.short_name: known for known, kind in ARCHITECTURES.items()}
-    known = short.get(name, name.removeprefix("polyagents:"))
-    find(known)
-    return known
 
 
 def check_together(options: TrainingOptions) -> None:

@@ -1,12 +1,10 @@
-"""The progress bar of a training: that of Ranker.train, and that of ParlAI's train_model."""
+"""The progress bar of a run of Ranker.train or of ParlAI's train_model."""
 
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tqdm.auto import tqdm
-
-from polyagents.console import say
+from polyagents.console import Bar, say
 from polyagents.training_loop.callbacks import Callback, Report
 from polyagents.training_loop.summary import among_text
 from polyagents.training_loop.validation import METRICS
@@ -18,11 +16,10 @@ FRESH = 0.5  # seconds between two sets of figures: a GPU has to finish an updat
 
 
 class TrainingBar:
-    """Updates, their rate, the time left, and figures of the last update; at a terminal or in a notebook only."""
+    """Updates, the time left, and figures of the last update: a bar, or lines in a file."""
 
-    def __init__(self, updates: int):
-        # None hides it where standard error is no terminal; tqdm's bar for notebooks is always shown.
-        self.bar = tqdm(initial=updates, unit=" updates", desc="Training", disable=None, dynamic_ncols=True)
+    def __init__(self, updates: int, disable: bool = False):
+        self.bar = Bar(initial=updates, unit=" updates", desc="Training", dynamic_ncols=True, disable=disable)
         self._next = 0.0  # when figures are read again
 
     @property
@@ -35,11 +32,12 @@ class TrainingBar:
 
         Args:
             last_update: how many there will be; without it no time left is shown.
-            figures: returns figures by the names that are shown; asked now and then, if the bar is visible.
+            figures: returns figures by the names that are shown; asked now and then.
         """
         self.bar.total = last_update
-        if self.is_shown and time.monotonic() >= self._next:
-            self.bar.set_postfix({name: f"{value:.3f}" for name, value in figures().items()}, refresh=False)
+        if self.bar.is_due and time.monotonic() >= self._next:
+            shown = {name: f"{value:.{'2g' if name == 'rate' else '3f'}}" for name, value in figures().items()}
+            self.bar.set_postfix(shown, refresh=False)
             self._next = time.monotonic() + FRESH
         self.bar.update(updates - self.bar.n)
 
@@ -52,7 +50,7 @@ class ProgressBar(Callback):
     """The bar, and above it a line for each evaluation."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Open the bar; say where a resumed training continues."""
+        """Open the bar; say where a resumed run continues."""
         if trainer.updates:
             say(f"Resuming the training of {trainer.files.file}: {trainer.updates:,} updates were made before.")
         self.bar = TrainingBar(trainer.updates)
@@ -62,13 +60,17 @@ class ProgressBar(Callback):
         self.bar.show(
             trainer.updates,
             trainer.last_update,
-            lambda: {"loss": trainer.last["loss"], "R@1": trainer.last["hits@1"]},
+            lambda: {
+                "loss": trainer.last["loss"],
+                "R@1": trainer.last["hits@1"],
+                "rate": trainer.optimizer.param_groups[0]["lr"],
+            },
         )
 
     def on_evaluate(self, trainer: "Trainer", report: Report) -> None:
         """Print the metrics."""
         figures = ", ".join(f"{name} {report[name]:.3f}" for name in METRICS)
-        among = among_text(report["candidates"], report["no_candidates"])
+        among = among_text(report["candidates"], trainer.valid.ranked)
         when = f"After {trainer.updates} updates" if trainer.updates else "Before the first update"
         say(f"{when}: {figures}{' (best so far)' if trainer.is_best else ''}, among {among}")
 

@@ -16,7 +16,7 @@ class Schedule:
     """A warm-up, and the schedule after it.
 
     `tests/training/test_schedule.py` compares the rates with ParlAI's. Two of its peculiarities remain: the first rate
-    after a warm-up of w updates is the last one within it where a plateau decides (lower than the full one by a
+    after a warm-up of w updates is the last one within it if a plateau decides (lower than the full one by a
     fraction of 1/w), and `none` has no warm-up.
     """
 
@@ -47,7 +47,7 @@ class Schedule:
             InputError: the rate should end with the run, and nothing says when that is.
         """
         if kind in ENDING and last_update is None and not has_progress:
-            raise InputError(f"--lr-scheduler {kind} ends with the last update; say which that is: max_train_steps.")
+            raise InputError(f"--lr-scheduler {kind} ends with the last update; give max_train_steps.")
         self.optimizer, self.kind, self.warmup_rate = optimizer, kind, warmup_rate
         self.warmup = warmup_updates if kind != "none" else 0
         self.last_update = last_update

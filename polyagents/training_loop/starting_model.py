@@ -20,7 +20,7 @@ from polyagents.models.architecture import options_of
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_files import bpe_dictionary, parlai_options
-from polyagents.ranking.ranking_model import RankingModel, Settings
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.text.word_pieces import learn_word_pieces
@@ -67,9 +67,8 @@ def starting_model(
         initial_weights.check_pooling(values, encoder)
     if settings.ranking.output_scaling == AUTO:
         pairs = read(output_scaling.EXAMPLES)
-        texts = context_ids(tokenizer, settings, [context for context, _ in pairs])
-        labels = tokenizer.encode([label for _, label in pairs if label])
-        texts += [tokenizer.candidate(ids, settings.label_truncate) for ids in labels]
+        texts = tokenizer.contexts([context for context, _ in pairs], settings.text_truncate)
+        texts += tokenizer.candidates([label for _, label in pairs if label], settings.label_truncate)
         # One factor for all processes: machines round differently.
         factor = distributed.gathered(output_scaling.factor(encoder, texts, tokenizer.pad_id))[0]
         encoder.output_scaling = values["output_scaling"] = factor
@@ -79,7 +78,7 @@ def starting_model(
 def fitting_weights(
     weights: Mapping[str, Tensor], file: str, architecture: str, module: nn.Module
 ) -> Mapping[str, Tensor]:
-    """Return the weights of a file; if it is of another architecture, as far as the module has them.
+    """Return the weights of a file; if it has another architecture, only those that the module has.
 
     Raises:
         InputError: the file lacks a part of the encoder.
@@ -90,10 +89,10 @@ def fitting_weights(
 
 
 def begin(model: RankingModel, options: Mapping[str, Any], datapath: str | None) -> Distillation | None:
-    """Do what comes before the first step, once a model is on its device; the processes have the same weights then.
+    """Prepare the first step, once a model is on its device; the processes have the same weights then.
 
     Returns:
-        The teacher, if the training has one.
+        The teacher, if the run has one.
 
     Raises:
         InputError: a run with this backbone would fail, or there is no such teacher.
@@ -135,7 +134,7 @@ def model_of_options(
     """
     defaults = {name: option.default for name, option in options_of(architecture).items()}
     values = defaults | asdict(options) | dict(given) | {"override": given, "datapath": datapath}
-    parts = None if file is None else parts_of(file, architecture, values, resumes)
+    parts = None if file is None else starting_parts(file, architecture, values, resumes)
     initial_weights.decide_flags(file, values, architecture)
     values = {name: value for name, value in values.items() if value is not None}
     tokenizer = new_tokenizer(values, data, datapath) if parts is None else parts.tokenizer
@@ -154,7 +153,7 @@ def model_of_options(
     return model
 
 
-def parts_of(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
+def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
     """Read the files of a model that an architecture starts from.
 
     Raises:
@@ -192,8 +191,3 @@ def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str |
     examples = data.first(None, f"backbone={backbone!r} without a vocabulary")
     texts = (text for one in examples for text in (one.context, *one.labels, *(one.candidates or ())))
     return learn_word_pieces(dict.fromkeys(line for text in texts for line in text.split("\n")))
-
-
-def context_ids(tokenizer: RankingTokenizer, settings: Settings, texts: Sequence[str]) -> list[list[int]]:
-    """Encode contexts as the model reads them."""
-    return [tokenizer.context(ids, settings.text_truncate) for ids in tokenizer.encode(texts)]

@@ -1,4 +1,4 @@
-"""What a training says at its end: its best result and what that means, where the model is, and what to run next."""
+"""The summary at the end of a run: its best result and its meaning, the place of the model, and the next commands."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Summary:
-    """The end of a training.
+    """The end of a run.
 
     Attributes:
         seconds: how long it took, earlier runs of a resumed training included; None if that is not known.
@@ -26,7 +26,8 @@ class Summary:
         plot: the picture of the training; None if there is none.
         next: commands and what each of them does.
         candidates: how many a validation example ranked, on average; None if that is not known.
-        no_candidates: how many validation examples had none of their own.
+        ranked: what these are, in words; empty if it goes without saying.
+        checkpoint: the size of the checkpoint's files in bytes; 0 if there are none.
         keeps_start: whether no validation was better than the one before the first update.
     """
 
@@ -38,7 +39,8 @@ class Summary:
     plot: str | None
     next: tuple[tuple[str, str], ...] = ()
     candidates: float | None = None
-    no_candidates: int = 0
+    ranked: str = ""
+    checkpoint: int = 0
     keeps_start: bool = False
 
     def lines(self) -> list[str]:
@@ -53,10 +55,15 @@ class Summary:
                 f"the run began with. Give it more examples, a longer run, or another learning rate.",
             )
         if self.best is not None:
-            among = "" if self.candidates is None else f", among {among_text(self.candidates, self.no_candidates)}"
+            among = "" if self.candidates is None else f", among {among_text(self.candidates, self.ranked)}"
             lines.append(f"Best {self.metric} on the validation examples: {self.best:.4g}{meaning_of(self)}{among}")
         if self.model_file is not None:
             lines.append(f"Model:  {self.model_file} (with {self.model_file}.opt and {self.model_file}.dict)")
+        if self.checkpoint:
+            lines.append(
+                f"Spare:  {self.model_file}.checkpoint (and .opt, .dict), {self.checkpoint / 1e6:,.0f} MB: needed to "
+                f"continue the run only, so you may delete it (or give keep_checkpoint false)"
+            )
         if self.plot is not None:
             lines.append(f"Plot:   {self.plot} (loss and R@1 over the updates)")
         if self.next:
@@ -65,7 +72,7 @@ class Summary:
 
 
 def meaning_of(summary: Summary) -> str:
-    """Say what a value of a metric means, in brackets; nothing if that is not known."""
+    """Explain a value of a metric, in brackets; nothing if it is unknown."""
     assert summary.best is not None
     if summary.metric == "accuracy" or re.fullmatch(r"hits@\d+", summary.metric):
         k = int(summary.metric.partition("@")[2] or 1)
@@ -74,10 +81,9 @@ def meaning_of(summary: Summary) -> str:
     return f" ({MEANINGS[summary.metric]})" if summary.metric in MEANINGS else ""
 
 
-def among_text(candidates: float, no_candidates: float) -> str:
-    """Say among how many candidates validation examples were ranked; `no_candidates` had none of their own."""
-    batch = f" ({no_candidates:.0f} examples without any rank the labels of their batch)" if no_candidates else ""
-    return f"{candidates:.4g} candidates on average{batch}"
+def among_text(candidates: float, ranked: str) -> str:
+    """Say among how many candidates validation examples were ranked, and what these are."""
+    return f"{candidates:.4g} candidates on average{f' ({ranked})' if ranked else ''}"
 
 
 def command(*words: object) -> str:

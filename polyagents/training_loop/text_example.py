@@ -34,7 +34,7 @@ def read_example(given: Any, name: str) -> TextExample:
     if not isinstance(given, Mapping) or not {"context", "label"} <= given.keys():
         found = f"the keys {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
         raise InputError(
-            f"{name} has {found}; an example is a dict with context, label and, where it has its own, candidates "
+            f"{name} has {found}; an example is a dict with context, label and, if it has its own, candidates "
             f"(datasets.Dataset.rename_column gives columns these names)."
         )
     context, candidates = given["context"], given.get("candidates")

@@ -1,4 +1,4 @@
-"""Trackers: reports of a training, written to tensorboard, wandb or trackio by their own packages."""
+"""Trackers: reports of a run, written to tensorboard, wandb or trackio by their own packages."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio
 
 
 def trackers(report_to: str, project: str, model_file: str | None) -> list[Callback]:
-    """Create the trackers of a training.
+    """Create the trackers of a run.
 
     Args:
         report_to: names of PACKAGES, separated by commas.
@@ -36,7 +36,7 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
         if name != "tensorboard":
             made.append(RunTracker(module, project, model_file and os.path.basename(model_file)))
         elif model_file is None:
-            raise InputError("report_to tensorboard writes into a folder beside the model; give a model_file.")
+            raise InputError("report_to tensorboard writes into a folder next to the model; give a model_file.")
         else:
             made.append(TensorBoard(module, f"{model_file}.tensorboard"))
     return made

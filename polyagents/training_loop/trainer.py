@@ -13,6 +13,7 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import fields_of_json
+from polyagents.models.joint import Joint
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import optimising
 from polyagents.training.candidate_sources import TrainingCandidates
@@ -23,6 +24,7 @@ from polyagents.training.scoring import training_scores
 from polyagents.training.watch import Watch
 from polyagents.training_loop import draws
 from polyagents.training_loop.budget import (
+    COPIES,
     VALIDATION_SHARE,
     VALIDATIONS,
     affordable_examples,
@@ -35,13 +37,13 @@ from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles
 from polyagents.training_loop.training_options import TrainingOptions
-from polyagents.training_loop.validation import SMALLER_IS_BETTER, validate
+from polyagents.training_loop.validation import SMALLER_IS_BETTER, Validation, validate
 
 NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports -> ours
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """The progress of a training, stored in its checkpoint.
 
     Attributes:
@@ -81,20 +83,20 @@ class Progress:
 
 
 class Trainer:
-    """One training.
+    """One training run.
 
     Attributes:
         progress: progress so far.
         is_best: whether the last evaluation was the best so far.
         evaluation: the report of the last evaluation.
-        stop: set it to end the training after the update.
+        stop: set it to end the run after the update.
     """
 
     def __init__(
         self,
         model: RankingModel,
         data: TrainingData,
-        valid: Sequence[TextExample],
+        valid: Validation,
         options: TrainingOptions,
         files: TrainingFiles,
         callbacks: Sequence[Callback] = (),
@@ -110,7 +112,7 @@ class Trainer:
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.optimizer = optimizer_of(model, options)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=model.settings.encoder.precision == "fp16")
-        self.progress = Progress(size=data.size)
+        self.progress = TrainingProgress(size=data.size)
         self.schedule = Schedule(
             self.optimizer,
             options.lr_scheduler,
@@ -142,6 +144,11 @@ class Trainer:
         return self.progress.updates
 
     @property
+    def is_finished(self) -> bool:
+        """Whether the training that has ended was not stopped before its end."""
+        return not self.stop or self._is_over()
+
+    @property
     def last(self) -> Report:
         """Loss and hits@1 of the last batch. Reading it waits for the GPU, so read it rarely."""
         return {} if self._last is None else {n: sum(v) / len(v) for n, v in numbers_of([self._last]).items()}
@@ -165,7 +172,7 @@ class Trainer:
 
     @property
     def last_update(self) -> int | None:
-        """The maximal number of updates, as far as that is known."""
+        """The maximal number of updates, if known."""
         limits = [self.options.max_train_steps] if self.options.max_train_steps else []
         if self.options.num_epochs and self.progress.size:
             rest, whole = math.modf(self.options.num_epochs)
@@ -177,7 +184,7 @@ class Trainer:
     # ---- the loop --------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Train until the last update or epoch, until patience ends, or until a callback says so.
+        """Train until the last update or epoch, until patience ends, or until a callback stops it.
 
         The model has its best weights afterwards, by the validation metric; without validation examples its last ones.
 
@@ -191,15 +198,22 @@ class Trainer:
                 self._validate_start()
             for batch in self._batches():
                 self._train_on(batch)
-                if not self._pending:
-                    self._update()
-                    self._after_update()
+                if self._pending:
+                    continue
+                self._rate = self.optimizer.param_groups[0]["lr"]
+                norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
+                self._watch.saw_update(norm)
+                self.progress.updates += 1
+                skipped = self._look() if self._watch.is_due else 0
+                if not skipped:
+                    self.schedule.after_update(self.updates, self.run_progress)
+                self._after_update()
             self._finish()
         finally:
             self._tell("on_train_end")
 
     def _batches(self) -> Iterator[list[TextExample]]:
-        """Yield batches from the current progress on, until the training ends."""
+        """Yield batches from the current progress on, until the run ends."""
         done, size = self.progress, self.options.batchsize or 1
         while not (self.stop or self._is_over()):
             for batch in batches(self.data.epoch(done.epoch, done.examples), size):
@@ -215,17 +229,17 @@ class Trainer:
                 return
 
     def _is_over(self) -> bool:
-        """Return whether nothing is left to be done, which a stopped training is resumed for."""
+        """Return whether nothing is left for a resumed run."""
         options = self.options
         impatient = 0 < options.validation_patience <= self.progress.impatience
         return impatient or self.budget.progress(self.updates, self.epochs, self.seconds) == 1.0
 
     def _finish(self) -> None:
-        """End the training; one that was stopped is left as it is, for a call that resumes it."""
+        """End the run; a stopped one does not change, so that a later call can resume it."""
         done = self.progress
         self._look()
         self._watch.check_learned()
-        if not self.stop or self._is_over():
+        if self.is_finished:
             if self.valid and self.updates > (done.evaluations[-1][0] if done.evaluations else 0):
                 self._validate(in_turn=False)
             self._log()
@@ -238,7 +252,7 @@ class Trainer:
     # ---- a step ----------------------------------------------------------------------------------------------------
 
     def _train_on(self, batch: Sequence[TextExample]) -> None:
-        """Add a batch's gradients to those of the next update."""
+        """Add a batch's gradients to the next update's."""
         self.model.module.train()
         if not self._pending:
             self.optimizer.zero_grad()
@@ -253,16 +267,6 @@ class Trainer:
         self._last = loss.values
         self._unreported.append(loss.values)
 
-    def _update(self) -> None:
-        """Update the weights, if their gradients are finite."""
-        self._rate = self.optimizer.param_groups[0]["lr"]
-        norm = optimising.step(self.optimizer, self.scaler, self.parameters, self.options.gradient_clip)
-        self._watch.saw_update(norm)
-        self.progress.updates += 1
-        skipped = self._look() if self._watch.is_due else 0
-        if not skipped:
-            self.schedule.after_update(self.updates, self.run_progress)
-
     def _look(self) -> int:
         """Say what went wrong since the last look; take skipped updates from the count, and return their number."""
         found = self._watch.look(self.updates)
@@ -272,8 +276,8 @@ class Trainer:
         return found.skipped
 
     def _after_update(self) -> None:
-        """Do what is due: a report, an evaluation, a checkpoint."""
-        options, done = self.options, self.progress
+        """Do the reports, evaluations and checkpoints that are due."""
+        options = self.options
         self._tell("on_step_end")
         if self.updates % options.log_every_n_steps == 0:
             self._log()
@@ -303,7 +307,7 @@ class Trainer:
             self._tell("on_log", report | {"lr": self._rate, "epoch": self.epochs})
 
     def _sum_up(self) -> None:
-        """Add what was not reported to the sums of the progress, which a checkpoint stores."""
+        """Add unreported values to the sums of the progress, which a checkpoint stores."""
         sums = self.progress.unreported
         for name, numbers in numbers_of(self._unreported).items():
             total, count = sums.get(name, (0.0, 0))
@@ -314,19 +318,27 @@ class Trainer:
         """Validate the model that the training starts from; decide how often to validate, and how many examples."""
         done, options, held_out = self.progress, self.options, len(self.valid)
         trained = self.budget.examples(done.size or math.inf, (options.batchsize or 1) * options.update_freq)
-        affordable = math.inf if trained is None else affordable_examples(trained)
+        affordable = math.inf if trained is None else affordable_examples(trained) / self._validation_cost()
         by_itself = options.validation_every_n_steps is options.validation_every_n_epochs is None
         if options.max_train_time is not None:
-            begin, some = time.monotonic(), self.valid[: options.batchsize]
+            begin, some = time.monotonic(), self.valid.first(options.batchsize)
             validate(self.model, some, options.batchsize or 1)
             rate = (time.monotonic() - begin) / len(some)
             affordable = min(affordable, VALIDATION_SHARE * options.max_train_time / rate)
         if options.validation_max_exs is None and by_itself:
             done.held_out = held_out_examples(affordable, held_out)
-            self.valid = self.valid[: done.held_out]
+            self.valid = self.valid.first(done.held_out)
         done.validations = validations(affordable / len(self.valid))
         self._validate()
         self._save()
+
+    def _validation_cost(self) -> float:
+        """Return how long a validation example takes, as a part of a forward pass of a training example."""
+        held_out, answers = len(self.valid), self.valid.answers
+        if isinstance(self.model.module, Joint):
+            own = self.valid.examples[0].candidates or ()
+            return (len(answers) if answers else len(own) or self.options.batchsize or 1) / COPIES
+        return (held_out + len(answers or self.valid.examples)) / (2 * held_out)
 
     def _validate(self, in_turn: bool = True) -> None:
         """Rank the validation examples; keep the model if it is the best so far.
@@ -381,17 +393,17 @@ class Trainer:
         """Resume from the checkpoint of the files; the model has its weights already.
 
         Raises:
-            InputError: the checkpoint is damaged, or of another training.
+            InputError: the checkpoint is damaged, or belongs to another run.
         """
         states = self.files.state()
         with optimising.refused_where_damaged(str(self.files.resumed)):
             self.optimizer.load_state_dict(states["optimizer"])
             optimising.check_state(self.optimizer)
-            self.progress = fields_of_json(states[STATE], Progress)
+            self.progress = fields_of_json(states[STATE], TrainingProgress)
             self.progress.size = self.data.size or self.progress.size
             if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
                 raise ValueError("its counts are none")
-            self.valid = self.valid[: self.progress.held_out]
+            self.valid = self.valid.first(self.progress.held_out)
             self.schedule.restore(states["schedule"], self.updates, self.run_progress)
             self.scaler.load_state_dict(states["scaler"])
             draws.restore(states["draws"], self.candidates, rank=0)
@@ -408,7 +420,7 @@ def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
 
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:
-    """Create the optimiser of a training, with ParlAI's settings and our groups of weights."""
+    """Create the optimiser of a run, with ParlAI's settings and our groups of weights."""
     groups = optimising.weight_groups(
         model.module, options.learningrate, options.codes_learningrate, options.weight_decay
     )

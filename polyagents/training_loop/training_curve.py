@@ -1,4 +1,4 @@
-"""The curves of a training, loss and R@1 over its updates, drawn into `M.png` beside the model."""
+"""The curves of a run, loss and R@1 over its updates, drawn into `M.png` next to the model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from polyagents.files.atomic import atomic_write
 
 
 class Point(NamedTuple):
-    """Figures of a training after a number of updates."""
+    """Figures of a run after a number of updates."""
 
     updates: float
     loss: float
@@ -36,17 +36,17 @@ def draw_beside(model_file: str, curves: Curves) -> str | None:
     if not curves.is_worth_drawing:
         return None
     try:
-        draw(path, curves)
+        draw_curves(path, curves)
     except ModuleNotFoundError:
-        say("The plot of the training needs matplotlib, which is not installed: pip install matplotlib")
+        say("The training plot needs matplotlib, which is not installed: pip install matplotlib")
     except Exception as error:  # whatever a library for pictures raises must not fail a training
-        say(f"The plot of the training, {path}, could not be drawn ({first_line(error)}).")
+        say(f"The training plot, {path}, could not be drawn ({first_line(error)}).")
     else:
         return path
     return None
 
 
-def draw(path: str, curves: Curves) -> None:
+def draw_curves(path: str, curves: Curves) -> None:
     """Draw loss and R@1 over updates into a PNG; training and validation have the same colours in both."""
     from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
 

@@ -10,7 +10,7 @@ import numpy as np
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.examples import Examples
+from polyagents.training.examples import EncodedExamples
 from polyagents.training_loop.text_example import TextExample, read_example
 
 
@@ -27,14 +27,14 @@ class Indexed(Protocol):
         ...
 
 
-def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random.Random) -> Examples:
+def token_ids_of(model: RankingModel, batch: Sequence[TextExample], draw: random.Random) -> EncodedExamples:
     """Encode a batch as the model reads it; `draw` selects which of several labels is ranked."""
     drawn = [draw.choice(one.labels) if len(one.labels) > 1 else one.labels[0] for one in batch]
     labels = zip(model.candidates(drawn), batch, strict=True)
     given: list[list[Candidate]] | None = None
     if any(one.candidates for one in batch):
         given = [model.candidates(one.candidates) if one.candidates else [] for one in batch]
-    return Examples(
+    return EncodedExamples(
         model.context_ids([one.context for one in batch]),
         [one.context for one in batch],
         [Label(candidate, one.labels) for candidate, one in labels],
@@ -57,8 +57,12 @@ class TrainingData:
             raise InputError("There are no examples to train on.")
 
     def has_candidates(self) -> bool:
-        """Return whether any example has candidates; True where they can be read once only."""
+        """Return whether any example has candidates; True if they can be read only once."""
         return self.is_read_once or any(read_example(one, "An example").candidates for one in self.examples)
+
+    def in_order(self) -> Iterator[TextExample]:
+        """Read all examples as they come."""
+        return (read_example(given, f"Example {place}") for place, given in enumerate(self.examples))
 
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:
         """Read the examples of an epoch, counted from 0, without the first `skipped`.

@@ -1,4 +1,4 @@
-"""The files of a training from Python: M, the best model so far, and M.checkpoint, from which it is resumed.
+"""The files of a run from Python: M, the best model so far, and M.checkpoint, from which it is resumed.
 
 Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the optimiser's state as well.
 """
@@ -18,6 +18,20 @@ from polyagents.model_files.saving import save_model
 from polyagents.ranking.ranking_model import RankingModel
 
 STATE = "trainer"  # the name in a checkpoint of the state that only our trainer reads
+
+
+def checkpoint_files(file: str) -> list[str]:
+    """Return the files of a model's checkpoint that exist."""
+    names = [f"{file}{CHECKPOINT}{ending}" for ending in ("", ".opt", ".dict", ".trainstats")]
+    return [name for name in names if os.path.exists(name)]
+
+
+def after_the_end(file: str, keep_checkpoint: bool) -> int:
+    """Remove the checkpoint of a finished run unless it is to be kept; return how many bytes of it remain."""
+    if not keep_checkpoint:
+        for name in checkpoint_files(file):
+            os.remove(name)
+    return sum(map(os.path.getsize, checkpoint_files(file)))
 
 
 class TrainingFiles:

@@ -32,7 +32,7 @@ SOURCES = ("batch", "inline", "batch+inline", "batch-all-cands")
 
 @dataclass(frozen=True)
 class MemoryOptions(Options, title="Training (polyagents)"):
-    """Options of memory and arithmetic in a training."""
+    """Options of memory, on the disk too, and arithmetic in a training."""
 
     chunk_tokens: int | None = option(
         None,
@@ -43,6 +43,11 @@ class MemoryOptions(Options, title="Training (polyagents)"):
     compile: bool = option(
         False,
         "compile the encoders (torch.compile, about a minute) for training on a GPU; on CPUs it does not pay off",
+        boolean,
+    )
+    keep_checkpoint: bool = option(
+        True,
+        "after the end of a run, keep M.checkpoint, three times as large as M, from which a longer run continues",
         boolean,
     )
 
@@ -73,7 +78,7 @@ class CodesOptions(Options, title="Poly-encoder (polyagents)"):
 
     codes_learningrate: float | None = option(
         None,
-        "learning rate of the codes; by default that of the other weights",
+        "learning rate of the codes; by default the rate of the other weights",
         positive,
     )
 
@@ -84,8 +89,8 @@ class NegativesOptions(Options, title="Uni- and cross-encoder (polyagents)"):
 
     cross_negatives: int | None = option(
         None,
-        "negatives of an example in training, drawn anew each time from the task's candidates (such as those of "
-        "mine_negatives), and where they are too few from earlier training labels. Default: all of the task's; 15 "
+        "negatives of an example in training, drawn again each time from the task's candidates (such as "
+        "mine_negatives'), and from earlier training labels if there are too few. Default: all of the task's; 15 "
         "random ones if it has none (paper 5.1)",
         positive_int,
     )
@@ -107,7 +112,7 @@ class AgentOptions(Options, title="Training"):
     lr_scheduler: str = option(
         "linear",
         "how the learning rate changes after the warm-up: linear or cosine, to 0 at the end of the run; "
-        "reduceonplateau, times lr_scheduler_decay where the loss of valid does not fall; invsqrt; none, without a "
+        "reduceonplateau, times lr_scheduler_decay if the loss of valid does not fall; invsqrt; none, without a "
         "warm-up either",
         choices=SCHEDULES,
     )
@@ -153,20 +158,20 @@ class LoopOptions(AgentOptions):
     validation_metric: str = option("hits@1", "the metric that decides which model is the best", choices=METRICS)
     validation_patience: int = option(
         10,
-        "end the training after this many validations without a better one; 0: never. Those of the warm-up and of the "
+        "end the run after this many validations without a better one; 0: never. Those of the warm-up and of the "
         "first pass do not count",
         count,
     )
     validation_max_exs: int | None = option(None, "examples of valid that are used. Default: all", positive_int)
     log_every_n_steps: int = option(50, "updates between reports to callbacks", positive_int)
     load_from_checkpoint: bool = option(True, "resume from the checkpoint of an earlier run", boolean)
-    report_to: str | None = option(None, "tensorboard, wandb, trackio, or several with commas between them")
+    report_to: str | None = option(None, "tensorboard, wandb, trackio, or several separated by commas")
     project: str = option("polyagents", "the project of wandb and trackio")
 
 
 @dataclass(frozen=True)
 class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOptions, NegativesOptions):
-    """All options of a training from Python."""
+    """All options of training from Python."""
 
     @classmethod
     def of(cls, architecture: str, values: Mapping[str, Any], examples: int | None) -> "TrainingOptions":
@@ -226,7 +231,7 @@ def training_groups(kind: type[Architecture]) -> list[type[Options]]:
 
 
 def check_names(architecture: str, values: Mapping[str, Any]) -> None:
-    """Refuse options that a training of an architecture does not have.
+    """Refuse options that the training of an architecture does not have.
 
     Args:
         values: options by name.
@@ -239,6 +244,6 @@ def check_names(architecture: str, values: Mapping[str, Any]) -> None:
     possible = {"init_model", *options_of(architecture), *(field.name for one in groups for field in fields_of(one))}
     if unknown := values.keys() - possible:
         raise InputError(
-            f"{', '.join(sorted(unknown))}: no option of training a {kind.short_name}; there are "
+            f"{', '.join(sorted(unknown))}: not an option of training a {kind.short_name}; possible are "
             f"{', '.join(sorted(possible))}."
         )

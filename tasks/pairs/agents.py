@@ -30,7 +30,7 @@ class DefaultTeacher(StreamTeacher):
         group = parser.add_argument_group("Pairs (polyagents)")
         group.add_argument(
             "--pairs-path",
-            help="folder that polyagents build_pairs made; or a file, or a folder of files, that it is to be made of "
+            help="folder that polyagents build_pairs made; or a file, or a folder of files, to make it from "
             "(JSON lines, plain text, a dump of Reddit's comments): below --datapath, once. Relative to where the "
             "command runs, or to --datapath",
         )
@@ -69,7 +69,7 @@ def finished(opt: Opt) -> str:
         raise InputError("-t polyagents.tasks.pairs needs --pairs-path: a file, or a folder of files or of pairs.")
     found = [path for path in (given, os.path.join(opt["datapath"], given)) if os.path.exists(path)]
     if not found:
-        raise InputError(f"--pairs-path {given} is there neither as it is nor below --datapath {opt['datapath']}.")
+        raise InputError(f"--pairs-path {given} exists neither as given nor below --datapath {opt['datapath']}.")
     path = found[0]
     if os.path.exists(os.path.join(path, MANIFEST)):
         return path

@@ -16,9 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
-from polyagents.console import say
+from polyagents.console import Bar, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import TEMPORARY, atomic_write, write_text
 from polyagents.files.locks import exclusive_folder
@@ -151,14 +149,14 @@ def all_portions(plan: PairsPlan) -> list[Portion]:
     files = files_below(plan.source)
     found = []
     size = sum(os.path.getsize(file.path) for file in files)
-    with tqdm(total=size, unit="B", unit_scale=True, desc="Reading", delay=2) as bar:
+    with Bar(total=size, unit="B", unit_scale=True, desc="Reading", delay=2) as bar:
         for part in portions_of(files):
             bar.set_postfix_str(part[0].name[-30:], refresh=False)
             try:
                 found.append(read_portion(part, plan.parts, plan.context_lines, bar.update))
             except Damaged as error:
                 raise InputError(
-                    f"{error}; what was read before it is kept in {plan.folder}, and with a whole file the same "
+                    f"{error}; the data before it are kept in {plan.folder}, and with a whole file the same "
                     f"command resumes."
                 ) from error
     return found
@@ -176,7 +174,7 @@ def pair_comments(plan: PairsPlan, portions: list[Portion], counts: Counter[str]
     runs = Runs(os.path.join(plan.parts, "threads"))
     paths = [os.path.join(plan.parts, name) for portion in portions for name in portion.comments]
     total = counts["comments"]
-    with tqdm(total=total, unit=" comments", desc="Pairing", disable=total < QUIET) as bar:
+    with Bar(total=total, unit=" comments", desc="Pairing", disable=total < QUIET) as bar:
         lines = watched(merged(paths, os.path.join(plan.parts, "merged-comments")), bar)
         for _, group in itertools.groupby(lines, lambda line: line[:32]):
             for pair in pairs_of(map(comment_in, group)):
@@ -219,7 +217,7 @@ def write_splits(
             temporary = stack.enter_context(atomic_write(os.path.join(plan.folder, f"{name}.jsonl")))
             held[name] = stack.enter_context(open(temporary, "wb"))
         examples = Counter[str](train=0, valid=0, test=0)
-        bar = stack.enter_context(tqdm(total=total, unit=" pairs", desc="Shuffling", disable=total < QUIET))
+        bar = stack.enter_context(Bar(total=total, unit=" pairs", desc="Shuffling", disable=total < QUIET))
 
         def training() -> Iterator[bytes]:
             for line in watched(merged(runs, os.path.join(plan.parts, "merged-pairs")), bar):

@@ -59,7 +59,7 @@ def files_below(source: str) -> list[File]:
     if not found:
         raise InputError(
             f"{source} holds no file {' '.join(f'*{ending}' for ending in ENDINGS)} or {DUMP}*, packed as "
-            f"{' '.join(PACKED)} or not; give a folder that does, or a file."
+            f"{' '.join(PACKED)} or not; give a folder that has some, or a file."
         )
     return [File(path, os.path.relpath(path, source)) for path in found]
 
@@ -94,7 +94,7 @@ def records(source: Source, file: File, context_lines: int) -> Iterator[tuple[Re
         for record, number in of_text(texts(source, file), file, context_lines):
             yield record, number
     except EndsEarly as error:
-        say(f"{error}: what is before it, to line {number:,}, is taken.")
+        say(f"{error}: what is before it, to line {number:,}, is used.")
         yield "files_cut_off", number
 
 

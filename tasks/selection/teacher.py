@@ -91,6 +91,6 @@ class SelectionTeacher(DialogTeacher):
     def tell(self, path: str, found: int, useless: int, what: str) -> None:
         """Say what was skipped, and whether the file has another size than the published one."""
         if useless:
-            say_once(self.opt, f"{path}: {useless:,} {what}; they are left out.")
+            say_once(self.opt, f"{path}: {useless:,} {what}; they are skipped.")
         if not (self.sample or self.stream):
             check_count(self.opt, self.corpus.name, self.split, found, "lines", path)

@@ -6,8 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tqdm import tqdm
-
+from polyagents.console import Bar
 from polyagents.files.atomic import atomic_write
 
 RUN_BYTES = 64_000_000  # bytes of lines that are sorted in memory
@@ -76,7 +75,7 @@ def together(paths: Sequence[str], path: str) -> Iterator[str]:
         os.remove(path)
 
 
-def watched(lines: Iterable[bytes], bar: tqdm) -> Iterator[bytes]:
+def watched(lines: Iterable[bytes], bar: Bar) -> Iterator[bytes]:
     """Yield the same lines, with progress."""
     for line in lines:
         yield line

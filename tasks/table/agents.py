@@ -17,9 +17,10 @@ from ..counts import say_once
 from ..streaming.blocks import Table
 from ..streaming.order import Spot
 from ..streaming.teacher import Stream, StreamTeacher
-from .splits import KINDS, is_divided, open_split
+from .splits import KINDS, is_divided, open_split, splits_of
 
-CANDIDATES = 20  # of an example that has none of its own, in valid and test; as many as ConvAI2's have
+ANSWERS = 1_000  # labels of a table, at most, all of which are ranked: an FAQ, intents
+CANDIDATES = 20  # of an example among more labels; as many as ConvAI2's have
 POOL = 10_000  # examples that these are drawn from: the first ones of a split, so that they fit into memory
 
 
@@ -33,7 +34,7 @@ class DefaultTeacher(StreamTeacher):
         """ParlAI: add the flag of the task."""
         super().add_cmdline_args(parser, partial_opt)
         group = parser.add_argument_group("Tables of your own data (polyagents)")
-        group.add_argument("--table-path", help=f"columns context, label and, if you like, candidates: {KINDS}")
+        group.add_argument("--table-path", help=f"columns context, label and, optionally, candidates: {KINDS}")
         return parser
 
     def open(self, opt: Opt, datatype: str) -> "Data":
@@ -48,7 +49,7 @@ class DefaultTeacher(StreamTeacher):
                 f"{path} is one file: a checksum of each context puts about eight in ten examples into train, one into "
                 f"valid and one into test.",
             )
-        return Data(opt, datatype, table)
+        return Data(opt, datatype, table, path)
 
     def fields(self, example: dict[str, Any], spot: Spot, place: int) -> dict[str, Any]:
         """StreamTeacher: return text and labels of an example, and its label_candidates if it has any."""
@@ -57,7 +58,7 @@ class DefaultTeacher(StreamTeacher):
         if candidates:
             fields["label_candidates"] = [*(one for one in labels if one not in candidates), *candidates]
         elif self.data.is_evaluation:
-            fields["label_candidates"] = self.data.drawn_candidates(example)
+            fields["label_candidates"] = self.data.candidates_of(example)
         return fields
 
 
@@ -66,11 +67,43 @@ class Data(Stream):
 
     shards: Table
 
+    def __init__(self, opt: Opt, datatype: str, shards: Table, path: str):
+        super().__init__(opt, datatype, shards)
+        self.path = path
+
+    @functools.cached_property
+    def answers(self) -> dict[str, str] | None:
+        """The labels of train and valid, by how they read; None if there are none, or more than ANSWERS."""
+        found: dict[str, str] = {}
+        for split in [one for one in splits_of(self.path) if one != "test"]:
+            for example in open_split(self.path, split):
+                for label in example["labels"]:
+                    found.setdefault(normalized(label), label)
+                if len(found) > ANSWERS:
+                    return None
+        return found or None
+
+    @functools.cached_property
+    def right(self) -> dict[str, set[str]]:
+        """The labels of each context of the pool, as they read."""
+        found: dict[str, set[str]] = {}
+        for context, label in self.pool:
+            found.setdefault(context, set()).add(normalized(label))
+        return found
+
     @functools.cached_property
     def pool(self) -> list[tuple[str, str]]:
         """The contexts and labels of the first examples of the split."""
         some = itertools.islice(self.shards, POOL)
         return [(example["context"], example["labels"][0]) for example in some]
+
+    def candidates_of(self, example: Mapping[str, Any]) -> list[str]:
+        """Return what an example ranks that has no candidates: all labels of the table, or some if these are many."""
+        if self.answers is None:
+            return self.drawn_candidates(example)
+        labels = {normalized(label): label for label in example["labels"]}
+        known = {*labels, *self.right.get(example["context"], ())}  # another right answer to it is no wrong one
+        return [*labels.values(), *(text for reading, text in self.answers.items() if reading not in known)]
 
     def drawn_candidates(self, example: Mapping[str, Any]) -> list[str]:
         """Return the labels of an example and of other ones, all of which read differently.

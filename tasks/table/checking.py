@@ -123,11 +123,11 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
     for name, one in splits.items():
         if name != "train" and (leaked := sum((one.pairs & train.pairs).values())):
             yield (
-                f"{leaked:,} of the {one.examples:,} examples of {name} are in train as well, with their label: a "
-                f"score on {name} is too good by them. Remove them from train."
+                f"{leaked:,} of the {one.examples:,} examples of {name} are in train as well, with their label: they "
+                f"make a score on {name} too good. Remove them from train."
             )
     if len(splits) == 1:
-        yield "There are no validation examples: a training cannot tell its best model. Add a file named valid."
+        yield "There are no validation examples: training cannot tell its best model. Add a file named valid."
 
 
 def repetitions(name: str, split: Split) -> Iterator[str]:
@@ -136,14 +136,14 @@ def repetitions(name: str, split: Split) -> Iterator[str]:
         yield f"{name}: {doubled:,} examples repeat a context with the same label; keep one of each."
     if doubled := len(split.answers) - len(split.contexts):
         yield (
-            f"{name}: {doubled:,} examples repeat a context with another label. Where several labels are right, give "
+            f"{name}: {doubled:,} examples repeat a context with another label. If several labels are right, give "
             f"them as one list (JSON lines, Parquet), so that none counts as wrong."
         )
     if split.labels and len(split.labels) > 1:
         ((_, times),) = split.labels.most_common(1)
         if times >= TIMES and (often := times / sum(split.labels.values())) > OFTEN:
             yield (
-                f"{name}: {often:.0%} of the labels are {split.most_used!r:.60}; a model learns to say it always. Keep "
+                f"{name}: {often:.0%} of the labels are {split.most_used!r:.60}; a model learns to always say it. Keep "
                 f"fewer of them."
             )
     elif split.labels:
@@ -170,7 +170,7 @@ def candidate_faults(name: str, split: Split) -> Iterator[str]:
     if split.without_label:
         yield (
             f"{name}: the candidates of {split.without_label:,} examples lack the label, which is then added to them; "
-            f"check that it is written alike in both columns."
+            f"check that both columns spell it alike."
         )
     if split.repeating:
         yield f"{name}: {split.repeating:,} examples have a candidate more than once; write each once."

@@ -54,7 +54,7 @@ class DefaultTeacher(DialogTeacher):
                 negatives += 1
         if negatives:
             say_once(
-                self.opt, f"{path}: {negatives:,} of {rows:,} rows have label 0; they are negatives, and left out."
+                self.opt, f"{path}: {negatives:,} of {rows:,} rows have label 0; they are negatives, and are skipped."
             )
         if not (self.sample or self.stream):
             check_count(self.opt, "Ubuntu V2", self.split, rows, "rows", path)

@@ -40,7 +40,7 @@ class WikiSearchTeacher(StreamTeacher):
             type=int,
             help="in evaluation, rank each label among this many articles of the pool, the same for all (with "
             "--eval-candidates inline); for all of it give --eval-candidates fixed --fixed-candidates-path "
-            "DIR/pool.txt, by default as many as the teacher has",
+            "DIR/pool.txt, by default the teacher's number",
         )
         return parser
 

@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
-from tqdm import tqdm
-
-from polyagents.console import say
+from polyagents.console import Bar, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.locks import exclusive_folder
@@ -128,7 +126,7 @@ def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
 
 def whole_sha256(source: Source) -> str:
     """Return the checksum of the whole source."""
-    with tqdm(
+    with Bar(
         total=source.size, unit="B", unit_scale=True, desc="Checking the source", disable=source.size < QUIET_BYTES
     ) as bar:
         for count in source.hash_up_to(source.size):

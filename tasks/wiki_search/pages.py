@@ -73,7 +73,7 @@ def extracted_pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]
             raise source.damaged(line.begin, line.offset, "a line that is not JSON") from error
         if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("title", "text")):
             path = source.paths[start.file]
-            raise InputError(f"{path} is none of WikiExtractor's: a line has no title or no text.")
+            raise InputError(f"{path} is not WikiExtractor's: a line has no title or no text.")
         title, text = html.unescape(fields["title"]), html.unescape(fields["text"])
         is_redirect = text.lstrip()[:9].lower() == "#redirect"
         head, _, rest = text.partition("\n")

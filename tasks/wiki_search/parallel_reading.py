@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any
 
-from tqdm import tqdm
-
+from polyagents.console import Bar
 from polyagents.errors import InputError
 
 from ..streaming.source import Damaged, Place, Source
@@ -125,9 +124,7 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
     reader = PageReader(source, last.next if last else Place())
     writer = Writer(folder, options, len(parts))
     batch = Batch([], reader.start, last.read if last else 0, last.sha256 if last else "")
-    bytes_read = tqdm(
-        total=source.size, initial=batch.read, unit="B", unit_scale=True, desc="Reading articles", delay=2
-    )
+    bytes_read = Bar(total=source.size, initial=batch.read, unit="B", unit_scale=True, desc="Reading articles", delay=2)
     with submitting(workers) as submit, bytes_read as bar:
         for batch, made in in_order(reader.batches(), submit, options["seed"], workers * AHEAD):
             yield from writer.add(made, batch)

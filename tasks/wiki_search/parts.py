@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tqdm import tqdm
-
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.atomic import TEMPORARY, atomic_write
 from polyagents.files.json_files import parse_json
@@ -115,7 +114,7 @@ def finished_parts(folder: str, source: Source, options: dict[str, Any]) -> list
     found = there(folder)
     end = max((part.header.read for part in found), default=0)
     label = "Looking for what has changed"
-    with tqdm(total=end, unit="B", unit_scale=True, desc=label, disable=end < QUIET_BYTES) as bar:
+    with Bar(total=end, unit="B", unit_scale=True, desc=label, disable=end < QUIET_BYTES) as bar:
         kept = list(itertools.takewhile(lambda part: fits(part.header, source, options, bar), found))
     names = {os.path.basename(part.path) for part in kept}
     for name in set(os.listdir(folder)) - names:
@@ -123,7 +122,7 @@ def finished_parts(folder: str, source: Source, options: dict[str, Any]) -> list
     return kept
 
 
-def fits(header: Header, source: Source, options: dict[str, Any], bar: tqdm) -> bool:
+def fits(header: Header, source: Source, options: dict[str, Any], bar: Bar) -> bool:
     """Return whether a part was made with these options from the beginning of the source."""
     if header.options != options or not source.hashed <= header.read <= source.size:
         return False

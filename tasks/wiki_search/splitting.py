@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
+from polyagents.console import Bar
 from polyagents.files.hashing import utf8
 
 from ..streaming import data_manifest
@@ -81,7 +80,7 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Wi
         if name.endswith((".jsonl", ".tmp")):
             os.remove(os.path.join(folder, name))
     merged = Distinct(heapq.merge(*(part.lines() for part in parts)))
-    with tqdm(total=articles, unit=" articles", desc="Splitting", disable=articles < QUIET) as bar:
+    with Bar(total=articles, unit=" articles", desc="Splitting", disable=articles < QUIET) as bar:
         write = functools.partial(write_lines, folder, watched(merged, bar))
         valid = write("valid.jsonl", sizes.valid)
         test = write("test.jsonl", sizes.test)

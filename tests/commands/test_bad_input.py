@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 import torch
 from backbones import save
-from commands import KINDS, PARTS, TINY, colour_dialogues, evaluate, options, parlai, run, train, weights, write_task
+from commands import KINDS, PARTS, TINY, colour_dialogues, evaluate, forked, options, run, train, weights, write_task
 
 from polyagents import InputError, Ranker
 from polyagents.__main__ import main
@@ -43,7 +43,9 @@ def backbone(tmp_path_factory):
 
 def test_an_unknown_flag_in_the_command(colours, tmp_path):
     before = files(tmp_path)
-    done = parlai("train_model", "-m", KINDS["poly"], "-mf", tmp_path / "M", *colours, "--poly-ncodes", 3)
+    done = forked(
+        "train_model", "-m", KINDS["poly"], "-mf", tmp_path / "M", *colours, "--poly-ncodes", 3, program="parlai"
+    )
     (sentence,) = sentences(done.err)
     assert done.code == 2
     assert "--poly-ncodes" in sentence and "did you mean --poly-n-codes?" in sentence
@@ -105,7 +107,7 @@ HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and 
     ("human_eval import pipe", "pipe cannot be read (it is a pipe or a device"),
     ("human_eval import /dev/zero", "/dev/zero cannot be read (it is a pipe or a device"),
     ("human_eval import link", "link cannot be read (No such file"),
-    ("human_eval report --out new --database sqlite:///e.db?timeout=x", "is of 'sqlite', without a file or with"),
+    ("human_eval report --out new --database sqlite:///e.db?timeout=x", "'sqlite' without a file or with"),
     ("human_eval report --out new --database sqlite:///e.db?mode=memory&x=y", "without a file or with parameters"),
     ("human_eval report --out new --database sqlite:///e.db?detect_types=99999999999999999999", "with parameters"),
     ("human_eval report --out new --database sqlite:///:memory:", "without a file"),
@@ -301,7 +303,7 @@ def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
         ("bi", "--backbone no-such/model", "--backbone no-such/model"),
         ("bi", "--backbone {folder}", "--backbone {folder}"),
         ("bi", "--candidates fixed -fcp {folder}/nothing.txt", "nothing.txt cannot be read"),
-        ("bi", "--eval-candidates vocab", "nothing these agents can rank"),
+        ("bi", "--eval-candidates vocab", "cannot be ranked by these agents"),
         ("bi", "--init-model {folder}/nothing", "{folder}/nothing"),
     ],
 )
@@ -528,7 +530,7 @@ def test_a_vocabulary_with_a_damaged_tokenizer(model, colours):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer": {"model": {}}}))
     saved = options(file) | {"dict_file": str(path)}
     Path(f"{file}.opt").write_text(json.dumps(saved))
-    with pytest.raises(InputError, match="is no dictionary of polyagents"):
+    with pytest.raises(InputError, match="is not a dictionary of polyagents"):
         evaluate(file, *colours)
 
 

@@ -133,7 +133,7 @@ def test_a_second_model_reorders_the_shortlist(build, rank, trained):
 
 
 def test_what_build_index_cannot_do(build, file, tmp_path):
-    with pytest.raises(InputError, match="cannot encode candidates ahead"):
+    with pytest.raises(InputError, match="cannot encode candidates in advance"):
         build(kind="cross")
     with pytest.raises(InputError, match="holds no finished candidate index"):
         build("--append")

@@ -1,10 +1,8 @@
 """`polyagents build_vocabulary`, and `--vocabulary`: the same for the same text, and read by all three agents."""
 
 import json
-import os
-import subprocess
-import sys
 
+import forks
 import pytest
 from commands import KINDS, SAMPLE, TINY, evaluate, options, own, run
 from transformers import AutoTokenizer
@@ -63,10 +61,9 @@ def test_the_same_bytes_whatever_the_threads_and_the_files(threads, files, text,
     for number, line in enumerate(text.read_text().splitlines(keepends=True)):
         (tmp_path / f"{number}.txt").write_text(line)
     given = [text] if files == 1 else [tmp_path / f"{number}.txt" for number in range(files)]
-    environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
-    command = [sys.executable, "-m", "polyagents", "build_vocabulary", *given, "--vocabulary-size", 290]
-    command += ["--out", tmp_path / "other"]
-    subprocess.run([*map(str, command)], env=environment, check=True, capture_output=True)
+    command = ("build_vocabulary", *given, "--vocabulary-size", 290, "--out", tmp_path / "other")
+    done = forks.run(forks.COMMAND, *command, RAYON_NUM_THREADS=threads, TOKENIZERS_PARALLELISM="true")
+    assert done.returncode == 0, done.stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()} == expected
 
 
@@ -80,9 +77,9 @@ def test_a_small_text_says_how_many_there_are(text, tmp_path, capsys):
 
 def test_a_task_gives_its_texts_and_labels(tmp_path, monkeypatch):
     seen = []
-    learn = vocabulary.learn
+    learn = vocabulary.learn_bpe
     monkeypatch.setattr(
-        vocabulary, "learn", lambda texts, size: learn((seen.append(text) or text for text in texts), size)
+        vocabulary, "learn_bpe", lambda texts, size: learn((seen.append(text) or text for text in texts), size)
     )
     build(tmp_path / "V", "-t", "polyagents.tasks.pairs:sample")
     assert len(seen) == 48 and "There is the reason, yeast dies in a year." in seen

@@ -4,10 +4,11 @@ import json
 
 import ir_measures
 import pytest
-from commands import SAMPLE, colour_dialogues, evaluate, own, write_task
+from commands import SAMPLE, colour_dialogues, evaluate, own, train, write_task
 from ir_measures import AP, RR, R, Success, nDCG
 
 from polyagents.__main__ import main
+from polyagents.parlai_patches import exchanges
 
 SOME = ("-t", SAMPLE, "-ne", 40, "-bs", 8)
 TEACHERS = {"hits@1": "hits@1", "hits@5": "hits@5", "hits@10": "hits@10", "MRR": "mrr"}  # our name: eval_model's
@@ -88,18 +89,69 @@ def test_labels_of_the_batch_where_the_task_brings_no_candidates(trained, report
     assert found["candidates"]["source"] == "batch" and "(batch)" in table[0]
 
 
-def test_the_batch_size_changes_nothing_of_inline_candidates(trained, report, tmp_path):
-    """Ten dialogues of three turns, which a batch of four meets side by side."""
+# ---- the first examples ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def talk(tmp_path):
+    """The flags of a task of ten dialogues of three turns, the second of which has two labels."""
     lines = [
-        f"text:{text}\tlabels:{label}\tlabel_candidates:{'|'.join(candidates)}" + "\tepisode_done:True" * (turn == 2)
+        f"text:{text}\tlabels:{label}{'|b' * (turn == 1)}\tlabel_candidates:{'|'.join(['b', *candidates])}"
+        + "\tepisode_done:True" * (turn == 2)
         for number, (text, label, candidates) in enumerate(colour_dialogues(30))
         for turn in [number % 3]
     ]
     (tmp_path / "talk.txt").write_text("\n".join(lines) + "\n")
-    task = ("-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "talk.txt")
-    one, four = (report(trained("bi"), *task, "-bs", size)[0] for size in (1, 4))
-    assert one["examples"] == four["examples"] == 30 and one["dialogues"] == four["dialogues"] == 10
-    assert values(one) == pytest.approx(values(four))
+    return "-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "talk.txt"
+
+
+def same(one, other):
+    """Whether two of ParlAI's reports have the same metrics; times differ."""
+    names = ("exs", "hits@1", "mrr", "rank", "loss", "accuracy", "f1", "clen", "llen")
+    return pytest.approx({name: one[name] for name in names}) == {name: other[name] for name in names}
+
+
+@pytest.mark.parametrize("heard", ["label", "model"])
+def test_the_first_examples_are_the_same_whatever_the_batch(heard, trained, report, talk):
+    """Whole dialogues; of the last one two turns. A context has the labels so far, or the model's own replies."""
+    flags = (*talk, "-ne", 26, "--use-reply", heard)
+    found = [report(trained("bi"), *flags, *size)[0] for size in (("-bs", 1), ("-bs", 7), ())]
+    assert [(one["examples"], one["dialogues"]) for one in found] == [(26, 9)] * 3
+    assert len({one["digest"] for one in found}) == 1 and found[2]["batchsize"] == 64
+    assert values(found[1]) == values(found[2]) == pytest.approx(values(found[0]))
+    theirs = [evaluate(trained("bi"), *flags, "-bs", size) for size in (1, 7, 64)]
+    assert theirs[0]["exs"] == 26 and same(theirs[0], theirs[1]) and same(theirs[0], theirs[2])
+    assert values(found[0])["MRR"] == pytest.approx(theirs[0]["mrr"])
+    other = report(trained("bi"), *flags[:-3], 25)[0] if heard == "label" else found[0]
+    assert (other["digest"] != found[0]["digest"]) == (heard == "label")
+
+
+def test_of_several_processes_each_evaluates_its_dialogues(trained, talk, monkeypatch):
+    alone, parts = evaluate(trained("bi"), *talk, "-ne", 26, "-bs", 7), []
+    monkeypatch.setattr(exchanges, "num_workers", lambda: 2)
+    for rank in (0, 1):
+        monkeypatch.setattr(exchanges, "get_rank", lambda rank=rank: rank)
+        parts.append(evaluate(trained("bi"), *talk, "-ne", 26, "-bs", 7))
+    assert [part["exs"] for part in parts] == [14, 12]
+    for name in ("hits@1", "mrr", "loss", "clen"):
+        assert sum(part[name] * part["exs"] for part in parts) == pytest.approx(alone[name] * 26)
+
+
+def test_validation_takes_the_same_examples(talk, tmp_path):
+    """Five updates, then the first 26 examples; the best model is evaluated as `polyagents eval_model` does it."""
+    flags = (*talk, "--max-train-steps", 5, "-vme", 26, "--short-final-eval", True, "--candidates", "batch")
+    valid, test = train("bi", tmp_path / "M", *flags, "--eval-batchsize", 7)
+    stats = json.loads((tmp_path / "M.trainstats").read_text())
+    assert float(valid["exs"]) == 26 and test == valid  # this task gives one file as train, valid and test
+    assert stats["evaluated"]["test"] == stats["evaluated"]["valid"] and not (tmp_path / "M.test").exists()
+    assert same(evaluate(tmp_path / "M", *talk, "-ne", 26), {name: float(value) for name, value in valid.items()})
+
+
+def test_labels_of_the_batch_depend_on_it_and_say_so(trained, report, talk):
+    found, lines = report(trained("bi"), *talk, "--eval-candidates", "batch", "-bs", 5)
+    assert found["candidates"]["most"] <= 5 and any(line.startswith("R@1/5 ") for line in lines)
+    found, lines = report(trained("bi"), *talk, "-bs", 5)
+    assert any(line.startswith("R@1 ") for line in lines)
 
 
 def test_examples_without_a_label_are_not_counted(trained, report, tmp_path):
@@ -138,11 +190,13 @@ def test_models_are_compared_with_the_first(trained, report):
 
 def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, tmp_path, monkeypatch, ends_with_2):
     """Here the second model is asked another number of candidates, as a careless teacher would have it."""
-    from polyagents.parlai_agents import evaluating
-
     drawn = iter("ab")
-    note = evaluating.note
-    monkeypatch.setattr(evaluating, "note", lambda message, digest: note({**message, "text": next(drawn, "c")}, digest))
+    add = exchanges.add_to_hash
+
+    def add_another(message, digest):
+        add({**message, "text": next(drawn, "c")}, digest)
+
+    monkeypatch.setattr(exchanges, "add_to_hash", add_another)
     (said,) = ends_with_2("evaluate", "-mf", trained("bi"), *SOME, "--compare", trained("poly"))
     assert "was evaluated on other examples" in said
 
@@ -159,7 +213,7 @@ def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, 
         (("--out", ""), "--out: its value is empty"),
         (("--trec-run", "{folder}"), "--trec-run {folder} cannot be written"),
         (("--trec-qrels", "{folder}/no/F"), "--trec-qrels {folder}/no/F cannot be written"),
-        (("--trec-run", "{folder}/F", "--out", "{folder}/F"), "--out, --trec-run name one file"),
+        (("--trec-run", "{folder}/F", "--out", "{folder}/F"), "--out, --trec-run name the same file"),
         (("-t", f"{SAMPLE},convai2"), "evaluate takes one task"),
         (("-dt", "train"), "--datatype train draws its examples"),
         (("--dynamic-batching", "full"), "--dynamic-batching"),

@@ -2,9 +2,8 @@
 
 import json
 import signal
-import subprocess
-import sys
 
+import forks
 import pytest
 from commands import SAMPLE, colour_dialogues, evaluate, own, train, write_task
 from parlai.core.params import ParlaiParser
@@ -13,7 +12,7 @@ from parlai.utils.misc import msg_to_str
 from teachers import told
 
 from polyagents import InputError, Ranker, mining
-from polyagents.commands.mine_negatives import check_texts, read_examples
+from polyagents.commands.mine_negatives import check_texts, read_whole_turns
 from polyagents.index.texts import ListedTexts
 from polyagents.mining import LabelledContext, mine, pairs_of, pool_in, searchable
 from polyagents.tasks.sample.generate import dialogues
@@ -168,14 +167,14 @@ def test_history_is_flattened_as_parlai_does(trained):
     """A task of several turns: the texts are those of ParlAI's flatten mutator, in its order."""
     parser = ParlaiParser(True, False)
     opt = parser.parse_args(["-t", SAMPLE, "--loglevel", "error"])
-    ours = list(read_examples(opt))
+    ours = list(read_whole_turns(opt))
     opt = parser.parse_args(["-t", SAMPLE, "--mutators", "flatten", "-dt", "train:evalmode", "--loglevel", "error"])
     (teacher,) = create_task_agent_from_taskname(opt)
     acts = [teacher.act() for _ in range(len(ours))]
     assert teacher.epoch_done() and any("\n" in text for text, _ in ours)
     assert ours == [(act["text"], list(act["eval_labels"])) for act in acts]
     flattened = parser.parse_args(["-t", SAMPLE, "--mutators", "flatten", "--loglevel", "error"])
-    assert list(read_examples(flattened)) == ours
+    assert list(read_whole_turns(flattened)) == ours
 
 
 def test_examples_without_text_or_label_are_left_out(command, tmp_path):
@@ -303,8 +302,7 @@ main()
 
 def test_a_killed_run_leaves_no_file_and_the_next_one_completes(command, trained, colours, tmp_path, monkeypatch):
     flags = ("mine_negatives", "-mf", trained("bi"), "--outfile", tmp_path / "F", *colours)
-    done = subprocess.run([sys.executable, "-c", KILLED, *map(str, flags)], capture_output=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL
+    assert forks.run(KILLED, *flags).returncode == -signal.SIGKILL
     assert not (tmp_path / "F").exists()
     (shard,) = (tmp_path / "F.index").glob("*.safetensors")
     before = shard.stat()

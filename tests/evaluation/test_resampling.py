@@ -5,10 +5,16 @@ import pytest
 from scipy import stats
 
 from polyagents.evaluation import resampling
-from polyagents.evaluation.intervals import RESAMPLES, bootstrap_interval
+from polyagents.evaluation.intervals import RESAMPLES, bootstrap_interval, share
 from polyagents.evaluation.resampling import estimates, randomisation_p
 
 EACH_ITS_OWN = np.arange(200)
+
+
+def test_a_share_has_wilsons_interval():
+    z = stats.norm.ppf(0.975)
+    middle, half = (0.7 + z * z / 20) / (1 + z * z / 10), z * np.sqrt(0.7 * 0.3 / 10 + z * z / 400) / (1 + z * z / 10)
+    assert share(7, 10) == pytest.approx((0.7, middle - half, middle + half))
 
 
 @pytest.fixture

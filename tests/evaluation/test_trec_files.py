@@ -67,3 +67,10 @@ def test_scores_fall_strictly_and_hardly_move(scores):
     assert (np.diff(fallen) < 0).all()
     np.testing.assert_allclose(fallen, given, rtol=1e-6, atol=1e-40)
     assert all(np.float32(str(score)) == score for score in fallen)  # as it is written
+
+
+def test_a_run_has_the_best_thousand(tmp_path):
+    judged = Judged(np.arange(1_001), np.arange(1_001, dtype=np.float32), np.arange(1_001) == 0)
+    with trec_files(str(tmp_path / "run"), None, "x") as write:
+        write(1, judged)
+    assert [int(line.split()[2]) for line in (tmp_path / "run").read_text().splitlines()] == [*range(1_000, 0, -1)]

@@ -95,6 +95,6 @@ def test_what_is_no_file_is_not_replaced(make, tmp_path):
     """As root, a rename over /dev/null takes the device from every program of the machine."""
     path = tmp_path / "it"
     make(path)
-    with pytest.raises(InputError, match="is no file that could be replaced"):
+    with pytest.raises(InputError, match="is not a file that can be replaced"):
         write_text(str(path), "a")
     assert not path.is_file() and os.listdir(tmp_path) == ["it"]

@@ -1,7 +1,8 @@
 """JSON that others may have written is read whole and of the types that are expected, or refused with a ValueError."""
 
-import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -90,7 +91,13 @@ def test_what_is_no_json(content, tmp_path):
 
 
 def test_a_file_that_is_too_large_is_not_parsed(tmp_path, monkeypatch):
-    (tmp_path / "file.json").write_text(json.dumps(list(range(100))))
+    with monkeypatch.context() as patch:
+        patch.setattr(json_files, "opened", lambda path: nullcontext(SimpleNamespace(read=range)))  # a file without end
+        with pytest.raises(ValueError, match="larger than 268,435,456 bytes"):
+            read_json("endless.json")
     monkeypatch.setattr(json_files, "LARGEST", 100)
+    (tmp_path / "file.json").write_text("7".ljust(101))
     with pytest.raises(ValueError, match="larger than 100 bytes"):
         read_json(tmp_path / "file.json")
+    (tmp_path / "file.json").write_text("7".ljust(100))
+    assert read_json(tmp_path / "file.json") == 7

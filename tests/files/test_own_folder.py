@@ -43,7 +43,7 @@ def writers(tmp_path_factory):
         "model": ranker.save_pretrained,
         "hugging face": partial(hugging_face.write_folder, model.context_encoder.backbone, model.tokenizer),
         "sentence-transformers": partial(sentence_transformers_export.write_folder, model),
-        "vocabulary": partial(vocabulary.save, vocabulary.learn(["a b"], 300)),
+        "vocabulary": partial(vocabulary.save_vocabulary, vocabulary.learn_bpe(["a b"], 300)),
         "export": export,
         "demo": lambda to: own_folder(to, "demo", "--output"),
         "report": partial(write_report, judgements),

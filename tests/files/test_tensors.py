@@ -30,7 +30,7 @@ def test_what_is_wrong_with_tensors_is_said_of_each():
     assert wrong_tensors(own, given) == [
         "a has shape (3,) instead of (2,)",
         "b is float64 instead of float32",
-        "c is no tensor",
+        "c is not a tensor",
         "e is missing",
         "f is unknown",
     ]

@@ -10,13 +10,17 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
+import forks
 import torch
 from parlai.core.script import SCRIPT_REGISTRY
+from parlai.scripts import eval_model
 
 from polyagents.__main__ import run_own
 from polyagents.files.model_file import read
 from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.exchanges import patch_eval_model
 
 patches.apply()  # tests call ParlAI's scripts themselves
 
@@ -55,8 +59,10 @@ def train(kind, model_file, *arguments):
 
 
 def evaluate(model_file, *arguments):
-    """ParlAI's report of an evaluation, as plain numbers."""
-    report = run("eval_model", "-mf", model_file, *arguments)
+    """The report of `polyagents eval_model`, as plain numbers."""
+    with mock.patch.object(eval_model, "_eval_single_world", eval_model._eval_single_world):
+        patch_eval_model()  # which `parlai eval_model` is not
+        report = run("eval_model", "-mf", model_file, *arguments)
     return {name: float(metric) for name, metric in report.items()}
 
 
@@ -75,6 +81,12 @@ def parlai(*arguments, stdin="", program="parlai"):
     done = subprocess.run(
         [command, *map(str, arguments)], input=stdin, capture_output=True, text=True, encoding="utf-8", timeout=300
     )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def forked(*arguments, stdin="", program="polyagents"):
+    """The same in a fork of a process that has loaded our agents already, which takes no start."""
+    done = forks.run(f"from {program}.__main__ import main; main()", *arguments, stdin=stdin)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 

@@ -648,6 +648,12 @@ def test_a_forged_form_is_refused(shop, action, forged):
     assert client.post(f"{link}/{action}", data=form).status_code == 303  # and all goes on
 
 
+def test_the_longest_message(shop):
+    chats, client, (link, _) = shop
+    say(client, link, "x" * 2_000)
+    assert len(texts(chats)[0]) == 2_000
+
+
 def test_what_no_database_can_store_is_replaced(shop):
     chats, client, (link, _) = shop
     client.get(link)
@@ -835,5 +841,5 @@ def test_the_command_refuses(ends_with_2, trained, tmp_path):
     EvaluationStore(str(database)).close()
     assert "Nobody is invited" in ends_with_2("human_eval", "chat", bi, *flags)[-1]
     EvaluationStore(str(database)).invite(["ada"])
-    assert "--turns 101 is too many" in ends_with_2("human_eval", "chat", bi, *flags, "--turns", 101)[-1]
+    assert "--turns 101 is too many" in ends_with_2("human_eval", "chat", bi, *flags, "--turns", 101, "--port", 1)[-1]
     assert "--port: 99999 is too large" in ends_with_2("human_eval", "chat", bi, *flags, "--port", 99999)[-1]

@@ -299,7 +299,7 @@ MALFORMED = [
             "dialogue_dicts": [{"dialogue": [{"id": name, "text": "hi"}]} for name in "ab"],
             "speakers_to_eval": ["a", "b"],
         },
-        "its correct_answer is none of its speakers_to_eval",
+        "its correct_answer is not one of its speakers_to_eval",
     ),
 ]
 
@@ -514,7 +514,7 @@ def test_pairs_command(step, tmp_path):
     assert (first["added"], first["pairs"], first["checks"], first["matchups"]) == (3, 3, 1, ["a:b"])
     again, said = step("pairs", "--per-matchup", 3, "--checks", checks)
     assert (again["added"], again["pairs"], again["checks"]) == (0, 3, 1)
-    assert "All 3 pairs were there already: nothing is added" in said
+    assert "All 3 pairs exist already: nothing is added" in said
     people, _ = step("pairs", "--matchups", "a:human,b:human", "--per-matchup", 1)
     assert people["matchups"] == ["a:human", "b:human"] and people["pairs"] == 5
 
@@ -524,7 +524,7 @@ def test_pairs_called_again_says_what_became_of_the_earlier_ones(step):
     _, said = step("pairs", "--per-matchup", 3)
     assert said == ""
     more, said = step("pairs", "--per-matchup", 5)  # begins with the same three
-    assert (more["added"], more["pairs"]) == (2, 5) and "2 pairs are added to 3 that were there: all 5 will" in said
+    assert (more["added"], more["pairs"]) == (2, 5) and "2 pairs are added to 3 existing ones: all 5 will" in said
     other, said = step("pairs", "--per-matchup", 5, "--seed", 1)
     assert other["added"] == other["pairs"] - 5 > 0 and "To have only these, give another --database" in said
 
@@ -646,6 +646,19 @@ def test_progress_is_that_of_one_question(store):
         assert progress.judged == progress.annotators[0].judged == count - 1
         assert progress.matchups == {("a", "b"): count - 1}
     assert progress.annotators[0].checks == progress.annotators[0].checks_right == 2  # of both: they tell of the person
+
+
+@pytest.mark.parametrize(("checks", "right", "passed"), [(4, 3, True), (7, 5, False)])
+def test_three_of_four_checks_are_enough(tmp_path, checks, right, passed):
+    store = filled(EvaluationStore(str(tmp_path / "s.db")), per_matchup=1, checks=checks)
+    (ann,) = store.invite(["Ann"])
+    for number in range(checks):
+        shown = store.next_assignment(ann.token)
+        choice = right_choice(shown)
+        store.answer(ann.token, shown.number, choice if number < right else {"left": "right", "right": "left"}[choice])
+    (found,) = store.progress().annotators
+    assert (found.checks, found.checks_right, found.passed) == (checks, right, passed)
+    store.close()
 
 
 def test_who_fails_the_checks_is_flagged_goes_on_and_does_not_count_for_balance(store):
@@ -775,8 +788,8 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
         (tmp_path / "text", "file is not a database"),
         (tmp_path / "none" / "x.db", "unable to open database file"),
         ("postgresql://nobody@/none?host=/nowhere", "cannot be used"),
-        ("mysql://a@b/c", "is of 'mysql'"),
-        ("sqlite://", "is of 'sqlite'"),
+        ("mysql://a@b/c", "'mysql' is not supported"),
+        ("sqlite://", "'sqlite' without a file"),
         ("://", "is not a URL"),
     ):
         (line,) = ends_with_2(*invite, wrong)
@@ -784,6 +797,7 @@ def test_databases_that_cannot_be(ends_with_2, tmp_path):
     for name in (" ", "x" * 201):
         with pytest.raises(InputError, match="name is empty or too long"):
             EvaluationStore(str(tmp_path / "x.db")).invite(["Ann", name])
+    assert len(EvaluationStore(str(tmp_path / "x.db")).invite(["x" * 200])[0].name) == 200
 
 
 @pytest.mark.parametrize(
@@ -800,7 +814,7 @@ def test_the_database_of_another_program_is_not_written_to(made, ends_with_2, tm
         connection.executescript(made)
     before = file.read_bytes()
     (line,) = ends_with_2("human_eval", "invite", "Ann", "--database", file)
-    assert "belongs to another program" in line and "none of ours" in line
+    assert "belongs to another program" in line and "is not ours" in line
     assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
@@ -962,7 +976,7 @@ def test_the_steps_end_with_one_sentence_where_a_row_is_damaged(judged, ends_wit
         connection.execute("UPDATE conversations SET models = 'null'")
     for words in ("export --to parlai --out x", "export --to acute_eval --out x", "pairs", "report --out x", "serve"):
         (line,) = ends_with_2("human_eval", *words.split(), "--database", file)
-        assert "has the models None); what was stored before is kept" in line, words
+        assert "has the models None); stored data are kept" in line, words
 
 
 @pytest.mark.parametrize(
@@ -979,7 +993,7 @@ def test_a_table_of_other_columns_is_another_programs(changed, tmp_path):
     file = tmp_path / "t.db"
     with contextlib.closing(sqlite3.connect(file)) as connection:
         connection.execute(f"CREATE TABLE annotators ({changed})")
-    with pytest.raises(InputError, match="belongs to another program, whose table annotators"):
+    with pytest.raises(InputError, match="belongs to another program: its table annotators"):
         EvaluationStore(str(file))
 
 

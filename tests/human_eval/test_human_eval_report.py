@@ -169,7 +169,7 @@ def test_chance_is_told_within_a_matchup():
 
 def test_agreement_that_cannot_be_told_is_not_made_up(tmp_path):
     alone = write_report(series(3, 2), str(tmp_path))
-    assert "Agreement: not known" in alone
+    assert "Agreement: unknown" in alone
     same = [judged("A", "B", annotator, f"p{i}") for annotator in ("anna", "bert") for i in range(3)]
     said = write_report(same, str(tmp_path))
     assert "Agreement on 3 pairs: 100.0 %; Krippendorff's alpha not defined (nobody ever differed)" in said
@@ -258,8 +258,13 @@ def test_a_single_judgement_says_hardly_anything():
 
 
 def test_few_annotators_speak_for_themselves():
-    assert "describe only these people" in rank(simulated(0, (0.5, 0), 3, 30), 0, resamples=20).note
-    assert "people like these 10 annotators" in rank(simulated(0, (0.5, 0), 10, 30), 0, resamples=20).note
+    """Four at most; intervals of agreement need ten pairs."""
+    assert "describe only these people" in rank(simulated(0, (0.5, 0), 4, 30), 0, resamples=20).note
+    assert "people like these 5 annotators" in rank(simulated(0, (0.5, 0), 5, 30), 0, resamples=20).note
+    for pairs in (9, 10):
+        both = [judged("AB"[i % 2], "BA"[i % 2], who, f"p{i}") for i in range(pairs) for who in ("anna", "bob")]
+        found = agreement(both, 0)
+        assert found.pairs == pairs and found.has_intervals == (pairs == 10) == np.isfinite(found.share.low)
 
 
 # Known preferences

@@ -8,13 +8,14 @@ from evaluation import MODELS, SCRIPT, evaluation, fields, stored
 from starlette.testclient import TestClient
 from web import path_tricks, raw, running
 
+from polyagents.errors import InputError
 from polyagents.human_eval.conversations import make_conversation, make_pair, sides_of
 from polyagents.human_eval.steps.page_server import reachable
 from polyagents.human_eval.storage import evaluation_store
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.web import annotation_app, shared_pages
 from polyagents.human_eval.web.annotation_app import create_app
-from polyagents.human_eval.web.questions import PRESETS
+from polyagents.human_eval.web.questions import PRESETS, question_of
 
 HERE, ORGANISER = "http://127.0.0.1:8009", "the-organiser"
 
@@ -317,6 +318,24 @@ def test_a_forged_form_is_refused(shop, forged):
     assert answer.status_code == 422 and sentence(answer)
     assert not stored(store)
     assert post(client, link).status_code == 303  # and all goes on
+
+
+def test_the_largest_form_that_is_taken(shop):
+    store, client, (link, _) = shop
+    form = fields(shown(client, link).text) | {"choice": "left", "reason": "x" * 5_000}
+    more = {f"field{number}": "" for number in range(10 - len(form))}
+    assert client.post(link, data=form | more | {"one": ""}).status_code == 422 and not stored(store)
+    assert client.post(link, data=form | more).status_code == 303 and len(stored(store)) == 1
+
+
+@pytest.mark.parametrize("size", [300, 301])
+def test_the_longest_question(size):
+    text = "Who is better ?".ljust(size, "?")
+    if size == 300:
+        assert question_of(text).text == text
+    else:
+        with pytest.raises(InputError, match="a sentence of up to 300"):
+            question_of(text)
 
 
 def test_nothing_can_be_done_without_a_link(shop):

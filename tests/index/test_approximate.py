@@ -299,7 +299,7 @@ def test_types_and_widths_that_cannot_be(store):
     with pytest.raises(InputError, match="there are exact, hnsw, ivfpq"):
         build_shortlist(store, "flat", query())
     store.shards[0].tensors["vectors"] = store.shards[0].tensors["vectors"][:, :15]
-    with pytest.raises(InputError, match="a width that 4 divides"):
+    with pytest.raises(InputError, match="a width divisible by 4"):
         build_shortlist(store, "ivfpq", query())
 
 

@@ -132,7 +132,7 @@ def test_a_folder_that_is_not_shared_is_said(ranker, file, tmp_path, monkeypatch
             return iter(parts)
 
     monkeypatch.setattr(builder, "SEEN_AFTER", 0.0)
-    with pytest.raises(InputError, match=r"another machine has written it; give an --index-dir that all machines"):
+    with pytest.raises(InputError, match="is not visible here; give an --index-dir that all machines"):
         ranker.index(file, tmp_path / "index", cluster=Elsewhere())
     assert not (tmp_path / "index" / "manifest.json").exists()
 

@@ -167,7 +167,7 @@ def test_another_models_candidates_are_refused(index, trained):
     for call in (lambda: ranker.rank("hi", index), lambda: ranker.append(index, ["401"])):
         with pytest.raises(InputError, match="encoded with other weights than the model has now"):
             call()
-    with pytest.raises(InputError, match="cross-encoder cannot encode candidates ahead of the context"):
+    with pytest.raises(InputError, match="cross-encoder cannot encode candidates in advance"):
         Ranker.load(trained("cross")).rank("hi", index)
     assert len(index) == COUNT
 

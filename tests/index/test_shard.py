@@ -78,7 +78,7 @@ def test_what_lacks_a_part_is_no_shard(tmp_path, vectors, missing):
     write_shard(str(path), TEXTS, packed(vectors, "bf16"))
     metadata = {} if missing == "checksum" else {"checksum": Shard(str(path)).checksum}
     save_file({name: part for name, part in load_file(path).items() if name != missing}, path, metadata)
-    with pytest.raises(SafetensorError, match="is no shard"):
+    with pytest.raises(SafetensorError, match="is not a shard"):
         Shard(str(path))
 
 
@@ -122,5 +122,5 @@ def test_a_shard_that_others_made_up_is_none(tmp_path, vectors, name, changes):
     write_shard(path, TEXTS[:4], packed(vectors[:4], "fp32"))
     tensors = {name: tensor for name, tensor in (load_file(path) | changes).items() if tensor is not None}
     save_file(tensors, path, {"checksum": checksum(path, tensors)})
-    with pytest.raises(SafetensorError, match="is no shard"):
+    with pytest.raises(SafetensorError, match="is not a shard"):
         Shard(path)

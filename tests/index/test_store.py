@@ -507,7 +507,7 @@ def test_each_deleted_candidate_is_gone_and_all_others_stay(file, folder):
                   if block.alive is None or block.alive[i]]  # fmt: skip
         assert places == left
     for wrong in (11, -1):
-        with pytest.raises(InputError, match=f"{wrong} is no index .* which has 0 to 10"):
+        with pytest.raises(InputError, match=f"{wrong} is not an index of .* which has 0 to 10"):
             store.delete([wrong])
     with pytest.raises(InputError, match="would undo that"):
         CandidateStore.build(file, folder, maker())
@@ -535,7 +535,7 @@ def test_delete_and_bring_back(file, folder):
     again = fewer.append(ListedTexts([TEXTS[best], "new"]), counting)
     assert again.find(TEXTS[best]) == best and counting.seen == ["new"]
     assert search(asked, again, 1).indices[0, 0] == best
-    with pytest.raises(InputError, match="99 is no index"):
+    with pytest.raises(InputError, match="99 is not an index of"):
         store.delete([99])
     with pytest.raises(InputError, match="without any candidate"):
         store.delete(range(12))
@@ -547,7 +547,7 @@ def test_building_does_not_undo_what_was_added_by_hand(file, folder):
         CandidateStore.build(file, folder, maker())
     assert content(CandidateStore.open(folder, "model")) == content(store)
     with pytest.raises(InputError, match="would undo that"):
-        CandidateStore.build(file, folder, maker(model="trained further"))
+        CandidateStore.build(file, folder, maker(model="more training"))
     assert content(CandidateStore.open(folder, "model")) == content(store)
 
 
@@ -555,7 +555,7 @@ def test_an_index_of_another_build_deletes_nothing(file, folder):
     store = CandidateStore.build(file, folder, maker())
     write(file, ["something else", *TEXTS])
     CandidateStore.build(file, folder, maker())
-    with pytest.raises(InputError, match="built anew since it was opened"):
+    with pytest.raises(InputError, match="rebuilt since it was opened"):
         store.delete([3])
 
 

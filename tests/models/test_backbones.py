@@ -134,6 +134,32 @@ def test_backbones_that_see_padding_read_texts_of_one_length(family, tiny):
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-5 * float(together.detach().abs().max()), rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("noise", "leak", "sees"),
+    [
+        (0, 1.5e-5, False),
+        (0, 2.5e-5, True),
+        (0.009, 0, False),
+        (0.011, 0, None),
+        (1e-3, 9e-3, False),
+        (1e-3, 0.011, True),
+    ],
+)
+def test_what_counts_as_a_difference_by_padding(noise, leak, sees, tiny):
+    """More than rounding, or than ten times what two calls differ by, is one; None: that is too much."""
+    encoder, added = tiny_encoder(tiny("gpt2"))[1], iter((0, noise, leak))  # alone, again, beside a longer text
+
+    def add(module, inputs, output):
+        output.last_hidden_state += next(added) * output.last_hidden_state[-1, :6].abs().max()
+
+    encoder.backbone.register_forward_hook(add)
+    if sees is None:
+        with pytest.raises(InputError, match="depend on chance"):
+            _ = encoder.sees_padding
+    else:
+        assert encoder.sees_padding == sees
+
+
 # ---- how they are used -----------------------------------------------------------------------------------------------
 
 
@@ -322,6 +348,9 @@ def test_output_scaling_multiplies_the_states(folders):
         encoder = Encoder(load_backbone(options, vocabulary_of(dictionary), False), options, scaling).eval()
         states.append(encoder(pad(candidate_ids(dictionary), dictionary.pad_id)))
     torch.testing.assert_close(states[1], states[0] * 0.06)
+    tokens = pad(candidate_ids(dictionary), dictionary.pad_id)
+    plain = encoder.backbone(tokens.ids, tokens.mask.long()).last_hidden_state
+    torch.testing.assert_close(states[0][tokens.mask], plain[tokens.mask], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", [*MOST_USED, "xlm", "flaubert", "opt", "deberta", "xlnet", "gptj", "big_bird"])

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from polyagents.models.reduction import CONTEXT_VECTORS, context_vectors, masked_mean, reduce
+from polyagents.models.reduction import (
+    CONTEXT_VECTORS,
+    REDUCTIONS,
+    context_vectors,
+    masked_mean,
+    reduce,
+    reduce_places,
+)
 
 LENGTHS = [7, 1, 3, 0, 5, 4, 2]
 
@@ -82,3 +89,21 @@ def test_more_padding_changes_nothing(batch, kind):
     short, long = context_vectors(states, mask, kind, 3, codes), context_vectors(padded, longer, kind, 3, codes)
     for example in range(len(LENGTHS)):
         torch.testing.assert_close(real(short, example), real(long, example))
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_texts_of_a_row_are_reduced_as_separate_ones(kind, causal):
+    """The second row has one candidate fewer than the first, and padding."""
+    states = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(1))
+    places = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 0, 0, 1, -1, -1]])
+    found = reduce_places(states, places, 2, kind, 2, causal)
+    for row, its in enumerate(places):
+        for place in range(3):
+            own = states[row, its == place].unsqueeze(0)
+            expected = (
+                reduce(own, torch.ones(own.shape[:2], dtype=torch.bool), kind, 2, causal)[0]
+                if own.size(1)
+                else torch.zeros(4)
+            )
+            torch.testing.assert_close(found[row, place], expected)

@@ -10,6 +10,8 @@ from transformers import (
     DebertaModel,
     MistralConfig,
     MistralModel,
+    ModernBertConfig,
+    ModernBertModel,
     MPNetConfig,
     MPNetModel,
     Qwen3Config,
@@ -25,7 +27,7 @@ from polyagents.models.reduction import reduce
 from polyagents.models.tokens import JointTokens, Tokens, pad, pad_joint
 from polyagents.models.uni import UniEncoder
 from polyagents.ranking.candidate_set import Candidate, Label, inline_set
-from polyagents.ranking.joint_model import JointModel, split
+from polyagents.ranking.joint_model import JointModel, lists_that_fit
 from polyagents.text.pretrained import load_tokenizer
 
 # No id of any family's special tokens: RoBERTa counts positions from the padding id on.
@@ -95,7 +97,7 @@ def test_rows_of_any_length_give_the_same_scores(model, tokens):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("head", ["dot", "cosine"])
+@pytest.mark.parametrize("head", ["dot", "cosine", "dot+late", "cosine+late"])
 @pytest.mark.parametrize("kind", ["mean", "first", "first_m"])
 @pytest.mark.parametrize("architecture", [UniEncoder, CrossEncoder])
 def test_a_head_that_begins_as_a_similarity(encoder, architecture, kind, head):
@@ -111,7 +113,11 @@ def test_a_head_that_begins_as_a_similarity(encoder, architecture, kind, head):
         else:
             states = [encoder(text) for text in alone]
         sides = [reduce(side, text.mask, kind, 2, encoder.causal) for side, text in zip(states, alone, strict=True)]
-        expected = torch.cosine_similarity(*sides) * 20 if head == "cosine" else (sides[0] * sides[1]).sum(1)
+        is_cosine = head.startswith("cosine")
+        expected = torch.cosine_similarity(*sides) * 20 if is_cosine else (sides[0] * sides[1]).sum(1)
+        if head.endswith("late"):
+            cosines = torch.cosine_similarity(states[1][0].unsqueeze(1), states[0], dim=-1)  # [candidate's, context's]
+            expected = expected + 40 * cosines.amax(1).mean()
     torch.testing.assert_close(scores(model, [(context, [candidate])])[0], expected, atol=1e-4, rtol=1e-4)
     several = scores(model, [(context, [*CANDIDATES])])[0] if architecture is UniEncoder else expected.expand(4)
     torch.testing.assert_close(several[1:2], expected, atol=1e-4, rtol=1e-4)
@@ -148,7 +154,7 @@ def test_positions_of_every_candidate_go_on_where_the_context_ends():
 )
 def test_rows_are_filled_in_order(tokens, expected):
     candidates = [[0] * length for length in (3, 2, 4)]
-    assert [[len(one) for one in row] for row in split(candidates, tokens)] == expected
+    assert [[len(one) for one in row] for row in lists_that_fit(candidates, tokens)] == expected
 
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 30}
@@ -172,15 +178,17 @@ def test_a_backbone_that_does_not_keep_candidates_apart_is_refused(family, preci
         (MistralConfig, MistralModel, {}),  # the window is that of all layers
         (Qwen3Config, Qwen3Model, {"use_sliding_window": True, "max_window_layers": 1, "head_dim": 16}),
         (Qwen3Config, Qwen3Model, {"use_sliding_window": False, "head_dim": 16}),
+        (ModernBertConfig, ModernBertModel, {"local_attention": 8}),
     ],
 )
 def test_layers_that_see_a_window_only_see_it_in_a_row_too(config, backbone, more):
     torch.manual_seed(0)
-    made = backbone(config(**SMALL, num_key_value_heads=2, sliding_window=4, pad_token_id=0, **more))
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+    made = backbone(config(**SMALL, num_key_value_heads=2, sliding_window=4, **ids, **more))
     encoder = Encoder(made, EncoderOptions()).eval()
     long = [20, *(5 + i % 9 for i in range(12)), 21]
     tokens = pad_joint([(CONTEXTS[0], [long])], 0)
-    own = tokens.own(causal=True)
+    own = tokens.own(encoder.causal)
     with torch.no_grad():
         beside = encoder(Tokens(tokens.ids, tokens.mask), own, tokens.own_positions)[0, len(CONTEXTS[0]) :]
         alone = encoder(pad([long], 0))[0]

@@ -320,7 +320,7 @@ def test_top_replies_with_scores_on_request(make, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--eval-candidates", "vocab"), "nothing these agents can rank"),
+        (("--eval-candidates", "vocab"), "cannot be ranked by these agents"),
         (("--text-truncate", "600"), "lower them"),
         (("--backbone", "no/such/model"), "is not a folder here"),
         (("--backbone", "scratch:huge", "--dict-file", "{dict}"), "there is no such size; use scratch:tiny|mini|base"),

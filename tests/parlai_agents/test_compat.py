@@ -21,19 +21,19 @@ def test_without_parlai_an_agent_names_the_missing_command():
     assert "pip install --no-deps parlai==1.7.2" in done.stderr.strip().split("\n")[-1]
 
 
-PATCHED = "print(ParlaiParser.error.__module__)"
+PATCHED = "print(ParlaiParser.error.__module__, flush=True)"
 
 
-def test_parlai_is_patched_as_soon_as_it_has_one_of_our_agents_and_not_before():
+def test_parlai_is_patched_as_soon_as_it_has_one_of_our_agents_or_tasks_and_not_before():
+    """A child of the process, which has loaded ParlAI, asks for a task; the process itself for an agent."""
     done = python(
-        f"from parlai.core.params import ParlaiParser; import polyagents; {PATCHED}; polyagents.BiEncoder; {PATCHED}"
+        f"import os; from parlai.core.params import ParlaiParser; import polyagents; {PATCHED}\n"
+        f"if os.fork(): os.wait(); {PATCHED}; polyagents.BiEncoder\n"
+        f"else: import polyagents.tasks\n"
+        f"{PATCHED}"
     )
-    assert done.stdout.split() == ["parlai.core.params", "polyagents.parlai_patches.compat"]
-
-
-def test_parlai_is_patched_as_soon_as_it_has_one_of_our_tasks():
-    done = python(f"from parlai.core.params import ParlaiParser; import polyagents.tasks; {PATCHED}")
-    assert done.stdout.split() == ["polyagents.parlai_patches.compat"]
+    ours, theirs = "polyagents.parlai_patches.compat", "parlai.core.params"
+    assert done.stdout.split() == [theirs, ours, theirs, ours], done.stderr
 
 
 def test_parlais_default_scheduler_decays_on_a_plateau():

@@ -2,12 +2,14 @@
 
 import io
 import re
+import shutil
 import sys
 
 import pytest
 from commands import TINY, colour_dialogues, run, write_task
 from parlai.utils import logging
 
+from polyagents import console
 from polyagents.parlai_patches import loop_bar
 
 BAR = r"(\d+)/(\d+) \[\d\d:\d\d<\d\d:\d\d, ([^\]]*)\]"
@@ -24,6 +26,8 @@ class Terminal(io.StringIO):
 def said(monkeypatch, tmp_path):
     """Train as at a terminal, or not: what standard error holds of training, and what the log."""
     task = write_task(tmp_path, colour_dialogues(24))
+    write_task(tmp_path, colour_dialogues(24)[::-1], "other")
+    shutil.copy(tmp_path / "other_test.txt", tmp_path / "task_test.txt")  # else valid is not evaluated again
 
     def train(name, stream, *flags):
         log = io.StringIO()
@@ -62,8 +66,21 @@ def test_a_terminal_has_a_bar(said, flags, total):
 
 def test_where_there_is_no_terminal_there_is_none_and_the_log_is_the_same(said):
     shown, log = said("M", io.StringIO, "--max-train-steps", "6")
-    assert not shown and "\r" not in log
+    assert not shown and "\r" not in log and "Training:" not in sys.stderr.getvalue()
     assert logged(said("N", Terminal, "--max-train-steps", "6")[1]) == logged(log) != []
+
+
+def test_into_a_file_there_are_lines_now_and_then(said, monkeypatch):
+    """Every 30 s; here with each update, and each batch of an evaluation."""
+    monkeypatch.setattr(console, "LOGGED_EVERY", 0)
+    said("M", io.StringIO, "--max-train-steps", "6")
+    shown = sys.stderr.getvalue().partition("ex/s]\n")[2]  # after ParlAI's own bar, which only our command hides
+    lines = shown.splitlines()
+    training = r"Training: (\d) of 6 updates, loss=\d\.\d{3}, R@1=\d\.\d{3}, rate=[\de.-]+, \d+ (s|min) left"
+    assert [found[1] for line in lines if (found := re.fullmatch(training, line))] == [*"123456"]
+    for split in ("valid", "test"):
+        assert f"Evaluating {split}: 24 of 24 examples, 1 s left" in lines
+    assert "\r" not in shown
 
 
 def test_what_only_patience_ends_shows_no_time_left(said):

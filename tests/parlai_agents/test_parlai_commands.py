@@ -17,9 +17,9 @@ from commands import (
     colour_dialogues,
     copy_model,
     evaluate,
+    forked,
     largest_difference,
     options,
-    parlai,
     run,
     train,
     weights,
@@ -271,11 +271,17 @@ def test_init_model_starts_from_the_encoders_of_another_architecture(source, kin
 def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, colours, tmp_path):
     start, file = tmp_path / "bi", tmp_path / "M"
     train("bi", start, *colours, "--share-encoders", "true", "--similarity", similarity, "--max-train-steps", 2)
-    train(kind, file, *colours, "--init-model", start, "--max-train-steps", 1, "-lr", 1e-12, "--weight-decay", 0)
+    unchanged = ("--init-model", start, "--max-train-steps", 1, "-lr", 1e-12, "--weight-decay", 0)
+    train(kind, file, *colours, *unchanged, "--joint-head", similarity)
     bi, joint = Ranker.load(start), Ranker.load(file)
     context, texts = "i like red more than blue", ["so you like red", "so you like pink and green", "bye"]
     expected = bi.score(context, texts) * bi.model.module.logit_scale
     assert joint.score(context, texts) == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    train(kind, tmp_path / "late", *colours, *unchanged)  # by default, how well tokens are matched is added to them
+    late = Ranker.load(tmp_path / "late")
+    assert options(tmp_path / "late")["joint_head"] == f"{similarity}+late"
+    added = late.score(context, texts) - expected
+    assert (added > 1).all() and (added <= 40).all() and added.argmax() == 0  # its words are all in the context
     train("bi", tmp_path / "back", *colours, "--init-model", file, "--max-train-steps", 1, "-lr", 1e-12)
     assert options(tmp_path / "back")["similarity"] == similarity
 
@@ -387,7 +393,9 @@ def test_display_model(kind, model, capsys):
 
 
 def test_interactive_from_a_terminal(model, replies):
-    done = parlai("interactive", "-mf", model("poly"), "-fcp", replies, stdin="hello\nhow are you ?\n[EXIT]\n")
+    done = forked(
+        "interactive", "-mf", model("poly"), "-fcp", replies, program="parlai", stdin="hello\nhow are you ?\n[EXIT]\n"
+    )
     assert done.code == 0
     answers = [line.split("]: ")[1] for line in done.out.splitlines() if "[PolyEncoder]: " in line]
     assert len(answers) == 2

@@ -1,7 +1,7 @@
 """Help is short at first, and a name that does not exist comes with the one that may be meant."""
 
 import pytest
-from commands import parlai
+from commands import forked
 
 from polyagents import InputError
 from polyagents.errors import did_you_mean
@@ -10,7 +10,7 @@ from polyagents.parlai_patches import saved_options
 
 @pytest.fixture(scope="module")
 def help_of():
-    return lambda *arguments: parlai(*arguments, program="polyagents").out
+    return lambda *arguments: forked(*arguments).out
 
 
 def test_ours_come_first_and_the_rest_on_request(help_of):

@@ -10,7 +10,7 @@ import numpy as np
 import parlai_models
 import pytest
 import torch
-from commands import KINDS, SAMPLE, evaluate, options, own, parlai, run, weights
+from commands import KINDS, SAMPLE, evaluate, forked, options, own, run, weights
 from parlai.core.dict import DictionaryAgent
 from parlai.core.opt import Opt
 from parlai_models import AGENTS, VARIANTS
@@ -226,7 +226,7 @@ def test_backbone_of_any_parlai_model(variant, written, tmp_path):
 
 
 def test_the_polyagents_command_takes_our_agent(written):
-    done = parlai("eval_model", "-mf", written("poly"), "-t", SAMPLE, "--num-examples", "4", program="polyagents")
+    done = forked("eval_model", "-mf", written("poly"), "-t", SAMPLE, "--num-examples", 4)
     assert done.code == 0 and "polyagents:PolyEncoder" in done.out + done.err
 
 

@@ -5,7 +5,7 @@ import torch
 from test_pretrain import PAIRS, bert, make  # noqa: F401  a fixture
 
 from polyagents.pretraining import planning
-from polyagents.pretraining.joining import joined
+from polyagents.pretraining.joining import joined_chunks
 from polyagents.pretraining.pretrain_model import LABELS, WORDS
 
 
@@ -33,7 +33,7 @@ def examples(chunks):
 def test_nothing_is_lost_and_nothing_is_larger_than_the_limit(bert, objectives, limit):  # noqa: F811
     agent = make(bert, "--batch-tokens", "400", "--chunk-tokens", "50")
     chunks = prepared(agent, objectives)
-    together = list(joined(chunks, limit, agent.dict.ready.pad_id))
+    together = list(joined_chunks(chunks, limit, agent.dict.ready.pad_id))
     assert examples(together) == examples(chunks)
     assert all((~tokens.mask == (tokens.ids == agent.dict.ready.pad_id)).all() for tokens, _, _ in together)
     assert len(together) == (len(chunks) if limit == 1 else 1 if limit == 10_000 else len(together)) and len(chunks) > 3
@@ -46,7 +46,7 @@ def test_the_plan_is_the_same_on_every_device_and_so_is_the_update(bert, monkeyp
     here, there = (make(bert, "--batch-tokens", "4000", "--gradient-clip", "-1") for _ in range(2))
     plan = here.plan(PAIRS * 6, window=0)
     assert plan == there.plan(PAIRS * 6, window=0)
-    join = planning.joined
+    join = planning.joined_chunks
     sizes = []
 
     def larger(chunks):

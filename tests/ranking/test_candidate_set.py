@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import (
     Candidate,
     Label,
-    columns_of,
+    columns_in,
     inline_set,
     label_ranks,
     shared_set,
@@ -116,7 +116,7 @@ def test_a_shared_set_is_what_a_loop_makes_of_it(seed):
         assert candidates.ids[column] == label.ids
         for place, (text, counts) in enumerate(zip(candidates.texts, mask, strict=True)):
             assert counts == (place == column or not reads_alike(text, label.text))
-    assert columns_of(given, candidates) == [candidates.ids.index(one.ids) for one in given]
+    assert columns_in(given, candidates) == [candidates.ids.index(one.ids) for one in given]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -88,12 +88,26 @@ def test_what_is_refused_is_said_in_one_sentence(trained, hub):
     assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match="no such repository, or it is private"):
         Ranker.from_pretrained("somebody/nothing")
-    with pytest.raises(InputError, match="is no folder") as refused:
+    with pytest.raises(InputError, match="is not a folder") as refused:
         Ranker.from_pretrained("/no/such/folder")
     assert "\n" not in str(refused.value)
     hub.put("somebody/bert", {"config.json": b'{"model_type": "bert"}', "README.md": b""})
     with pytest.raises(InputError, match="has no model"):
         Ranker.from_pretrained("somebody/bert")
+
+
+def test_an_encoder_of_the_hub_ranks_as_it_is(hub, tmp_path):
+    folder = backbones.save("bert", tmp_path / "bert")
+    names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    files = {name: (tmp_path / "bert" / name).read_bytes() for name in names}
+    hub.put(NAME, files | {"README.md": b"", "evil.py": b"1/0"})
+    ranker = Ranker.from_encoder(NAME, no_cuda=True)
+    assert ranker.model.saved["backbone"] == NAME and not any("evil" in asked for asked in hub.asked)
+    assert ranker.score("hi", ["hello"]) == Ranker.from_encoder(folder, no_cuda=True).score("hi", ["hello"])
+    with pytest.raises(
+        InputError, match="somebody/else is no folder, and could not be had from the model hub: there is"
+    ):
+        Ranker.from_encoder("somebody/else")
 
 
 @pytest.mark.parametrize("config", [b"{", b"[]", b'{"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}}'])
@@ -131,7 +145,7 @@ def test_environment_variables_as_users_set_them(trained, hub, tmp_path):
     variables = {"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
     downloaded, missing, folder = load_elsewhere(NAME, "somebody/else", tmp_path / "folder", **variables)
     assert downloaded == folder == str(ranker.score("hi", ["hello", "bye"]).tolist())
-    assert missing.startswith("InputError: somebody/else is no folder")
+    assert missing.startswith("InputError: somebody/else is not a folder")
     assert not any("folder" in asked for asked in hub.asked)
 
 

@@ -7,6 +7,7 @@ undisturbed one, and leaves no other files. `docs/reliability.md` has the figure
 """
 
 import abc
+import functools
 import hashlib
 import json
 import os
@@ -269,14 +270,20 @@ def some_of(points, count):
     return [*first.values(), *rest][:count]
 
 
+@pytest.fixture(scope="module")
+def trial_of(victims, tmp_path_factory, trained):
+    """The trial of a command, made once."""
+    return functools.cache(lambda of: Trial(of(), victims, tmp_path_factory.mktemp("trial"), trained("bi")))
+
+
 BUDGETS = [1, pytest.param(int(os.environ.get("FAULTS", "20")), marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("count", BUDGETS)
 @pytest.mark.parametrize("fault", ["killed", "refused"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_fault_at_each_point_loses_nothing(command, fault, count, victims, tmp_path, trained):
-    trial = Trial(command(), victims, tmp_path, trained("bi"))
+def test_a_fault_at_each_point_loses_nothing(command, fault, count, trial_of):
+    trial = trial_of(command)
     points = [point for point in trial.points if fault == "killed" or point.kind != "remove"]
     assert points
     tried, wrong = Counter(), []

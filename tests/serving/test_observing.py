@@ -149,7 +149,7 @@ def hidden(request, model, tmp_path):
         def damaged(*_):
             raise InputError(f"{tmp_path} was changed or damaged after it was written.")
 
-        served.candidates.search_in_pieces = damaged
+        served.candidates.search = damaged
     return served, tmp_path.name
 
 
@@ -186,4 +186,4 @@ def test_no_client_sees_a_path_of_the_server(hidden, monkeypatch):
         said = answer.text + str(answer.headers)
         assert not [folder for folder in folders if folder in said], answer.request.url
     assert {answer.status_code for answer in answers} >= {200, 404, 405, 422}
-    assert (answers[10].status_code == 500) == ("damaged" in str(served.candidates.search_in_pieces))
+    assert (answers[10].status_code == 500) == ("damaged" in str(served.candidates.search))

@@ -650,7 +650,7 @@ def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkey
     ("arguments", "said"),
     [
         ((), "serve needs --model-file"),
-        (("--candidates-file", "F", "--index-dir", "I"), "not two of them"),
+        (("--candidates-file", "F", "--index-dir", "I"), "only one of these"),
         (("--host", "0.0.0.0"), "--host 0.0.0.0 lets other machines in, which needs --token"),
         (("--token", ""), "--token: its value is empty"),
         (("--port", "99999"), "--port: 99999 is too large: at most 65535"),

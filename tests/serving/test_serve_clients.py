@@ -376,7 +376,7 @@ def test_the_width_may_be_named_and_not_changed(bi):
     ("kind", "input_type", "said"),
     [
         ("poly", "query", "A poly-encoder has no single vector of a context"),
-        ("cross", "document", "A cross-encoder reads a context and a candidate together and has vectors of neither"),
+        ("cross", "document", "A cross-encoder reads a context and a candidate together and has no vectors of either"),
         ("uni", "query", "A uni-encoder reads a context and a candidate together"),
     ],
 )

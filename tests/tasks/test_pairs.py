@@ -6,10 +6,9 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 from commands import KINDS, TINY, own, run, seen_by_two_processes
 from parlai.core.params import ParlaiParser
@@ -316,8 +315,7 @@ def test_a_killed_build_goes_on(steps, small, tmp_path, monkeypatch):
     for month in range(4):
         (tmp_path / "months" / f"RC_2016-0{month}").write_text("\n".join(dump(size=3)[month::4]) + "\n")
     flags = ["build_pairs", "--source", tmp_path / "months", "--outdir", tmp_path / "1"]
-    code = KILLED.format(steps=steps)
-    done = subprocess.run([sys.executable, "-c", code, *map(str, flags)], capture_output=True, timeout=300)
+    done = forks.run(KILLED.format(steps=steps), *flags)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "1" / "manifest.json").exists()
     read = []
@@ -380,7 +378,7 @@ def test_a_dump_that_is_damaged_keeps_what_was_read_before(small, tmp_path, refu
     files[1].write_bytes(whole[1][:800] + b"\0" * 90 + whole[1][890:])
     said = refused("--source", tmp_path / "months", "--outdir", tmp_path / "1")
     assert f"{files[1]} is damaged before byte" in said
-    assert f"what was read before it is kept in {tmp_path / '1'}" in said
+    assert f"the data before it are kept in {tmp_path / '1'}" in said
     assert not (tmp_path / "1" / "manifest.json").exists() and list((tmp_path / "1" / building.PARTS).glob("*.json"))
     files[1].write_bytes(whole[1])
     build(tmp_path / "months", tmp_path / "1")
@@ -481,7 +479,7 @@ def test_files_are_made_into_pairs_below_the_datapath_once(tmp_path, monkeypatch
 
 
 def test_paths_that_are_nothing(tmp_path):
-    with pytest.raises(InputError, match=r"--pairs-path .*nothing is there neither as it is nor below --datapath"):
+    with pytest.raises(InputError, match=r"--pairs-path .*nothing exists neither as given nor below --datapath"):
         teacher(tmp_path / "nothing")
     opt = ParlaiParser(True, False).parse_args(["-t", TASK, "--loglevel", "error"])
     with pytest.raises(InputError, match="needs --pairs-path"):

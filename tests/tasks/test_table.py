@@ -16,6 +16,7 @@ from polyagents import InputError
 from polyagents.errors import NoTestSplit
 from polyagents.files import csv_rows, lines
 from polyagents.tasks.streaming import blocks
+from polyagents.tasks.table import agents
 from polyagents.tasks.table.splits import open_split, part_of
 
 TASK = "polyagents.tasks.table"
@@ -129,7 +130,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.csv", "Context,label\na,b\n", "did you mean 'Context'. Rename it to context"),
         ("a.csv", "context,x\na,b\n", "name one of them label"),
         ("a.csv", "context,label\na,b,c\n", "Row 1 of .* has 3 cells, and the first line 2"),
-        ("a.csv", 'context,label\na,"b\n', "is not CSV where a row begins with 'a,.*a quote is not closed"),
+        ("a.csv", 'context,label\na,"b\n', "is not valid CSV in the row that begins with 'a,.*a quote is not closed"),
         ("a.csv", b"context,label\na,\xff\n", "is not in UTF-8"),
         ("a.csv", "context,label\na,\n", "Row 1 of .* has an empty context or label"),
         ("a.csv", "context,label,candidates\na,b,no\n", "Row 1 of .*: candidates is 'no'; write a JSON list"),
@@ -153,7 +154,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         (
             "a.csv",
             'context,label\na,"b"c\n',
-            "is not CSV where a row begins with 'a,.*a closed quote is followed by 'c",
+            "is not valid CSV in the row that begins with 'a,.*a closed quote is followed by 'c",
         ),
         ("a.csv", "context,label\ra,b\r", "a carriage return stands alone"),
         ("a.parquet", "no", "cannot be read as a parquet file"),
@@ -184,7 +185,9 @@ def test_csv_cells_are_as_long_as_lines_may_be_and_nothing_global_changes(tmp_pa
     assert csv.field_size_limit() == limit == 131_072
     monkeypatch.setattr(csv_rows, "LONGEST", 1_000)
     (tmp_path / "train.csv").write_text('context,label\n"' + "a\n" * 10**6)
-    with pytest.raises(InputError, match=r"where a row begins with .* a quote is not closed within 1,00. characters"):
+    with pytest.raises(
+        InputError, match=r"in the row that begins with .* a quote is not closed within 1,00. characters"
+    ):
         teacher(TASK, "train", table_path=str(tmp_path))
 
 
@@ -254,7 +257,22 @@ def test_nothing_is_there(tmp_path):
         teacher(TASK, "train", table_path=str(tmp_path / "nothing"))
 
 
-def test_an_evaluation_without_candidates_asks_among_twenty(tmp_path):
+def test_an_evaluation_ranks_all_labels_of_train_and_valid(tmp_path):
+    rows = [
+        {"context": f"question {i}", "label": ["Same", "same."][i % 2] if i < 4 else f"answer {i}"} for i in range(9)
+    ]
+    rows += [{"context": "question 8", "label": "another right answer"}]
+    for name, some in (("train", rows[:7]), ("valid", rows[7:]), ("test", [{"context": "q", "label": "new"}, rows[1]])):
+        written(tmp_path / f"{name}.jsonl", some)
+    answers = ["Same", *(f"answer {i}" for i in range(4, 9)), "another right answer"]
+    found = {split: told(TASK, split, table_path=str(tmp_path)) for split in ("valid", "test")}
+    valid, test = ([[*one["label_candidates"]] for one in some] for some in found.values())
+    assert [{*answers} - {*one} for one in valid] == [set(), {"another right answer"}, {"answer 8"}]
+    assert test == [["new", *answers], ["same.", *answers[1:]]]
+
+
+def test_an_evaluation_among_many_labels_asks_among_twenty(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "ANSWERS", 30)
     rows = [
         {"context": f"question {i}", "label": ["Same", "same."][i % 2] if i < 30 else f"answer {i}"} for i in range(90)
     ]

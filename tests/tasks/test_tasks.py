@@ -327,7 +327,7 @@ def test_long_dialogues_are_read(datapath):
         (
             "train",
             lambda text: f'{text}"never closed, {"x" * 17_000_000}',
-            "is not CSV where a row begins with .*a quote is not closed|has a line of more than 16,777,216 bytes",
+            "is not valid CSV in the row .*a quote is not closed|has a line of more than 16,777,216 bytes",
         ),
         ("train", lambda text: text.replace("hi ", "h\udcff ", 1), "is not in UTF-8"),
     ],

@@ -9,11 +9,10 @@ import math
 import os
 import random
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forks
 import pytest
 import wiki_dump
 from commands import KINDS, TINY, evaluate, own, run, seen_by_two_processes
@@ -301,7 +300,7 @@ with time_limit():
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGVTALRM})
 print(signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = forks.run(code)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
@@ -329,8 +328,7 @@ main()
 def killed(given, folder, workers, parts):
     """A build that ends by SIGKILL after so many parts, or before the manifest."""
     flags = ["build_wiki_search", "--source", given, "--outdir", folder, "--workers", workers]
-    code = KILLED.format(parts=parts)
-    done = subprocess.run([sys.executable, "-c", code, *map(str, flags)], capture_output=True, timeout=300)
+    done = forks.run(KILLED.format(parts=parts), *flags)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -411,7 +409,7 @@ def test_a_dump_that_cannot_be_read_to_its_end(wrong, workers, dump, tmp_path, s
         assert f"{dump} is damaged" in said and middle <= byte <= middle + 4_000
     dump.write_bytes(whole)
     first = parts.there(str(tmp_path / "1" / "parts"))[-1]
-    assert parts.fits(first.header, Source([str(dump)]), first.header.options, parts.tqdm(disable=True))
+    assert parts.fits(first.header, Source([str(dump)]), first.header.options, parts.Bar(disable=True))
     assert build(dump, tmp_path / "1") == build(dump, tmp_path / "2")
 
 

@@ -99,7 +99,7 @@ def test_a_hundred_thousand_words_are_cut(dictionary):
 def test_a_foreign_or_damaged_file_is_named(tmp_path, content):
     path = tmp_path / "M.dict"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"M\.dict is no dictionary of polyagents"):
+    with pytest.raises(InputError, match=r"M\.dict is not a dictionary of polyagents"):
         TextDictionary({"backbone": "scratch:tiny", "dict_file": str(path)})
 
 

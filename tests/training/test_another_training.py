@@ -1,7 +1,7 @@
 """A training into the file of another model is refused, and one that is resumed says so."""
 
 import pytest
-from commands import COLOURS, KINDS, TINY, colour_dialogues, parlai, train, weights
+from commands import COLOURS, KINDS, TINY, colour_dialogues, forked, train, weights
 
 from polyagents import InputError, Ranker
 
@@ -52,8 +52,8 @@ def test_another_architecture_still_starts_from_a_checkpoint_of_another_file(col
 
 def test_a_resumed_training_says_so(colours, tmp_path, capsys):
     flags = ("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", *colours, *TINY)
-    first = parlai(*flags, "--max-train-steps", 2)
-    again = parlai(*flags, "--max-train-steps", 3)
+    first = forked(*flags, "--max-train-steps", 2)
+    again = forked(*flags, "--max-train-steps", 3)
     said = f"Resuming the training of {tmp_path / 'M'}: 2 updates were made before."
     assert said not in first.out and said in again.out, again.out + again.err
 

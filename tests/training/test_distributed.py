@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from backbones import save
@@ -84,14 +86,12 @@ def steps(tmp_path_factory):
     """Of every case: starting weights, gradients and new weights of one process alone, and of two together."""
     folder = tmp_path_factory.mktemp("steps")
     backbone = save("bert", folder / "backbone")
-    (folder / "steps.py").write_text(STEPS)
     port = launching.parlai_distributed.find_free_port()
     cases = [f"{KINDS[kind]} {flags}" for kind, flags in CASES]
-    runs = [
-        subprocess.Popen([sys.executable, folder / "steps.py", *part, str(port), backbone, folder / "out", *cases],
-                         env=ENVIRONMENT) for part in (("0", "1"), ("0", "2"), ("1", "2"))
-    ]  # fmt: skip
-    assert [run.wait(timeout=200) for run in runs] == [0, 0, 0]
+    given = (port, backbone, folder / "out", *cases)
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(forks.run, STEPS, *part, *given) for part in (("0", "1"), ("0", "2"), ("1", "2"))]
+    assert [run.result().returncode for run in runs] == [0, 0, 0], [run.result().stderr for run in runs]
     return list(zip(*(torch.load(f"{folder / 'out'}.{name}") for name in ("0of1", "0of2", "1of2")), strict=True))
 
 

@@ -84,5 +84,5 @@ def test_a_rate_that_has_reached_zero_stays_there(kind, warmup):
 
 
 def test_what_ends_with_the_last_update_must_know_it():
-    with pytest.raises(InputError, match="--lr-scheduler cosine ends with the last update; say which that is"):
+    with pytest.raises(InputError, match="--lr-scheduler cosine ends with the last update; give max_train_steps"):
         Schedule(optimizer(), "cosine", 0, 1e-4, None)

@@ -4,10 +4,12 @@ import io
 import json
 import math
 import os
+import random
 import re
 import sys
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,7 +30,9 @@ from datasets import Dataset
 from polyagents import InputError, Ranker
 from polyagents.models.architecture import find
 from polyagents.parlai_agents.ranker_agent import RankerAgent
-from polyagents.training_loop import trainer
+from polyagents.ranking.candidate_set import Candidate, Label
+from polyagents.training.candidate_sources import TrainingCandidates
+from polyagents.training_loop import trainer, validation
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.from_python import architecture_named
 from polyagents.training_loop.text_example import read_example
@@ -354,6 +358,7 @@ def test_an_example_ranks_its_own_candidates_or_the_labels_of_its_batch(kind, wh
     valid = [{**pair, "candidates": some} for pair, some in zip(PAIRS, own, strict=False)]
     listener, more = Listener(), WITH_A_MODEL | {"learningrate": 0, "max_train_steps": 1, "batchsize": 5}
     more |= {"valid": valid, "callbacks": [listener], "progress": True}
+    more["eval_candidates"] = "batch" if which in ("none", "blank ones") else "inline"
     ranker, expected = Ranker.train(PAIRS, init_model=trained(kind), **more), []
     for i, one in enumerate(valid):
         start = i - i % 5
@@ -371,8 +376,61 @@ def test_an_example_ranks_its_own_candidates_or_the_labels_of_its_batch(kind, wh
     assert listener.evaluations[-1][1] == pytest.approx(means, abs=1e-4)
     lack = means["no_candidates"]
     said = f", among {means['candidates']:.4g} candidates on average"
-    said += f" ({lack:.0f} examples without any rank the labels of their batch)" * bool(lack)
+    batch = "the labels of their batch"
+    said += f" ({batch if lack == 13 else f'their own; {lack:.0f} without any rank {batch}'})"
     assert [line.endswith(said) for line in capsys.readouterr().err.splitlines() if "among" in line] == [True] * 3
+
+
+@pytest.mark.parametrize("given", [None, ["hello", "bye", "hello"]])
+@pytest.mark.parametrize("kind", ["bi", "cross"])
+def test_validation_ranks_all_answers_whatever_the_batch(kind, given, trained, capsys, monkeypatch):
+    """Against a loop: all labels of train and valid, or the given texts and the label; one example has its own."""
+    valid = [*EXAMPLES[:6], {**PAIRS[7], "candidates": ["hi", "ho"]}, {"context": "red ?", "label": "only in valid"}]
+    valid = [{key: one[key] for key in ("context", "label")} for one in valid[:6]] + valid[6:]
+    answers = given or [one["label"] for one in (*valid, *PAIRS)]
+    named = "the texts of eval_candidates" if given else "their own; 7 without any rank all labels of train and valid"
+    found, more = [], WITH_A_MODEL | {"learningrate": 0, "max_train_steps": 1, "eval_candidates": given}
+    for size in (3, 64):
+        listener = Listener()
+        more |= {"valid": valid, "callbacks": [listener], "batchsize": size, "progress": True}
+        ranker = Ranker.train(PAIRS, init_model=trained(kind), candidates="batch", **more)
+        found.append(listener.evaluations[-1][1])
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+    ranks = []
+    for one in valid:
+        own = one.get("candidates", answers) if given is None else given
+        scores = ranker.score(one["context"], [one["label"], *sorted({*own} - {one["label"]})])
+        ranks.append(1 + sum(scores[1:] >= scores[0]))
+    assert found[0]["rank"] == pytest.approx(np.mean(ranks)) and found[0]["mrr"] == pytest.approx(
+        np.mean(1 / np.array(ranks))
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if "among" in line]
+    assert len(said) == 6 and all(line.endswith(f"candidates on average ({named})") for line in said)
+
+
+def test_of_more_labels_validation_ranks_those_of_the_batch(trained, monkeypatch):
+    many = [{"context": str(i), "label": f"{i} ."} for i in range(12)]
+    data = TrainingData(many, 0)
+    held_out = [read_example(one, "") for one in many[:3]]
+    assert validation.validation_of(held_out, data, None).answers == tuple(one["label"] for one in many)
+    assert validation.validation_of(held_out, TrainingData(iter(many), 0), None).ranked == "the labels of their batch"
+    monkeypatch.setattr(validation, "MOST_ANSWERS", 11)
+    assert validation.validation_of(held_out, data, None).ranked == "the labels of their batch"
+
+
+@pytest.mark.parametrize(
+    ("given", "valid", "sentence"),
+    [
+        ("btach", EXAMPLES, "eval_candidates is 'btach'; give 'batch', 'inline', a list of texts, or None."),
+        ("inline", PAIRS, "no validation example has any"),
+        ([], PAIRS, "eval_candidates is an empty list"),
+        ([3], PAIRS, "eval_candidates has 3 at place 0"),
+        ("batch", None, "there are none; give valid, too"),
+    ],
+)
+def test_eval_candidates_that_are_not_possible(given, valid, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        Ranker.train(PAIRS, valid=valid, eval_candidates=given, **SMALL)
 
 
 def test_candidates_inline_needs_some_somewhere(trained, capsys):
@@ -433,10 +491,14 @@ REFUSED = {
     "an empty label": ([{"context": "a", "label": " "}], {}, "Example 0 has an empty context or label"),
     "nothing": ([], {}, "There are no examples to train on"),
     "nothing to stream": (InOrder([]), {"vocabulary": None}, "no examples to train on|no text"),
-    "an unknown option": (PAIRS, {"learning_rate": 1}, "learning_rate: no option of training a poly; .*learningrate"),
-    "another's option": (PAIRS, {"cross_negatives": 1}, "cross_negatives: no option of training a poly"),
+    "an unknown option": (
+        PAIRS,
+        {"learning_rate": 1},
+        "learning_rate: not an option of training a poly; .*learningrate",
+    ),
+    "another's option": (PAIRS, {"cross_negatives": 1}, "cross_negatives: not an option of training a poly"),
     "a wrong value": (PAIRS, {"lr_scheduler": "fast"}, "--lr-scheduler fast is not possible; give one of"),
-    "no number": (PAIRS, {"batchsize": "many"}, "--batchsize: 'many' is not a whole number"),
+    "not a number": (PAIRS, {"batchsize": "many"}, "--batchsize: 'many' is not a whole number"),
     "no such model": (PAIRS, {"model": "tri"}, "There is no architecture tri"),
     "no init model": (PAIRS, {"init_model": "/nowhere"}, "There is no model at /nowhere"),
     "a batch of one": (PAIRS, {"batchsize": 1}, "batchsize=1 has none"),
@@ -482,7 +544,7 @@ def test_a_damaged_checkpoint_is_refused(damage, tmp_path):
     Ranker.train(PAIRS, tmp_path / "M", max_train_steps=1, **SMALL)
     state = weights(f"{tmp_path / 'M'}.checkpoint")
     model_file.write(f"{tmp_path / 'M'}.checkpoint", state | {damage: {"updates": -3}})
-    with pytest.raises(InputError, match=r"checkpoint cannot be loaded \(.*: it is damaged, or of another training"):
+    with pytest.raises(InputError, match=r"checkpoint cannot be loaded \(.*: it is damaged or belongs to another run"):
         Ranker.train(PAIRS, tmp_path / "M", max_train_steps=2, **SMALL)
 
 
@@ -563,3 +625,12 @@ def test_every_architecture_has_a_short_name():
         *("BiEncoder", "CrossEncoder", "UniEncoder")
     ]
     assert find(architecture_named("poly")).short_name == "poly"
+
+
+def test_a_joint_model_remembers_100_000_labels_and_draws_15_of_them():
+    given = SimpleNamespace(candidates=lambda texts: [Candidate(text, (3,)) for text in texts])
+    candidates = TrainingCandidates(given, random.Random(0), None, "", lambda: False)
+    candidates._remember(map(str, range(100_001)))
+    assert len(candidates.pool) == 100_000 and candidates.seen == 100_001
+    drawn = candidates._negatives(Label(Candidate("7", (3,)), ("7",)), [], None)
+    assert len({one.text for one in drawn} - {"7"}) == 15 == len(drawn)

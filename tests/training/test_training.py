@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from commands import (
@@ -139,12 +140,12 @@ def test_any_state_comes_back_as_it_was(tmp_path):
 def test_a_resumed_run_that_does_not_improve_keeps_the_better_model(tmp_path):
     task = write_task(tmp_path, colour_dialogues())
     file = tmp_path / "M"
-    flags = (*task, "--validation-every-n-steps", 5, "--validation-metric", "hits@1")
-    train("bi", file, *flags, "--max-train-steps", 60)
+    flags = (*task, "--validation-every-n-steps", 4, "--validation-metric", "hits@1")
+    train("bi", file, *flags, "--max-train-steps", 8)
     best, states = evaluate(file, *task)["hits@1"], {part: Path(f"{file}{part}").read_bytes() for part in PARTS}
     stats = Path(f"{file}.checkpoint.trainstats")
     stats.write_text(json.dumps(json.loads(stats.read_text()) | {"best_valid": 2.0}))  # nothing will beat that
-    valid, _ = train("bi", file, *flags, "--max-train-steps", 75)
+    valid, _ = train("bi", file, *flags, "--max-train-steps", 12)
     assert Path(file).read_bytes() == states[""]
     assert float(valid["hits@1"]) == best == evaluate(file, *task)["hits@1"]
     assert json.loads(Path(f"{file}.opt").read_text())["init_model"] is None
@@ -182,12 +183,13 @@ def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatc
 def test_kills_at_random_moments(kills, tmp_path):
     """kill -9, several times: every file that there is can be read, and the updates go on where they were."""
     file, moments = tmp_path / "M", random.Random(0)
-    command = [Path(sys.executable).with_name("parlai"), "train_model", "-m", KINDS["bi"], "-mf", file, "-t", SAMPLE]
-    command = [*map(str, command), *TINY, "--save-every-n-secs", "0.05", "--validation-every-n-steps", "20"]
+    command = ["train_model", "-m", KINDS["bi"], "-mf", file, "-t", SAMPLE, *TINY]
+    command += ["--save-every-n-secs", "0.05", "--validation-every-n-steps", "20"]
     command += ["--validation-max-exs", "16", "--max-train-steps", "100000", "--loglevel", "error"]
     updates = 0
     for _ in range(kills):
-        run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+        with open(os.devnull, "r+") as null:
+            run = forks.Child(forks.COMMAND, *command, stdin=null, stdout=null, stderr=null)
         deadline, begin = time.monotonic() + 60, updates
         while updates == begin:  # until it has saved at least once more
             assert run.poll() is None and time.monotonic() < deadline

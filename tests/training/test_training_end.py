@@ -11,8 +11,9 @@ from commands import KINDS, TINY, colour_dialogues, largest_difference, own, run
 from PIL import Image
 
 from polyagents import Ranker
-from polyagents.parlai_patches.training_end import points
+from polyagents.parlai_patches.training_end import points_of
 from polyagents.training_loop import training_curve
+from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.summary import Summary
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 
@@ -39,8 +40,10 @@ def is_picture(path):
 @pytest.fixture
 def drawn(monkeypatch):
     """The curves that were drawn, besides drawing them."""
-    found, draw = [], training_curve.draw
-    monkeypatch.setattr(training_curve, "draw", lambda path, curves: (found.append(curves), draw(path, curves))[1])
+    found, draw = [], training_curve.draw_curves
+    monkeypatch.setattr(
+        training_curve, "draw_curves", lambda path, curves: (found.append(curves), draw(path, curves))[1]
+    )
     return found
 
 
@@ -78,6 +81,25 @@ def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
     assert [point.updates for point in drawn[1].validation] == [0, 1, 2, 3, 4, 5, 6]
     assert [point.updates for point in drawn[1].training] == [1, 2, 3, 4, 5, 6]
     assert is_picture(f"{file}.png")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("way", ["python", "parlai"])
+def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_path, capsys):
+    file = tmp_path / "M"
+    if way == "python":
+        stop = type("Stop", (Callback,), {"on_step_end": lambda self, trainer: setattr(trainer, "stop", True)})()
+        Ranker.train(PAIRS, file, max_train_steps=2, keep_checkpoint=keep, callbacks=[stop], **SMALL)
+        assert (tmp_path / "M.checkpoint").exists()  # a run that was stopped is resumed
+        Ranker.train(PAIRS, file, max_train_steps=2, keep_checkpoint=keep, **SMALL)
+        said = capsys.readouterr().err.rpartition("Training finished")[2]
+    else:
+        said = trained(file, *colours, "--max-train-steps", "2", "--keep-checkpoint", keep)
+    left = list(tmp_path.glob("M.checkpoint*"))
+    size = sum(path.stat().st_size for path in left) / 1e6
+    assert bool(left) == keep and (f"Spare:  {file}.checkpoint (and .opt, .dict), {size:.0f} MB: " in said) == keep
+    assert "Spare" in said or not keep
+    assert Ranker.load(file).rank("red ?", ["red", "blue"])
 
 
 @pytest.mark.parametrize("scheduler", ["linear", "reduceonplateau"])
@@ -120,7 +142,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_sentence(wrong, tmp_path, monkeyp
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert draw_beside(str(tmp_path / "M"), Curves(LINE, LINE)) is None
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("The plot of the training") and line.endswith((".", "matplotlib"))
+    assert line.startswith("The training plot") and line.endswith((".", "matplotlib"))
     assert [path.name for path in tmp_path.iterdir()] == (["M.png"] if wrong == "folder" else [])
 
 
@@ -137,7 +159,7 @@ def test_only_the_first_of_several_processes_draws(monkeypatch, colours, tmp_pat
 
 def test_reports_without_both_figures_are_no_points():
     reports = [{"train_steps": 1, "loss": 2}, {"train_steps": 2, "loss": 1.5, "hits@1": 0.25}]
-    assert points(reports, "loss", "hits@1") == [Point(2, 1.5, 0.25)]
+    assert points_of(reports, "loss", "hits@1") == [Point(2, 1.5, 0.25)]
 
 
 @pytest.mark.parametrize(

@@ -373,7 +373,7 @@ def test_a_report_holds_models_to_the_paper(reported, tmp_path):
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_report_has_means_deviations_and_what_was_changed(reported, tmp_path):
+def test_a_report_has_means_deviations_and_what_was_changed(reported, tmp_path, ends_with_2):
     for folder, r_at_1 in (("1", 0.700), ("2", 0.720), ("3", 0.710)):
         rewrite(tmp_path / folder / "M.trainstats", final_test_report={"exs": 9925, "hits@1": r_at_1})
         name = "wikipedia/poly-16/reddit" if folder == "3" else "wikipedia/bi/reddit"
@@ -389,6 +389,11 @@ def test_a_report_has_means_deviations_and_what_was_changed(reported, tmp_path):
     assert "| 71.0 | 71.5 | Table 4 | 1 | 9,925 |" in poly and "batchsize 64 (recipe: 256)" in poly
     assert "max_train_steps 2 (recipe: -1)" in poly and "backbone scratch:tiny (recipe: zoo:reddit)" in poly
     assert "started from scratch:tiny (recipe: pretrained_transformers/bi_model_huge_reddit/model)" in bi
+
+    stats = json.loads((tmp_path / "3" / "M.trainstats").read_text())
+    rewrite(tmp_path / "3" / "M.trainstats", evaluated=stats["evaluated"] | {"test": ["of other data"]})
+    (line,) = ends_with_2("recipe", "report", tmp_path)
+    assert "were evaluated on different examples of test" in line
 
 
 def test_a_folder_without_such_models(tmp_path, ends_with_2):

@@ -219,7 +219,7 @@ def test_a_shorter_file_than_the_part(half, get, server, models):
     assert len(server.asked) == 2 and server.asked[1] is None and is_complete(models)
 
 
-@pytest.mark.parametrize(("status", "requests"), [(404, 1), (503, 1 + downloads.RETRIES)])
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (503, 4)])
 def test_what_the_server_refuses(status, requests, get, server, models):
     server.status = status
     with pytest.raises(InputError) as error:
@@ -428,11 +428,11 @@ def device():
         (tgz(FILES, link("evil", tarfile.SYMTYPE, "/etc")), "'evil', which is a link"),
         (tgz(FILES, link("evil", tarfile.LNKTYPE, "model_bi/model")), "'evil', which is a link"),
         (tgz(FILES, device()), "'null', which is neither file nor folder"),
-        (tgz(FILES | {"/".join("a" * 1_500): b""}), "which has a name that no disk takes"),
-        (tgz(FILES | {"a" * 300: b""}), "which has a name that no disk takes"),
-        (tgz(FILES, pax("a", path="b\0c")), "no disk takes"),
-        (tgz(FILES, pax("a", mtime="nan")), "of a time that there is not"),
-        (tgz(FILES, pax("a", mtime="-1e300")), "of a time that there is not"),
+        (tgz(FILES | {"/".join("a" * 1_500): b""}), "which has an invalid name"),
+        (tgz(FILES | {"a" * 300: b""}), "which has an invalid name"),
+        (tgz(FILES, pax("a", path="b\0c")), "invalid name"),
+        (tgz(FILES, pax("a", mtime="nan")), "has an invalid modification time"),
+        (tgz(FILES, pax("a", mtime="-1e300")), "has an invalid modification time"),
         (tgz(FILES, pax("a", **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "b"})), ""),
         (tgz(FILES, pax("a", **{"GNU.sparse.map": "0,1,9" * 9})), ""),
         (tgz(FILES | {"model_bi": b""}), "'model_bi', which is there twice"),
@@ -452,6 +452,36 @@ def test_an_archive_that_is_not_unpacked(content, message, get, server, models, 
     server.content, server.etag = CONTENT, '"second"'
     get()
     assert is_complete(models)
+
+
+FOLDER = tarfile.TarInfo("a")
+FOLDER.type = tarfile.DIRTYPE
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (FOLDER.tobuf() * 9_999, None),
+        (FOLDER.tobuf() * 10_000, "is one member too many"),
+        (tarfile.TarInfo("/".join(["a" * 99] * 10)[:1_000] + "a").tobuf(tarfile.GNU_FORMAT), None),  # 1,000 bytes
+        (tarfile.TarInfo("/".join(["a" * 99] * 10)[:1_000] + "aa").tobuf(tarfile.GNU_FORMAT), "no disk takes"),
+        (tarfile.TarInfo("a/" * 30 + "a").tobuf(), None),
+        (tarfile.TarInfo("a/" * 31 + "a").tobuf(), "no disk takes"),
+        (tarfile.TarInfo("a" * 255).tobuf(tarfile.GNU_FORMAT), None),
+        (tarfile.TarInfo("a" * 256).tobuf(tarfile.GNU_FORMAT), "no disk takes"),
+        (pax("b", a="b", comment="c" * 999_978).tobuf(tarfile.PAX_FORMAT), None),  # a header of 1,000,000 bytes
+        (pax("b", a="b", comment="c" * 999_979).tobuf(tarfile.PAX_FORMAT), "cut short or damaged"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_the_largest_archive_that_is_unpacked(members, message, tmp_path):
+    """The last member is a file, so that there is one."""
+    with open(tmp_path / "models.tar", "wb") as file:
+        file.write(members + tarfile.TarInfo("file").tobuf() + bytes(1_024))
+    if message is None:
+        return archives.check_archive(str(tmp_path / "models.tar"))
+    with pytest.raises(InputError, match=message):
+        archives.check_archive(str(tmp_path / "models.tar"))
 
 
 # ---- ParlAI's data folder, without ParlAI ----------------------------------------------------------------------------

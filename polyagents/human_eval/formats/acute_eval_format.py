@@ -23,7 +23,7 @@ def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversati
     """Read a line: its two conversations, and the pair of them.
 
     Raises:
-        Malformed: it is no pairing.
+        Malformed: it is not a pairing.
     """
     judged: Any = entry.get("speakers_to_eval")
     dialogues = entry["dialogue_dicts"]
@@ -35,7 +35,7 @@ def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversati
     right = None
     if entry.get("is_onboarding"):
         if entry.get("correct_answer") not in judged:
-            raise Malformed("its correct_answer is none of its speakers_to_eval")
+            raise Malformed("its correct_answer is not one of its speakers_to_eval")
         right = judged.index(entry["correct_answer"])
     return [first, second], make_pair(one, other, right)
 

@@ -24,7 +24,7 @@ class FileContents:
     Attributes:
         conversations: the conversations that could be read, in order.
         pairs: the pairs of them, if the file has pairings.
-        malformed: the position of everything that was skipped, and what is wrong with it.
+        malformed: the position of everything that was skipped, and the reason.
     """
 
     conversations: list[Conversation] = dataclasses.field(default_factory=list)
@@ -91,7 +91,7 @@ def renamed(conversation: Conversation, model: str | None) -> Conversation:
 
 
 def reason(error: Exception) -> str:
-    """Say what is wrong with a part."""
+    """Describe the fault of a part."""
     if isinstance(error, Malformed):
         return str(error)
     if isinstance(error, UnicodeDecodeError):
@@ -148,7 +148,7 @@ def dialogues_of_text(lines: list[bytes]) -> Iterator[Part]:
 def parse_text(dialogue: list[tuple[int, bytes]]) -> list[Any]:
     """Read the exchanges of a dialogue.
 
-    A line that is no exchange spoils the dialogue: what was said around it would not fit together.
+    A line that is not an exchange spoils the dialogue: the turns around it would not fit together.
     """
     exchanges = []
     for number, line in dialogue:

@@ -61,7 +61,7 @@ ParlAI's crowdsourcing cannot run from its released package, which lacks the wor
 With the settings as they are, the page is served on this machine to mock workers. A live run needs a provider, an
 architect and a reward of your own: read ParlAI's page on it first.
 
-## What was tried, and what was not
+## Tested and not tested
 
 - Tried: `pairings.jsonl` passes what ParlAI's acute_eval_runner.py asks of each line as it loads it (the judged
   speakers in order, nobody else under their names), and polyagents imports it again as the same pairs.

@@ -23,7 +23,7 @@ LABELS_ARE_OF = "model"  # the text format does not say who answered
 
 
 class Malformed(ValueError):
-    """The error for a part of a file that is not a conversation; the message says what is wrong with it."""
+    """The error for a part of a file that is not a conversation; the message describes the fault."""
 
 
 Places = tuple[str | None, str | None]
@@ -34,7 +34,7 @@ def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversa
     """Read a line of the conversations format.
 
     Raises:
-        Malformed: it is no such line.
+        Malformed: it is not such a line.
     """
     dialog, context = entry["dialog"], entry.get("context") or []
     if not isinstance(dialog, list) or not isinstance(context, list):
@@ -56,7 +56,7 @@ def read_exchanges(
     Args:
         dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
             the speaker.
-        models: speaker -> model, where the log says it.
+        models: speaker -> model, if the log says it.
 
     Raises:
         Malformed: a message has no text, or nobody speaks.
@@ -71,7 +71,7 @@ def read_exchanges(
                 speaker = str(act.get("id") or f"speaker {place + 1}")
                 turns.append((speaker, text))
                 found.setdefault(speaker, model_name(speaker, places[place] if place < 2 else None))
-    # Where the log tells the models, `write` wrote it, and persona lines are where they belong.
+    # If the log names the models, `write` wrote it, and persona lines are where they belong.
     persona, turns = without_persona(turns) if models is None else ([], turns)
     if not turns:
         raise Malformed("nobody speaks")
@@ -84,7 +84,7 @@ def is_context(act: Any) -> bool:
 
 
 def text_of(act: Any) -> str:
-    """Return what a message says.
+    """Return the text of a message.
 
     Raises:
         Malformed: it has no text.
@@ -102,7 +102,7 @@ def model_name(speaker: str, known: str | None) -> str:
 
 
 def object_in(value: Any, name: str) -> dict[Any, Any]:
-    """Return a field that is an object; an empty one where the field is missing.
+    """Return a field that is an object; an empty one if the field is missing.
 
     Raises:
         Malformed: it is something else.
@@ -124,7 +124,7 @@ def without_persona(turns: list[tuple[str, str]]) -> tuple[list[str], list[tuple
 
 
 def places_of(file: str) -> Places:
-    """Read the models from the metadata beside a log, by place in an exchange."""
+    """Read the models from the metadata next to a log, by place in an exchange."""
     try:
         found = read_json(metadata_file(file))
         opt, self_chat = dict(found["opt"]), bool(found.get("self_chat"))
@@ -221,7 +221,7 @@ def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
 
 
 def speaker_names(conversation: Conversation) -> dict[str, str]:
-    """Return the names that ParlAI's tools look for, by speaker: the model's, with a number where it is not unique."""
+    """Return the names that ParlAI's tools look for, by speaker: the model's, with a number if it is not unique."""
     speakers = dict.fromkeys(turn.speaker for turn in conversation.turns)
     names = {speaker: conversation.models.get(speaker, speaker) for speaker in speakers}
     if len(set(names.values())) == len(names) and CONTEXT not in names.values():

@@ -1,1 +1,1 @@
-"""What judgements and ratings say: win rates, agreement, a ranking, their intervals, and the report of them."""
+"""Statistics of judgements and ratings: win rates, agreement, a ranking, their intervals, and the report."""

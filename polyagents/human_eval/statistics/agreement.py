@@ -1,4 +1,4 @@
-"""How far annotators agree who judged the same pair."""
+"""How far annotators of the same pair agree."""
 
 import math
 from collections import defaultdict
@@ -115,7 +115,7 @@ def disagreement(counts: Counts, times: Counts) -> Floats:
 
 
 def expected_disagreement(counts: Counts, groups: Counts) -> float:
-    """Return what the disagreement would be if the same choices had been made by chance.
+    """Return the disagreement expected if the same choices were made by chance.
 
     Chance mixes the choices within each group. Annotators who choose between A and B could not have chosen C; if all
     models were taken as possible values, any agreement would look good. With one group it is Krippendorff's.

@@ -36,7 +36,7 @@ class Ranking:
     """Models by strength.
 
     Attributes:
-        models: the strongest first; none where they cannot be ranked.
+        models: the strongest first; none if they cannot be ranked.
         note: one sentence on what the intervals speak of, or on why there is no ranking.
     """
 
@@ -68,7 +68,7 @@ def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES)
 
 
 def count_wins(judgements: Sequence[Judgement], models: Sequence[str]) -> Floats:
-    """Count [A, K, K] how often each annotator, by name, preferred the model of the row over that of the column."""
+    """Count [A, K, K] how often each annotator, by name, preferred the row's model over the column's."""
     place = {model: i for i, model in enumerate(models)}
     row = {name: i for i, name in enumerate(sorted({judgement.annotator for judgement in judgements}))}
     wins = np.zeros((len(row), len(models), len(models)))
@@ -80,7 +80,7 @@ def count_wins(judgements: Sequence[Judgement], models: Sequence[str]) -> Floats
 
 
 def prior(wins: Floats) -> Floats:
-    """Return imaginary judgements [K, K] that keep strengths finite where a model always wins or loses.
+    """Return imaginary judgements [K, K] that keep strengths finite if a model always wins or loses.
 
     Together they are K - 1, one for each number that is estimated, shared evenly among the pairs of models that were
     compared, half of them won by either. With two models that is half a win for each, the usual correction of
@@ -171,11 +171,11 @@ def estimates(values: Floats, draws: Floats, units: int) -> list[Estimate]:
 
 
 def note(models: int, annotators: int) -> str:
-    """Describe what the intervals refer to."""
+    """Say whom the intervals describe."""
     if annotators < ENOUGH_ANNOTATORS:
         text = (
-            f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals describe only these people, "
-            f"not of others like them."
+            f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals describe only these "
+            f"people, not others like them."
         )
     else:
         text = f"The intervals say what other people like these {annotators} annotators might have said."

@@ -34,7 +34,7 @@ def as_cell(value: Cell) -> Cell:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
-    """Write a table in UTF-8: texts in quotes, numbers in full precision, what is not known empty."""
+    """Write a table in UTF-8: texts in quotes, numbers in full precision, unknown values empty."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)
@@ -48,14 +48,14 @@ def with_ends(name: str) -> tuple[str, str, str]:
 
 
 def ends(estimate: Estimate | None) -> list[Cell]:
-    """Return the cells of an estimate; what is not known is empty."""
+    """Return the cells of an estimate; unknown ones are empty."""
     return [None] * 3 if estimate is None else [None if part != part else part for part in estimate]
 
 
 def judgement_tables(
     filtered: Sequence[FilteredJudgement], found: Sequence[Section], people: Sequence[AnnotatorSummary]
 ) -> dict[str, bytes]:
-    """Return what annotators judged, and what came of it, as CSV files by name."""
+    """Return the judgements and the results as CSV files by name."""
     agreed = [(section, section.agreement) for section in found]
     return {
         "judgements.csv": as_csv(

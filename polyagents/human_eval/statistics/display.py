@@ -12,7 +12,7 @@ LONGEST_NAME = 34  # characters
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, where the plural is given."""
+    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, if the plural is given."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -39,12 +39,12 @@ def p_value(p: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace what would move a terminal's cursor or turn the direction of writing."""
+    """Replace characters that would move a terminal's cursor or turn the direction of writing."""
     return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
 def short_names(models: Sequence[str]) -> list[str]:
-    """Shorten names: folders that all of them share are omitted, and what is still long is cut.
+    """Shorten names: folders that all of them share are omitted, and long rests are cut.
 
     Two that look the same then are distinguished by their numbers.
     """

@@ -22,11 +22,11 @@ from polyagents.human_eval.statistics.win_rates import Matchup
 
 
 def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, chats: Sequence[RatedChat] = ()) -> str:
-    """Write everything that can be said about some judgements and chats into a folder, created if it is missing.
+    """Write the whole report of some judgements and chats into a folder, created if it is missing.
 
     report.html is the whole report in one file; report.png is its picture, and the tables are judgements.csv,
-    win_rates.csv, ranking.csv, agreement.csv and annotators.csv, where there are judgements; ratings.csv, chats.csv and
-    replies.csv, where there are chats (`csv_files.as_cell` says how to read them back exactly).
+    win_rates.csv, ranking.csv, agreement.csv and annotators.csv, if there are judgements; ratings.csv, chats.csv and
+    replies.csv, if there are chats (`csv_files.as_cell` says how to read them back exactly).
 
     Args:
         judgements: of one or more questions, in any order; of several of one annotator on one pair, the first counts.

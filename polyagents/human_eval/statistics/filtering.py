@@ -54,7 +54,7 @@ def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement
 
 
 def check_enough(filtered: Sequence[FilteredJudgement]) -> None:
-    """Refuse to report on nothing.
+    """Refuse a report without judgements that count.
 
     Raises:
         InputError: there is no judgement, or none that counts.
@@ -69,6 +69,6 @@ def check_enough(filtered: Sequence[FilteredJudgement]) -> None:
 
 
 def reasons(filtered: Sequence[FilteredJudgement]) -> str:
-    """Count what is left out, by reason: `2 (a model with itself)`; "" where all judgements count."""
+    """Count the judgements left out, by reason: `2 (a model with itself)`; "" if all judgements count."""
     counts = Counter(one.left_out for one in filtered if one.left_out)
     return ", ".join(f"{counts[reason]:,} ({reason})" for reason in (FAILED, SAME, REPEATED) if counts[reason])

@@ -15,7 +15,7 @@ UNKNOWN = float("nan")
 
 @dataclass(frozen=True)
 class ModelRating:
-    """What people said of one model.
+    """The ratings of one model.
 
     Attributes:
         chats: finished ones, of people who passed the checks.
@@ -43,7 +43,7 @@ def ratings(chats: Sequence[RatedChat]) -> list[ModelRating]:
 
 
 def model_rating(model: str, chats: Sequence[RatedChat]) -> ModelRating:
-    """Count and estimate all that is known of one model."""
+    """Count and estimate everything known about one model."""
     by_person: dict[str, list[int]] = defaultdict(list)
     for chat in chats:
         if chat.rating is not None:
@@ -60,7 +60,7 @@ def model_rating(model: str, chats: Sequence[RatedChat]) -> ModelRating:
 
 
 def mean_of_people(by_person: Sequence[Sequence[int]]) -> Estimate:
-    """Estimate the mean of people's mean ratings, with Student's interval over people, cut to what ratings can be.
+    """Estimate the mean of people's mean ratings, with Student's interval over people, cut to the range of ratings.
 
     People differ in how they use a scale, so ten ratings of one say less than one of ten: each person has the
     same weight. The interval says what other people like these would have said. A bootstrap over people, as for the

@@ -62,7 +62,7 @@ def section(question: str, judgements: Sequence[Judgement], seed: int) -> Sectio
 
 @dataclass(frozen=True)
 class AnnotatorSummary:
-    """What one person did.
+    """The work of one person.
 
     Attributes:
         name: as in the judgements.
@@ -82,7 +82,7 @@ class AnnotatorSummary:
 
 
 def annotators(filtered: Sequence[FilteredJudgement]) -> list[AnnotatorSummary]:
-    """Summarise what every annotator did, by name."""
+    """Summarise every annotator's work, by name."""
     choices: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     by_name: dict[str, list[FilteredJudgement]] = defaultdict(list)
     for one in filtered:
@@ -95,7 +95,7 @@ def annotators(filtered: Sequence[FilteredJudgement]) -> list[AnnotatorSummary]:
 def annotator(
     name: str, own: Sequence[FilteredJudgement], choices: dict[tuple[str, str], Counter[str]]
 ) -> AnnotatorSummary:
-    """Summarise what one annotator did."""
+    """Summarise one annotator's work."""
     counted = [one.judgement for one in own if not one.left_out]
     seconds = [one.judgement.seconds for one in own if one.judgement.seconds is not None]
     same = sum(choices[j.question, j.pair][j.winner] - 1 for j in counted)

@@ -49,7 +49,7 @@ def line(matchup: Matchup) -> str:
 def agreed(section: Section) -> str:
     """Say how far annotators agree."""
     if section.agreement is None:
-        return "Agreement: not known, as no pair was judged by two annotators."
+        return "Agreement: unknown, because no pair was judged by two annotators."
     found = section.agreement
     alpha = "not defined (nobody ever differed)" if found.alpha is None else number(found.alpha)
     return f"Agreement on {count(found.pairs, 'pair')}: {percent(found.share)}; Krippendorff's alpha {alpha}"

@@ -1,4 +1,4 @@
-"""`polyagents human_eval export`: what is stored, for ParlAI's tools."""
+"""`polyagents human_eval export`: the stored conversations and pairs, for ParlAI's tools."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
         "with on a crowd platform, from ParlAI's git tree (crowd_task).",
     )
     parser.add_argument("--to", help=", ".join(TARGETS))
-    parser.add_argument("--out", help="the file to write; of crowd_task, the folder")
+    parser.add_argument("--out", help="the file to write; for crowd_task, the folder")
     add_database_flag(parser)
     return parser
 

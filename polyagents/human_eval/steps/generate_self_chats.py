@@ -19,16 +19,16 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags."""
     parser = ModelStepParser(
         "polyagents human_eval self_chat",
-        "Conversations of a model with itself or another, begun as a task's dialogues are. Any further flag of ParlAI "
-        "and its agents counts for both models.",
+        "Let a model talk with itself or another, with the openings of a task. Any other flag of ParlAI and its "
+        "agents applies to both models.",
     )
     parser.add_argument("--model-file", help="(-mf) a trained model")
     parser.add_argument("--model", help="(-m) one of ParlAI's agents, if there is no model file")
-    parser.add_argument("--partner-model-file", help="who it talks to; by default itself")
+    parser.add_argument("--partner-model-file", help="its partner; by default itself")
     add_shared_flags(parser)
     parser.add_argument("--conversations", type=positive_int, default=100, help="how many")
     parser.add_argument(
-        "--turns", type=positive_int, default=6, help="of each speaker; the task's opening is the first one's first"
+        "--turns", type=positive_int, default=6, help="of each speaker; the task's opening is the first speaker's first"
     )
     parser.add_argument("--out", help="the file to write, in ParlAI's conversations format: .jsonl")
     parser.add_argument("--seed", type=seed_number, default=0, help="draws the openings")

@@ -18,21 +18,21 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags."""
     parser = CommandParser(
         "polyagents human_eval import",
-        "Import ParlAI's logs (self_chat, interactive, older ones) or ACUTE-Eval's pairings; what is there already is "
-        "passed over.",
+        "Import ParlAI's logs (self_chat, interactive, older ones) or ACUTE-Eval's pairings; existing conversations "
+        "are skipped.",
     )
     parser.add_argument("files", nargs="*", help="files of any of the formats, which are detected by their content")
     parser.add_argument(
         "--model-name",
-        help="name of the model in these logs; by default its model file, or, where an older log does not tell that, "
-        "the class of its agent",
+        help="name of the model in these logs; by default its model file, or, if an older log does not say that, the "
+        "class of its agent",
     )
     add_database_flag(parser)
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
-    """Read everything, then store it; say what was left out."""
+    """Read everything, then store it; say what was skipped."""
     files = opt["files"]
     if not files:
         raise InputError("human_eval import needs files of conversations.")

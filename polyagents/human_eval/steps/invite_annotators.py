@@ -15,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags."""
     parser = CommandParser(
         "polyagents human_eval invite",
-        "Invite annotators: a secret link path for each, the same when a name is given again.",
+        "Invite annotators: print a secret link path for each; a repeated name gets the same link.",
     )
     parser.add_argument("names", nargs="*", help="the names of the annotators")
     add_database_flag(parser)

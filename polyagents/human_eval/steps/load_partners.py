@@ -27,15 +27,15 @@ AS_PARLAI = {
 
 
 def check_model_file(file: str, given_as: str) -> None:
-    """Refuse a model file that is not there.
+    """Refuse a missing model file.
 
     Raises:
         InputError: there is none.
     """
     if not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
-            f"{given_as} {file}: there is no trained model ({file}.opt is missing); give the path that was "
-            f"--model-file of train_model."
+            f"{given_as} {file}: there is no trained model ({file}.opt is missing); give the --model-file of "
+            f"train_model."
         )
 
 
@@ -63,7 +63,7 @@ def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
 def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> "RankerPartner":
     """Load a model of ours and encode its candidates.
 
-    The vectors are kept beside the model file where that can be done, as our agents do in ParlAI's commands.
+    The vectors are kept next to the model file if possible, as our agents do in ParlAI's commands.
     """
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
     from polyagents.index.store import candidates_of_file
@@ -85,13 +85,13 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
     task = opt["task"] or saved.get("task")
     if not given and not task:
         raise InputError(
-            f"{file} does not say which task it was trained on, whose replies it could give; name some with "
+            f"{file} does not say which task it was trained on, so there are no replies; give some with "
             f"--fixed-candidates-path."
         )
     path = str(given or task_candidates_path(local_path(file), str(task)))
     if os.path.exists(path):
         return path
-    with parlai_for(f"{path} is not there: finding or writing it"):
+    with parlai_for(f"{path} does not exist: finding or writing it"):
         from polyagents.parlai_agents import chat_partner
     return chat_partner.candidates_file(
         chat_partner.command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)))
@@ -99,7 +99,7 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
 
 
 def saved_options(file: str) -> Mapping[str, Any]:
-    """Read the options that were saved with a model; there are none where the file is damaged."""
+    """Read the options that were saved with a model; none if the file is damaged."""
     from polyagents.parlai_files import parlai_options  # loads transformers
 
     return parlai_options.read(local_path(file))
@@ -115,7 +115,7 @@ def local_path(file: str) -> str:
 
 
 def architecture(saved: Mapping[str, Any]) -> str | None:
-    """Return the name of our architecture that reads a model, its own or that of ParlAI's agent; None for others."""
+    """Return the name of our architecture that reads a model, its own or ParlAI's agent's; None for others."""
     from polyagents.parlai_files.parlai_options import architecture_of
 
     agent = str(saved.get("model"))

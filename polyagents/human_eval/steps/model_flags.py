@@ -1,4 +1,4 @@
-"""Flags of the steps that load models: those that both have, and those that ParlAI and its agents are given.
+"""Flags of the steps that load models: the steps' own, and those for ParlAI and its agents.
 
 ParlAI's agents have hundreds of flags, which only ParlAI knows. What a step does not know itself is kept for them.
 """
@@ -61,7 +61,7 @@ def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
 
 @contextlib.contextmanager
 def parlai_for(what: str) -> Iterator[None]:
-    """Say in one sentence that something needs ParlAI, where importing it fails.
+    """Say in one sentence that something needs ParlAI, if importing it fails.
 
     Raises:
         InputError: ParlAI is not installed.

@@ -21,10 +21,10 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="by default only this machine gets in; 0.0.0.0 lets everybody in who has a link. The links are "
-        "secret, but plain HTTP can be read on its way: outside a trusted network put a proxy with HTTPS before it",
+        help="by default only this machine can connect; with 0.0.0.0 everybody can who has a link. The links are "
+        "secret, but plain HTTP can be read in transit: outside a trusted network put a proxy with HTTPS in front",
     )
-    parser.add_argument("--port", type=port_number, default=8009, help="0 takes any that is free")
+    parser.add_argument("--port", type=port_number, default=8009, help="0 takes any free port")
 
 
 def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, links: Mapping[str, str], what: str) -> None:

@@ -20,13 +20,13 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags."""
     parser = CommandParser(
         "polyagents human_eval pairs",
-        "Pair conversations of different models, to be judged side by side. Called again, it adds what is not there "
-        "yet.",
+        "Pair conversations of different models, to be judged side by side. Another call adds the pairs that are "
+        "missing.",
     )
     parser.add_argument(
-        "--matchups", default="all", help=f"which models meet: A:B,A:C, or all; people's side is called {HUMAN}"
+        "--matchups", default="all", help=f"which models are compared: A:B,A:C, or all; people are called {HUMAN}"
     )
-    parser.add_argument("--per-matchup", type=positive_int, default=50, help="how many pairs of each two models")
+    parser.add_argument("--per-matchup", type=positive_int, default=50, help="how many pairs for each two models")
     parser.add_argument("--seed", type=seed_number, default=0, help="draws the pairs and their order")
     parser.add_argument(
         "--checks",
@@ -54,12 +54,12 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def say_earlier(added: int, drawn: int, there: int) -> None:
-    """Say what became of the pairs of an earlier call; say nothing where there was none."""
+    """Report on the pairs of an earlier call, if there was one."""
     if not added:
-        say(f"All {drawn:,} pairs were there already: nothing is added. For more give a larger --per-matchup.")
+        say(f"All {drawn:,} pairs exist already: nothing is added. For more, give a larger --per-matchup.")
     elif there > added:
         say(
-            f"{added:,} pairs are added to {there - added:,} that were there: all {there:,} will be judged. To have "
+            f"{added:,} pairs are added to {there - added:,} existing ones: all {there:,} will be judged. To have "
             f"only these, give another --database to import and pairs."
         )
 

@@ -16,15 +16,15 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags."""
     parser = CommandParser(
         "polyagents human_eval serve",
-        "Ask annotators which of two speakers they prefer, in their browsers. Prints the organiser's link, and one for "
-        "each annotator that was invited; who has a link needs nothing else, so hand them out with care.",
+        "Ask annotators which of two speakers they prefer, in their browsers. Prints the organiser's link, and one "
+        "for each invited annotator. A link is all that a person needs, so hand them out with care.",
     )
     add_database_flag(parser)
     add_server_flags(parser)
     parser.add_argument(
         "--question",
         default="engaging",
-        help=f"ACUTE-Eval's {', '.join(PRESETS)}, or a sentence of your own; each has its own answers",
+        help=f"ACUTE-Eval's {', '.join(PRESETS)}, or your own sentence; each has its own answers",
     )
     return parser
 

@@ -23,15 +23,15 @@ def parser() -> argparse.ArgumentParser:
     parser = ModelStepParser(
         "polyagents human_eval chat",
         "People talk with models in their browsers, blind and assigned in balance, and rate them. Model files come "
-        "first: human_eval chat M N ... Prints the organiser's link and one for each person that was invited. Any "
-        "further flag of ParlAI and its agents counts for all models.",
+        "first: human_eval chat M N ... Prints the organiser's link and one for each invited person. Any other flag "
+        "of ParlAI and its agents applies to all models.",
     )
-    parser.add_argument("files", nargs="*", help="model files; flags of models count for all of them")
+    parser.add_argument("files", nargs="*", help="model files; model flags apply to all of them")
     add_database_flag(parser)
     add_server_flags(parser)
     add_shared_flags(parser)
     parser.add_argument(
-        "--turns", type=positive_int, default=6, help=f"messages of the person, at least; at most are {MOST}"
+        "--turns", type=positive_int, default=6, help=f"messages of the person, at least; the most are {MOST}"
     )
     parser.add_argument("--conversations", type=positive_int, default=2, help="of each person")
     parser.add_argument(
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         help="what people rate: replies (good or bad, as they like), the whole (1 to 5, needed), or both",
     )
     parser.add_argument(
-        "--seed", type=seed_number, default=0, help="draws personas, which model is first, and what models draw"
+        "--seed", type=seed_number, default=0, help="draws personas, the first model, and the models' random choices"
     )
     return parser
 

@@ -16,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_database_flag(parser)
     parser.add_argument("--out", default="human-eval-report", help="folder of the report; created if it is missing")
-    parser.add_argument("--seed", type=seed_number, default=0, help="draws what the ranking's intervals are made of")
+    parser.add_argument("--seed", type=seed_number, default=0, help="seed of the bootstrap for the ranking's intervals")
     return parser
 
 

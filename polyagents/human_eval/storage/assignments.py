@@ -20,7 +20,7 @@ from polyagents.human_eval.storage.views import Assignment, ShownSide, Visit
 
 
 def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | None:
-    """Choose what an annotator should be shown next: checks, then the pair with the fewest answers that count.
+    """Choose the next pair for an annotator: checks, then the pair with the fewest answers that count.
 
     Of pairs with equally many answers it is one with the fewest conversations that the annotator has read in other
     pairs; of these the one that the fewest annotators have before them: what others read now will soon have more.
@@ -46,7 +46,7 @@ def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | N
 
 
 def is_not_own(who: AnnotatorRow) -> ColumnElement[bool]:
-    """Select the pairs without a chat of the annotator's own: whoever talked to a model is no blind judge of it."""
+    """Select the pairs without a chat of the annotator's own: who talked to a model is not a blind judge."""
     own = select(ChatRow.conversation).where(ChatRow.annotator == who.number, ChatRow.conversation.is_not(None))
     return PairRow.conversation_0.not_in(own) & PairRow.conversation_1.not_in(own)
 
@@ -77,7 +77,7 @@ def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
 
 
 def assignment_of(session: Session, row: AssignmentRow) -> Assignment:
-    """Read what the annotator sees of an assignment."""
+    """Read the annotator's view of an assignment."""
     pair = pair_of(session.get_one(PairRow, row.pair))
     sides = [pair.sides[side] for side in (row.left, 1 - row.left)]
     shown = [select(ConversationRow).where(ConversationRow.name == side.conversation) for side in sides]
@@ -133,7 +133,7 @@ def store_answer(
 
 
 def visit_of(session: Session, row: AssignmentRow, question: str) -> Visit:
-    """Read what an annotator sees at the place of an assignment, with the answer if there is one."""
+    """Read an annotator's view of the place of an assignment, with the answer if there is one."""
     given, last = given_answer(session, row, question), last_place(session, row.annotator, question)
     assignment = assignment_of(session, row)
     if given is None:

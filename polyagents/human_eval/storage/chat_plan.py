@@ -9,7 +9,7 @@ MOST = 100  # messages of the person in one chat
 RATE = ("replies", "whole", "both")
 
 Personas = tuple[str, str]
-"""The persona that the person plays, and the one that the model reads; "" where the task has no personas."""
+"""The persona that the person plays, and the one that the model reads; "" if the task has no personas."""
 
 
 @dataclass(frozen=True)

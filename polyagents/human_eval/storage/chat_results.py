@@ -85,5 +85,5 @@ def chats_by_model(session: Session, *which: ColumnElement[bool]) -> dict[str, i
 
 
 def every_message(session: Session) -> Mapping[int, list[ChatMessage]]:
-    """Return what was said in every chat, by the number of the chat."""
+    """Return the messages of every chat, by its number."""
     return messages_by_chat(session.scalars(select(MessageRow).order_by(MessageRow.chat, MessageRow.place)))

@@ -109,7 +109,7 @@ class ChatStore:
     # ---- rating ----------------------------------------------------------------------------------------------------
 
     def rate(self, token: str, number: int, place: int, good: bool) -> None:
-        """Store what a person says of a reply; it may be changed until the chat is finished.
+        """Store a person's rating of a reply; it may be changed until the chat is finished.
 
         Raises:
             InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
@@ -182,7 +182,7 @@ def check_open(row: ChatRow) -> None:
 
 
 def messages_of(session: Session, row: ChatRow) -> list[ChatMessage]:
-    """Return what was said in a chat."""
+    """Return the messages of a chat."""
     rows = session.scalars(select(MessageRow).where(MessageRow.chat == row.number).order_by(MessageRow.place))
     return queries.messages_by_chat(rows).get(row.number, [])
 

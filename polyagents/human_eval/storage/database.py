@@ -37,7 +37,7 @@ class Database:
             url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
 
         Raises:
-            InputError: it cannot be opened, is no database, damaged, or another program's.
+            InputError: it cannot be opened, is not a database, is damaged, or another program's.
         """
         place = parsed(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)
@@ -79,7 +79,7 @@ class Database:
 
     @contextmanager
     def faults(self) -> Iterator[None]:
-        """Say in one sentence what a database fails with.
+        """Report a database failure in one sentence.
 
         Raises:
             StorageFault: it fails.
@@ -96,7 +96,7 @@ class Database:
         ) as error:  # all but the first: damaged rows
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             raise StorageFault(
-                f"The database {self.name} failed ({first_line(cause)}); what was stored before is kept."
+                f"The database {self.name} failed ({first_line(cause)}); stored data are kept."
             ) from error
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Database:
 
 
 def parsed(url: str) -> URL:
-    """Parse what the user gave into SQLAlchemy's URL."""
+    """Parse the user's value into SQLAlchemy's URL."""
     if "://" not in url:
         return URL.create("sqlite", database=os.path.abspath(url))
     try:
@@ -117,8 +117,8 @@ def parsed(url: str) -> URL:
     # SQLite's parameters would open another file than the one that is checked, or one that is gone afterwards.
     if found.drivername == "sqlite" and found.database not in ("", None, ":memory:") and not found.query:
         return found
-    where = ", without a file or with parameters" if found.drivername == "sqlite" else ""
-    raise InputError(f"--database is of {found.drivername!r}{where}; {POSSIBLE}.")
+    where = " without a file or with parameters" if found.drivername == "sqlite" else ""
+    raise InputError(f"--database: {found.drivername!r}{where} is not supported; {POSSIBLE}.")
 
 
 def is_sqlite(url: URL) -> bool:
@@ -127,7 +127,7 @@ def is_sqlite(url: URL) -> bool:
 
 
 def columns_of(tables: type[DeclarativeBase]) -> dict[str, set[Column]]:
-    """Return what SQLite knows of the columns of each table."""
+    """Return SQLite's description of the columns of each table."""
     return {
         table.name: {
             (column.name, column.type.compile(SQLITE), int(not column.nullable), int(column.primary_key))
@@ -138,7 +138,7 @@ def columns_of(tables: type[DeclarativeBase]) -> dict[str, set[Column]]:
 
 
 def orphans(connection: Connection, tables: type[DeclarativeBase]) -> str | None:
-    """Return which table refers to a row that is not there; None if none does.
+    """Return the table that refers to a missing row; None if none does.
 
     SQLite looks at references only when something is written, and PostgreSQL never keeps such a row.
     """

@@ -120,7 +120,7 @@ class AssignmentRow(Base):
 
 
 class AnswerRow(Base):
-    """What an annotator said to one question about one pair."""
+    """An annotator's answer to one question about one pair."""
 
     __tablename__ = "answers"
     __table_args__ = (UniqueConstraint("assignment", "question"),)
@@ -168,7 +168,7 @@ def hints_of(kind: type[Base]) -> dict[str, Any]:
 
 @event.listens_for(Base, "load", propagate=True)
 def check(row: Base, _: object) -> None:
-    """Refuse a row that nobody of us has stored: SQLite keeps any value in any column.
+    """Refuse a row that we have not stored: SQLite keeps any value in any column.
 
     Raises:
         ValueError: a value is of another type, or cannot be.

@@ -1,4 +1,4 @@
-"""The store of human evaluation: conversations, pairs, annotators, what they were shown, what they answered.
+"""The store of human evaluation: conversations, pairs, annotators, their assignments and answers.
 
 The annotation page needs:
 
@@ -61,7 +61,7 @@ class EvaluationStore:
     # ---- what is judged --------------------------------------------------------------------------------------------
 
     def add_conversations(self, conversations: Iterable[Conversation]) -> int:
-        """Add the conversations (of `make_conversation`) that are not there yet; return how many that were."""
+        """Add the conversations (of `make_conversation`) that are missing; return how many they were."""
         with self.database.atomic_write() as session:
             there = set(session.scalars(select(ConversationRow.name)))
             new = {conversation.name: conversation for conversation in conversations if conversation.name not in there}
@@ -69,7 +69,7 @@ class EvaluationStore:
         return len(new)
 
     def add_pairs(self, pairs: Iterable[ConversationPair]) -> int:
-        """Add the pairs (of `make_pair`) that are not there yet, after all others; return how many that were.
+        """Add the pairs (of `make_pair`) that are missing, after all others; return how many they were.
 
         Raises:
             InputError: a conversation is missing, or its judged speaker's model is not known; nothing is added.
@@ -144,7 +144,7 @@ class EvaluationStore:
     # ---- judging ---------------------------------------------------------------------------------------------------
 
     def next_assignment(self, token: str, question: str = DEFAULT_QUESTION) -> Assignment | None:
-        """Return what an annotator is to judge now; None when there is nothing left.
+        """Return an annotator's next assignment; None when there is nothing left.
 
         What was shown and not answered comes again, with the same side on the left. Then come the onboarding checks,
         then the pairs with the fewest answers of annotators who passed the checks (`assignments.next_pair`).
@@ -199,7 +199,7 @@ class EvaluationStore:
             assignments.store_answer(session, row, side, clean(reason), seconds, clean(question))
 
     def visit(self, token: str, place: int, question: str = DEFAULT_QUESTION) -> Visit | None:
-        """Return what an annotator was shown at a place (1 for the first pair); None if nothing was shown yet.
+        """Return an annotator's view of a place (1 for the first pair); None if nothing was shown yet.
 
         Raises:
             InputError: the link is not known.
@@ -222,12 +222,12 @@ class EvaluationStore:
     # ---- what came of it -------------------------------------------------------------------------------------------
 
     def judgements(self) -> list[Judgement]:
-        """Return all answers about pairs that are no checks, in the order in which they were first given."""
+        """Return all answers about pairs that are not checks, in the order in which they were first given."""
         with self.database.reading() as session:
             return judgement_results.judgements(session)
 
     def progress(self, question: str = DEFAULT_QUESTION) -> Progress:
-        """Count how far the evaluation is, and each annotator.
+        """Count the progress of the evaluation, and of each annotator.
 
         Args:
             question: the judgements of this question are counted; the checks of all questions say who passed.

@@ -24,7 +24,7 @@ JoinedAnswer = tuple[AnswerRow, AssignmentRow, AnnotatorRow, PairRow]
 
 
 def every_answer(session: Session) -> Iterator[JoinedAnswer]:
-    """Read all answers, those to checks included, in the order in which they were first given."""
+    """Read all answers, including those to checks, in the order in which they were first given."""
     rows = (
         select(AnswerRow, AssignmentRow, AnnotatorRow, PairRow)
         .join(AssignmentRow, AssignmentRow.number == AnswerRow.assignment)
@@ -36,7 +36,7 @@ def every_answer(session: Session) -> Iterator[JoinedAnswer]:
 
 
 def judgements(session: Session) -> list[Judgement]:
-    """Return all answers about pairs that are no checks, in the order in which they were first given."""
+    """Return all answers about pairs that are not checks, in the order in which they were first given."""
     failed, models = failed_annotators(session), models_by_conversation(session)
     found = []
     for answer, assignment, annotator, pair in every_answer(session):
@@ -58,7 +58,7 @@ def judgements(session: Session) -> list[Judgement]:
 
 
 def progress(session: Session, question: str) -> Progress:
-    """Count how far the evaluation of a question is, and each annotator."""
+    """Count the progress of the evaluation of a question, and of each annotator."""
     failed, models = failed_annotators(session), models_by_conversation(session)
     rows = list(every_answer(session))
     pairs = list(session.scalars(select(PairRow)))
@@ -90,7 +90,7 @@ def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 def annotator_progress(
     who: AnnotatorRow, every: Sequence[JoinedAnswer], passed: bool, question: str
 ) -> AnnotatorProgress:
-    """Count how far one annotator is with a question; `every` has the answers to all questions."""
+    """Count one annotator's progress with a question; `every` has the answers to all questions."""
     own = [(answer, pair) for answer, assignment, _, pair in every if assignment.annotator == who.number]
     checks = [answer.choice == pair.right for answer, pair in own if pair.right is not None]
     return AnnotatorProgress(

@@ -1,4 +1,4 @@
-"""Rows and the records that they hold, and what several parts of the storage ask of the database.
+"""Rows and their records, and queries that several parts of the storage share.
 
 Every function works within the transaction of the session that it is given.
 """
@@ -70,7 +70,7 @@ def pair_of(row: PairRow) -> ConversationPair:
 
 
 def messages_by_chat(rows: Iterable[MessageRow]) -> dict[int, list[ChatMessage]]:
-    """Read what was said in each chat from its rows, which come in order.
+    """Read the messages of each chat from its rows, which come in order.
 
     Raises:
         ValueError: one is missing, so that the next ones would be the other speaker's.

@@ -11,7 +11,7 @@ Column = tuple[str, str, int, int]
 
 
 def objection(path: str, tables: Mapping[str, Set[Column]]) -> str | None:
-    """Return what is wrong with a file that is to be a database of ours; None if nothing is, or there is no file.
+    """Return the fault of a file that is to be our database; None if it has none, or is missing.
 
     Nothing is written to the file, and a missing one is not created.
     """
@@ -19,7 +19,7 @@ def objection(path: str, tables: Mapping[str, Set[Column]]) -> str | None:
         return None
     if os.path.exists(f"{path}-wal"):
         return looked_at(path, tables, "mode=ro")
-    # Where nobody has it open, SQLite would leave files of its own beside it. Somebody may open it just now.
+    # If nobody has it open, SQLite would leave its own files next to it. Somebody may open it just now.
     wrong = looked_at(path, tables, "immutable=1")
     return looked_at(path, tables, "mode=ro") if wrong and os.path.exists(f"{path}-wal") else wrong
 
@@ -30,7 +30,7 @@ def size(path: str) -> int:
 
 
 def looked_at(path: str, tables: Mapping[str, Set[Column]], how: str) -> str | None:
-    """Return what is wrong with a database that is opened in a given way."""
+    """Return the fault of a database that is opened in a given way."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?{how}", uri=True)) as connection:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -45,5 +45,5 @@ def looked_at(path: str, tables: Mapping[str, Set[Column]], how: str) -> str | N
         return str(error)
     for table in {table for table, *_ in there}:
         if table not in tables or not tables[table] <= {tuple(column) for name, *column in there if name == table}:
-            return f"it belongs to another program, whose table {table} is none of ours"
+            return f"it belongs to another program: its table {table} is not ours"
     return None

@@ -1,4 +1,4 @@
-"""The store's answers to the pages: an annotator, what is to be judged now, everybody's progress."""
+"""The store's answers to the pages: an annotator, the next assignment, everybody's progress."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Visit:
-    """What an annotator sees at one place.
+    """An annotator's view of one place.
 
     Attributes:
         choice: the answer, left or right; "" before it is given.

@@ -78,7 +78,7 @@ class ChatPages:
         )
 
     async def reply_to(self, chat: ChatState) -> ChatState:
-        """Return the chat with a reply, which is made although whoever asked for it may go."""
+        """Return the chat with a reply, which is made even if the person leaves."""
         reply = self.under_way.get(chat.number)
         if reply is None:
             if len(self.under_way) >= WAITING:
@@ -98,7 +98,7 @@ class ChatPages:
         """Return the chat with a reply; this runs in the models' thread.
 
         Raises:
-            Refused: 503, where the model fails; what the person said is kept.
+            Refused: 503, if the model fails; what the person said is kept.
         """
         latest = self.chats.read(chat.number)  # while this one waited, another window may have got the reply
         if not latest.waits:
@@ -124,7 +124,7 @@ class ChatPages:
         return RedirectResponse(ANNOTATE_PATH + token, 303)
 
     async def rate(self, request: Request) -> Response:
-        """Store what a person says of a reply."""
+        """Store a person's rating of a reply."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
         fields = await read_fields(request)
         if fields.get("rating") not in ("good", "bad"):

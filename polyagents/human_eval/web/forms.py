@@ -52,7 +52,7 @@ async def read_answer(request: Request) -> SubmittedAnswer:
 
     Raises:
         Refused: it is larger than it may be, and was not read; or no form.
-        InputError: a field is not what it must be.
+        InputError: a field is invalid.
     """
     fields = await read_fields(request)
     if fields.get("choice") not in ("left", "right"):
@@ -79,7 +79,7 @@ def measured(text: str) -> float | None:
     """Read seconds; None if there are none.
 
     Raises:
-        InputError: they are no number.
+        InputError: they are not a number.
     """
     try:
         return float(text) if text else None

@@ -76,12 +76,12 @@ def known_token(store: EvaluationStore, request: Request) -> str:
         count_stranger(request)
         raise HTTPException(404, str(error)) from error
     request.state.link = ANNOTATE_PATH + token
-    guard.count(request.app.state.of_people, token, instead="")
+    guard.count_use(request.app.state.of_people, token, instead="")
     return token
 
 
 def check_organiser(request: Request, organiser: str) -> None:
-    """Refuse whoever has not the organiser's link.
+    """Refuse everybody without the organiser's link.
 
     Raises:
         HTTPException: 404.
@@ -92,12 +92,12 @@ def check_organiser(request: Request, organiser: str) -> None:
         raise HTTPException(
             404, "This is not the organiser's link; the command that serves these pages prints it when it starts."
         )
-    guard.count(request.app.state.of_people, organiser, instead="")
+    guard.count_use(request.app.state.of_people, organiser, instead="")
 
 
 def count_stranger(request: Request) -> None:
     """Count a request with a link that nobody has."""
-    guard.count(request.app.state.of_strangers, guard.address(request.scope), instead="")
+    guard.count_use(request.app.state.of_strangers, guard.client_address(request.scope), instead="")
 
 
 def failed(request: Request, error: Exception) -> Response:
@@ -112,7 +112,7 @@ def page(template: str, status: int = 200, headers: Any = None, **values: Any) -
 
 
 def sorry(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
-    """Render a page that says in one sentence what was wrong, with a link back."""
+    """Render a page with one sentence about the fault, and a link back."""
     sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page accepts no such request."}
     link = getattr(request.state, "link", None)
     return page("sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)
@@ -134,6 +134,6 @@ def with_headers(app: ASGIApp) -> ASGIApp:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        await guard.answer_or(ended, app, scope, receive, guard.with_headers(send, HEADERS))
+        await guard.answer_or(ended, app, scope, receive, guard.adding_headers(send, HEADERS))
 
     return wrapped

@@ -1,1 +1,1 @@
-"""Candidates in a vector database that others run: what we ask of one, Milvus, PostgreSQL with pgvector."""
+"""Candidates in a vector database: the interface, Milvus, PostgreSQL with pgvector."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.index.approximate import Neighbours, search_one
 from polyagents.index.base import Hits, Index
@@ -51,7 +51,7 @@ class EngineCandidates(Index):
                 f"{engine.where} has several current collections {engine.name}; build the candidates again."
             )
         if current is None:
-            begun = ", only a build that has not ended" if versions else ""
+            begun = ", only an unfinished build" if versions else ""
             raise EngineError(
                 f"{engine.where} has no candidates named {engine.name}{begun}; build them with polyagents build_index "
                 f"--index-url."
@@ -101,7 +101,7 @@ class EngineCandidates(Index):
         else:
             parts = [BuildPart(start, min(start + SHARD, len(texts))) for start in range(0, len(texts), SHARD)]
             size = len(texts)
-            with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
+            with Bar(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
                 for part in cluster.map(EngineWork(engine, model, width), texts, parts):
                     bar.update(part.stop - part.start)
         worker.wait()
@@ -118,7 +118,7 @@ class EngineCandidates(Index):
         """Add candidates that are not there yet; the next search finds them. A worker adds its part of them."""
         parts = range(worker.rank * BLOCK, len(texts), worker.world * BLOCK)
         size = sum(min(BLOCK, len(texts) - start) for start in parts)
-        with tqdm(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
+        with Bar(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
             for start in parts:
                 part = texts.part(start, start + BLOCK)
                 ids = candidate_ids(part)
@@ -137,7 +137,7 @@ class EngineCandidates(Index):
         """
         if k > self.collection.longest:
             raise InputError(
-                f"{self.engine.where} finds {self.collection.longest:,} candidates at most, and top_k is {k:,}."
+                f"{self.engine.where} finds at most {self.collection.longest:,} candidates, and top_k is {k:,}."
             )
         return [self._search_one(query.one(example), k) for example in range(len(query))]
 
@@ -156,7 +156,7 @@ class EngineCandidates(Index):
         return Hits(best.indices[there], best.scores[there], lambda _: kept, complete)
 
     def scores(self, query: Query) -> Tensor:
-        """Refuse: an engine finds the best candidates only."""
+        """Refuse: an engine finds only the best candidates."""
         raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
@@ -200,7 +200,7 @@ class EngineWork:
         """Add the candidates that are not there yet; refuse a machine that has another model."""
         if model.fingerprint() != self.model:
             raise other_model()
-        # Not `create`, which would build an index where the first machine is just exchanging one.
+        # Not `create`, which would build an index if the first machine is just exchanging one.
         collection = self.engine.collection(Version(self.model, self.width, "", is_current=False))
         candidates = EngineCandidates(self.engine, self.model, collection)
         candidates.add(ListedTexts(texts.part(part.start, part.stop)), model.encode_texts)

@@ -1,7 +1,7 @@
-"""The interface to a vector database, and nothing more than is needed, so that a further one is one file.
+"""The smallest interface to a vector database, so that a new one is one file.
 
 A user names a set of candidates, say `replies`. An engine keeps a collection for each model that encoded them, and the
-name refers to one of these, the current one. A new model's collection is filled beside it, and becomes the current one
+name refers to one of these, the current one. A new model's collection is filled meanwhile, and becomes the current one
 in one step. A candidate's id is computed from its text, so that adding it twice changes nothing, and a build that was
 killed asks which ids are there already.
 """
@@ -21,7 +21,7 @@ from polyagents.index.texts import key_columns
 
 INDEX_TYPES = ("hnsw", "exact")
 # Candidates in the list of one vector: short at first, since each costs its vector's way over the network, and long
-# where the stop rule asks for more.
+# if the stop rule asks for more.
 SHORT_LIST, LONG_LIST = 64, HNSW_LIST
 SENT_AT_ONCE = 32_000_000  # bytes; Milvus takes 64 million in a message
 
@@ -89,7 +89,7 @@ class Collection(Protocol):
         ...
 
     def delete(self, ids: np.ndarray) -> None:
-        """Remove candidates; ids that do not exist are no error."""
+        """Remove candidates; missing ids are not an error."""
         ...
 
     def count(self) -> int:
@@ -114,12 +114,12 @@ class Collection(Protocol):
         ...
 
     def build_index(self, index_type: str) -> None:
-        """Build the index over all candidates, unless it is there."""
+        """Build the index over all candidates, unless it exists."""
         ...
 
 
 class VectorEngine(Protocol):
-    """A connection, for one name. It is pickled as its address and credentials, and connects anew.
+    """A connection, for one name. It is pickled as its address and credentials, and connects again.
 
     Attributes:
         name: the set of candidates.

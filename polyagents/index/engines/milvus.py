@@ -1,6 +1,6 @@
 """Milvus: a server or a cluster by its URL, or a folder of this machine (Milvus Lite), with the same code.
 
-Measured of Milvus Lite 3.2 (docs/scale.md): an index is used only where it was built after the candidates were added, a
+Measured of Milvus Lite 3.2 (docs/scale.md): an index is used only if it was built after the candidates were added, a
 list has at most 16,384 entries, and a search sends all fields back unless one asks for ids. So candidates are added
 under a flat index, which any server needs before it reads at all, and the graph replaces it at the end; a search asks
 for ids first, and for the vectors of each candidate once.
@@ -83,7 +83,7 @@ class Milvus:
         return MilvusCollection(self, self._table(version.model), version.width)
 
     def create(self, model: str, width: int) -> "MilvusCollection":
-        """Create an empty collection for a model's vectors of width D, or return the one that is there."""
+        """Create an empty collection for a model's vectors of width D, or return the existing one."""
         from pymilvus import DataType
 
         table = self._table(model)
@@ -125,7 +125,7 @@ class Milvus:
         return f"{self.name}_{model[:16]}"
 
     def _width(self, table: str, fields: Sequence[Mapping[str, Any]]) -> int:
-        """Return the numbers in a vector of a collection, which has to be as `create` makes it."""
+        """Return the width of a collection's vectors, after a check that it is as `create` makes it."""
         from pymilvus import DataType
 
         there = {field["name"]: field for field in fields}
@@ -197,7 +197,7 @@ class MilvusCollection:
             return question(self.table, timeout=SECONDS, **arguments)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id."""
+        """Add candidates, or replace candidates of the same id."""
         rows = [
             {"id": int(number), "vector": vector, "text": utf8(text).decode()}
             for number, text, vector in zip(ids, texts, vectors.numpy(), strict=True)
@@ -261,7 +261,7 @@ class MilvusCollection:
         return [found.get(int(one)) for one in ids]
 
     def build_index(self, index_type: str) -> None:
-        """Build the index over all candidates, unless it is there."""
+        """Build the index over all candidates, unless it exists."""
         from pymilvus import MilvusException
 
         with self.engine.sentences("did not build an index"):
@@ -282,7 +282,7 @@ class MilvusCollection:
             self.client.alter_collection_properties(self.table, properties, timeout=SECONDS)
 
     def _index_type(self) -> str | None:
-        """Return the kind of index that there is: FLAT, HNSW, or None."""
+        """Return the kind of the existing index: FLAT, HNSW, or None."""
         described = self.client.describe_index(self.table, "vector", timeout=SECONDS)
         return described and str(described["index_type"])
 

@@ -120,7 +120,7 @@ class Postgres:
         return PostgresCollection(self, version.model, version.width)
 
     def create(self, model: str, width: int) -> "PostgresCollection":
-        """Create an empty collection for a model's vectors of width D, or return the one that is there."""
+        """Create an empty collection for a model's vectors of width D, or return the existing one."""
         if width > WIDEST:
             raise EngineError(f"pgvector indexes vectors of up to {WIDEST:,} numbers, and these have {width:,}.")
         made = PostgresCollection(self, model, width)
@@ -199,7 +199,7 @@ class PostgresCollection:
         return bool(found)
 
     def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
-        """Add candidates, or replace those of the same id; a message is stored completely or not at all."""
+        """Add candidates, or replace candidates of the same id; a message is stored completely or not at all."""
         raw, connection = [utf8(text).decode() for text in texts], self.engine.connection
         if zero := next((text for text in raw if "\0" in text), None):
             raise EngineError(f"PostgreSQL keeps no text with a zero byte; remove it from {zero[:40]!r}.")
@@ -272,7 +272,7 @@ class PostgresCollection:
         return [found.get(one) for one in wanted]
 
     def build_index(self, index_type: str) -> None:
-        """Build the index over all candidates, unless it is there."""
+        """Build the index over all candidates, unless it exists."""
         connection = self.engine.connection
         make = (
             "CREATE INDEX IF NOT EXISTS {index} ON {table} USING hnsw (vector vector_ip_ops) "

@@ -58,10 +58,10 @@ def url_parts(url: str) -> SplitResult:
     """Split a URL; an InputError, which keeps its password to itself, says if it has no such parts."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError where it is no number, or none of a port
+        _ = parts.port  # raises ValueError if it is not a number, or not a port's
         unquote(parts.netloc, errors="strict")
     except ValueError as error:  # a UnicodeDecodeError is one
-        raise InputError(f"--index-url is no URL; give something like {EXAMPLES}.") from error
+        raise InputError(f"--index-url is not a URL; give something like {EXAMPLES}.") from error
     return parts
 
 

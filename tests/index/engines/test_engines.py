@@ -179,7 +179,7 @@ def test_the_list_of_one_vector_brings_its_texts_along_where_that_saves_a_questi
 
 def test_more_candidates_than_the_engine_lists_are_refused(engine):
     few = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(["5", "6"]), encode)
-    with pytest.raises(InputError, match=f"finds {few.collection.longest:,} candidates at most, and top_k is 99,999"):
+    with pytest.raises(InputError, match=f"finds at most {few.collection.longest:,} candidates, and top_k is 99,999"):
         few.search(query(), 99_999)
 
 
@@ -196,9 +196,7 @@ def test_a_killed_build_is_resumed_and_never_seen_before_its_end(engine, monkeyp
     texts = ListedTexts([str(place) for place in range(COUNT)])
     with pytest.raises(KeyboardInterrupt):
         EngineCandidates.build(engine, MODEL, WIDTH, texts, dying)
-    with pytest.raises(
-        EngineError, match=r"has no candidates named test_.*, only a build that has not ended; build th"
-    ):
+    with pytest.raises(EngineError, match=r"has no candidates named test_.*, only an unfinished build; build th"):
         EngineCandidates.open(engine, MODEL)
 
     def going_on(texts):
@@ -254,7 +252,7 @@ def test_several_processes_build_together(engine, monkeypatch):
         waited.append(True)
         if len(waited) == 1:
             EngineCandidates.build(engine, MODEL, WIDTH, texts, of(1), worker=Worker(1, 2))
-            with pytest.raises(EngineError, match="only a build that has not ended"):
+            with pytest.raises(EngineError, match="only an unfinished build"):
                 EngineCandidates.open(engine, MODEL)
 
     EngineCandidates.build(engine, MODEL, WIDTH, texts, of(0), worker=Worker(0, 2, other_first))
@@ -298,9 +296,9 @@ def test_ids_are_of_the_text_alone_and_no_number_below_zero():
             "postgresql://127.0.0.1:1/db/replies?password=secret",
             "PostgreSQL at postgresql://127.0.0.1:1/db/replies can",
         ),
-        ("postgresql://me:se[cret@h/db/n", "--index-url is no URL; give something like"),
-        ("milvus://secret@h:99999/n", "--index-url is no URL"),
-        ("milvus://h:secret/n", "--index-url is no URL"),
+        ("postgresql://me:se[cret@h/db/n", "--index-url is not a URL; give something like"),
+        ("milvus://secret@h:99999/n", "--index-url is not a URL"),
+        ("milvus://h:secret/n", "--index-url is not a URL"),
     ],
 )
 def test_a_wrong_url_is_refused_in_one_sentence_without_its_password(url, sentence, monkeypatch):
@@ -463,7 +461,7 @@ TAMPERED_SQL = [
     ("UPDATE {l} SET model = 'another' WHERE name = '{n}'", "has no candidates"),
     ("UPDATE {l} SET model = model || 'x' WHERE name = '{n}'", "another model"),
     ("UPDATE {l} SET model = '{m}\".\"x' WHERE name = '{n}'", "no candidates|another model"),
-    ("UPDATE {l} SET is_current = false WHERE name = '{n}'", "has not ended"),
+    ("UPDATE {l} SET is_current = false WHERE name = '{n}'", "unfinished build"),
     ("INSERT INTO {l} SELECT name, model || 'x', width, index_type, true FROM {l} WHERE name = '{n}'", "current"),
     ("UPDATE {l} SET index_type = 'x' WHERE name = '{n}'", None),
     ("DELETE FROM {l} WHERE name = '{n}'", "has no candidates"),
@@ -566,7 +564,7 @@ TAMPERED_MILVUS = [
     (moved(-candidate_ids(TINY) - 1), CHANGED),
     (moved(range(8)), CHANGED),
     (lambda client, table, _: client.delete(table, ids=candidate_ids(TINY).tolist()), None),
-    (lambda client, table, name: client.drop_alias(name), "has not ended"),
+    (lambda client, table, name: client.drop_alias(name), "unfinished build"),
     (lambda client, table, _: client.release_collection(table), None),
     (lambda client, table, _: (client.release_collection(table), client.drop_index(table, "vector")), None),
     (lambda client, table, _: client.alter_collection_properties(table, {milvus.MODEL: "x"}), "has no candidates"),
@@ -578,7 +576,7 @@ REMADE_MILVUS = [
     (remade(text=("VARCHAR", {"max_length": 9, "nullable": True})), NOT),
     (remade(vector=None, v=("FLOAT_VECTOR", {"dim": WIDTH})), NOT),
     (lambda client, table, name: (client.drop_alias(name), client.drop_collection(table)), "has no candidates"),
-    (elsewhere, "has not ended"),
+    (elsewhere, "unfinished build"),
     (remade(text=None), NOT),
     (remade(text=("INT64", {})), NOT),
     (remade(text=("JSON", {})), NOT),
