@@ -21,14 +21,13 @@ from polyagents.training_loop.budget import (
     VALIDATION_SHARE,
     Budget,
     affordable_examples,
-    decided_by,
     fitting_batch,
     fitting_epochs,
     held_out_examples,
-    said_choices,
     validations,
 )
 from polyagents.training_loop.schedule import ENDING
+from polyagents.training_loop.summary import decided_by, said_choices
 from polyagents.training_loop.training_options import papers_warm_up
 
 VALIDATION_FLAGS = tuple(f"validation_every_n_{unit}" for unit in ("steps", "epochs", "secs"))
