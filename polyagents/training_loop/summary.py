@@ -97,9 +97,9 @@ def command(*words: object) -> str:
 
 
 def decided_by(model: RankingModel) -> dict[str, Any]:
-    """Return what a model has decided that `said_choices` says."""
-    settings = model.settings
-    return {"reduction_type": settings.ranking.reduction_type, "precision": settings.encoder.precision}
+    """Return the reduction and precision of a model that is about to be trained."""
+    model.module.train()  # which arithmetic depends on
+    return {"reduction_type": model.settings.ranking.reduction_type, "precision": model.precision}
 
 
 def said_choices(values: Mapping[str, Any], given: Container[str], examples: int | None) -> str:
@@ -114,6 +114,9 @@ def said_choices(values: Mapping[str, Any], given: Container[str], examples: int
     rises = "a tenth of the run" if warm_up is None else f"{warm_up} updates"
     chosen = {name: values[name] for name in ("batchsize", "num_epochs", "reduction_type", "precision")}
     chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
-    parts = [f"{name} {value}" for name, value in chosen.items() if name not in given and value not in (None, -1)]
+    chosen = {name: value for name, value in chosen.items() if name not in given and value not in (None, -1)}
+    parts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]
+    threads = torch.get_num_threads()
+    parts.append(f"{threads} threads" if threads > 1 else "1 thread")
     counted = "" if examples is None else f" for {examples:,} examples"
-    return f"Chosen{counted}: {'; '.join([*parts, f'{torch.get_num_threads()} threads'])}."
+    return f"Chosen{counted}: {'; '.join(parts)}."
