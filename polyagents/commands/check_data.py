@@ -1,6 +1,7 @@
 """`polyagents check_data`: the contents of a table of examples, and problems that would spoil training."""
 
 import argparse
+import math
 import os
 import textwrap
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ def run(opt: Mapping[str, Any]) -> None:
     """Read all splits, print their counts and the warnings; an InputError says why the table cannot be trained on."""
     from polyagents.tasks.table.checking import Split, rows_of, warnings_of
     from polyagents.tasks.table.splits import KINDS, is_divided, open_split, splits_of
+    from polyagents.training_loop.budget import fitting_batch, fitting_epochs
 
     path = opt["table"]
     if not os.path.exists(path):
@@ -66,4 +68,15 @@ def run(opt: Mapping[str, Any]) -> None:
         print("\n" + textwrap.fill(f"Warning: {warning}", 80))
     if not warnings:
         print("\nNothing to warn of.")
-    print(f"\nTrain: polyagents train_model -m poly -t polyagents.tasks.table --table-path {path} -mf runs/mine")
+    examples = splits["train"].examples
+    batch = fitting_batch(64, examples)
+    epochs = fitting_epochs(examples, batch)
+    print(
+        f"\nBy default, train_model makes batches of {batch} and {epochs:.0f} passes: "
+        f"{int(math.ceil(examples / batch) * epochs):,} updates."
+    )
+    backbone = "" if opt["backbone"] is None else f" --backbone {opt['backbone']}"
+    print(
+        f"Train: polyagents train_model -m poly -t polyagents.tasks.table --table-path {path} -mf runs/mine"
+        f"{backbone or ' --backbone zoo:minilm'}"
+    )

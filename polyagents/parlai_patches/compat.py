@@ -73,12 +73,12 @@ class NoSuchPreset(InputError, FileNotFoundError):
 
 
 def find_our_recipes() -> None:
-    """Find recipes by name (`-o convai2/poly-64/bert`), after files and the user's presets, before ParlAI's."""
+    """Find recipes by name (`-o convai2/poly-64/bert`, `paper`), after files and own presets, before ParlAI's."""
     load_init = Opt.load_init.__func__
 
     def load_recipe(cls: Any, optfile: str) -> Any:
         own = os.path.expanduser(f"~/.parlai/opt_presets/{optfile}.opt")
-        flags = recipe_flags.flags_of(optfile)
+        flags = recipe_flags.PAPERS if optfile == recipe_flags.PAPER else recipe_flags.flags_of(optfile)
         if flags is not None and not os.path.isfile(optfile) and not os.path.isfile(own):
             return cls(flags)
         try:

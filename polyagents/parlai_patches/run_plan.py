@@ -15,18 +15,19 @@ from parlai.utils.distributed import num_workers
 
 from polyagents.errors import InputError
 from polyagents.models.architecture import find
+from polyagents.models.joint import Joint
 from polyagents.training_loop.budget import (
+    COPIES,
     VALIDATION_SHARE,
     Budget,
     affordable_examples,
-    decided_by,
     fitting_batch,
     fitting_epochs,
     held_out_examples,
-    said_choices,
     validations,
 )
 from polyagents.training_loop.schedule import ENDING
+from polyagents.training_loop.summary import decided_by, said_choices
 from polyagents.training_loop.training_options import papers_warm_up
 
 VALIDATION_FLAGS = tuple(f"validation_every_n_{unit}" for unit in ("steps", "epochs", "secs"))
@@ -120,9 +121,11 @@ def spread_validations(loop: TrainLoop, examples: int | None) -> None:
         return
     trained = budget.examples(examples or math.inf, of_a_step(loop))
     affordable = math.inf if trained is None else affordable_examples(trained)
+    seconds, ranked = first_batch(loop)
+    if isinstance(loop.agent.module, Joint):
+        affordable /= ranked / COPIES
     if budget.seconds is not None:
-        at_once = num_workers() / seconds_of_an_example(loop)
-        affordable = min(affordable, VALIDATION_SHARE * budget.seconds * at_once)
+        affordable = min(affordable, VALIDATION_SHARE * budget.seconds * num_workers() / seconds)
     held_out = sum(world.num_examples() or 0 for world in loop.valid_worlds) or 1
     resumed = loop.agent.opt["validation_max_exs"] if loop._train_steps else -1  # the best model is one of these
     if opt["validation_max_exs"] <= 0 and held_out_examples(affordable, held_out) < held_out:
@@ -135,12 +138,19 @@ def spread_validations(loop: TrainLoop, examples: int | None) -> None:
     )
 
 
-def seconds_of_an_example(loop: TrainLoop) -> float:
-    """Measure one batch of the validation, which begins anew afterwards; the same for all processes."""
+def first_batch(loop: TrainLoop) -> tuple[float, float]:
+    """Evaluate one batch of the validation, which begins anew afterwards.
+
+    Returns:
+        The seconds that an example took, and how many candidates it ranked; the same for all processes.
+    """
     world, begin = loop.valid_worlds[0], time.monotonic()
     world.reset()
     world.parley()
-    return float(train_model.sync_object((time.monotonic() - begin) / (float(world.report().get("exs") or 0) or 1)))
+    took, report = time.monotonic() - begin, world.report()
+    count, ranked = (float(report.get(name) or 0) or 1.0 for name in ("exs", "candidates"))
+    first = train_model.sync_object((took / count, ranked))
+    return float(first[0]), float(first[1])
 
 
 def with_grace(validate: Any) -> Any:

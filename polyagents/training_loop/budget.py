@@ -1,13 +1,7 @@
 """The length of a run, and what follows from it: its progress, batch, epochs and validations, in both loops."""
 
 import math
-from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-
-from polyagents.ranking.ranking_model import RankingModel
 
 WARM_UP = 0.1  # share of a run in which the learning rate rises
 BATCH_SHARE = 8  # a batch is at most this part of the examples: each update of a pass then sees others as negatives
@@ -15,6 +9,7 @@ UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 300, 3.0, 20.0  # of a run without a given
 VALIDATIONS = 10  # of a run, at most, the start's not counted
 VALIDATION_SHARE = 0.1  # of the time of a run, at most
 STEP_COST = 3  # forward passes that a training step takes the time of
+COPIES = 16  # candidates that a joint model reads with an example in training, about
 FEWEST_HELD_OUT = 100  # fewer validation examples choose a model by chance
 
 
@@ -66,26 +61,3 @@ def affordable_examples(trained: float) -> float:
 def held_out_examples(affordable: float, held_out: int) -> int:
     """Return how many of the validation examples a run takes, so that its start and its end fit into its share."""
     return min(held_out, max(int(affordable / 2), FEWEST_HELD_OUT))
-
-
-def decided_by(model: RankingModel) -> dict[str, Any]:
-    """Return what a model has decided that `said_choices` says."""
-    settings = model.settings
-    return {"reduction_type": settings.ranking.reduction_type, "precision": settings.encoder.precision}
-
-
-def said_choices(values: Mapping[str, Any], given: Container[str], examples: int | None) -> str:
-    """Return the line that says what a run chose by itself.
-
-    Args:
-        values: the options of the run, as both loops name them; the reduction and precision that were decided.
-        given: the names of those that were given.
-        examples: training examples; None if their number is not known.
-    """
-    scheduler, warm_up = values["lr_scheduler"], values["warmup_updates"]
-    rises = "a tenth of the run" if warm_up is None else f"{warm_up} updates"
-    chosen = {name: values[name] for name in ("batchsize", "num_epochs", "reduction_type", "precision")}
-    chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
-    parts = [f"{name} {value}" for name, value in chosen.items() if name not in given and value not in (None, -1)]
-    counted = "" if examples is None else f" for {examples:,} examples"
-    return f"Chosen{counted}: {'; '.join([*parts, f'{torch.get_num_threads()} threads'])}."

@@ -1,10 +1,15 @@
-"""The summary at the end of a run: its best result and its meaning, the place of the model, and the next commands."""
+"""What a run says: at its start what it chose, at its end its result, the place of the model and the next commands."""
 
 import re
 import shlex
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from polyagents.console import duration, in_columns
+from polyagents.ranking.ranking_model import RankingModel
 
 MEANINGS = {
     "mrr": "the mean of 1 / rank of the right candidate: 1 if it always ranks first",
@@ -89,3 +94,29 @@ def among_text(candidates: float, ranked: str) -> str:
 def command(*words: object) -> str:
     """Return a command line of `polyagents` that can be pasted into a shell."""
     return shlex.join(["polyagents", *map(str, words)])
+
+
+def decided_by(model: RankingModel) -> dict[str, Any]:
+    """Return the reduction and precision of a model that is about to be trained."""
+    model.module.train()  # which arithmetic depends on
+    return {"reduction_type": model.settings.ranking.reduction_type, "precision": model.precision}
+
+
+def said_choices(values: Mapping[str, Any], given: Container[str], examples: int | None) -> str:
+    """Return the line that says what a run chose by itself.
+
+    Args:
+        values: the options of the run, as both loops name them; the reduction and precision that were decided.
+        given: the names of those that were given.
+        examples: training examples; None if their number is not known.
+    """
+    scheduler, warm_up = values["lr_scheduler"], values["warmup_updates"]
+    rises = "a tenth of the run" if warm_up is None else f"{warm_up} updates"
+    chosen = {name: values[name] for name in ("batchsize", "num_epochs", "reduction_type", "precision")}
+    chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
+    chosen = {name: value for name, value in chosen.items() if name not in given and value not in (None, -1)}
+    parts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]
+    threads = torch.get_num_threads()
+    parts.append(f"{threads} threads" if threads > 1 else "1 thread")
+    counted = "" if examples is None else f" for {examples:,} examples"
+    return f"Chosen{counted}: {'; '.join(parts)}."

@@ -13,6 +13,7 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import fields_of_json
+from polyagents.models.joint import Joint
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import optimising
 from polyagents.training.candidate_sources import TrainingCandidates
@@ -23,6 +24,7 @@ from polyagents.training.scoring import training_scores
 from polyagents.training.watch import Watch
 from polyagents.training_loop import draws
 from polyagents.training_loop.budget import (
+    COPIES,
     VALIDATION_SHARE,
     VALIDATIONS,
     affordable_examples,
@@ -167,11 +169,6 @@ class Trainer:
     def seconds(self) -> float:
         """How long the training has taken, earlier runs of a resumed one included."""
         return self.progress.seconds + time.monotonic() - self._counted_at
-
-    @property
-    def keeps_start(self) -> bool:
-        """Whether no validation was better than the one before the first update."""
-        return self.progress.is_start
 
     @property
     def last_update(self) -> int | None:
@@ -321,7 +318,7 @@ class Trainer:
         """Validate the model that the training starts from; decide how often to validate, and how many examples."""
         done, options, held_out = self.progress, self.options, len(self.valid)
         trained = self.budget.examples(done.size or math.inf, (options.batchsize or 1) * options.update_freq)
-        affordable = math.inf if trained is None else affordable_examples(trained)
+        affordable = math.inf if trained is None else affordable_examples(trained) / self._validation_cost()
         by_itself = options.validation_every_n_steps is options.validation_every_n_epochs is None
         if options.max_train_time is not None:
             begin, some = time.monotonic(), self.valid.first(options.batchsize)
@@ -334,6 +331,14 @@ class Trainer:
         done.validations = validations(affordable / len(self.valid))
         self._validate()
         self._save()
+
+    def _validation_cost(self) -> float:
+        """Return how long a validation example takes, as a part of a forward pass of a training example."""
+        held_out, answers = len(self.valid), self.valid.answers
+        if isinstance(self.model.module, Joint):
+            own = self.valid.examples[0].candidates or ()
+            return (len(answers) if answers else len(own) or self.options.batchsize or 1) / COPIES
+        return (held_out + len(answers or self.valid.examples)) / (2 * held_out)
 
     def _validate(self, in_turn: bool = True) -> None:
         """Rank the validation examples; keep the model if it is the best so far.

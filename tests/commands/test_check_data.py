@@ -28,6 +28,7 @@ def said(tmp_path, capsys):
 def test_a_clean_table_has_no_warnings(said):
     out = said(rows(600))
     assert "Nothing to warn of." in out and "Warning" not in out
+    assert "batches of 64 and 20 passes: 200 updates." in out and out.endswith("--backbone zoo:minilm")
     assert "620 examples" in out and "examples 600 20" in out and "context length 2 / 2 / 2" in out
 
 

@@ -405,7 +405,7 @@ def test_validation_ranks_all_answers_whatever_the_batch(kind, given, trained, c
         np.mean(1 / np.array(ranks))
     )
     said = [line for line in capsys.readouterr().err.splitlines() if "among" in line]
-    assert len(said) == 4 and all(line.endswith(f"candidates on average ({named})") for line in said)
+    assert len(said) == 6 and all(line.endswith(f"candidates on average ({named})") for line in said)
 
 
 def test_of_more_labels_validation_ranks_those_of_the_batch(trained, monkeypatch):

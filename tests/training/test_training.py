@@ -298,7 +298,7 @@ def test_what_no_run_has_noted_is_refused(held):
 
 
 def test_a_run_killed_between_checkpoint_and_trainstats_makes_as_many_updates(ordered, tmp_path):
-    flags = (*ordered, "--validation-every-n-steps", 2, "--validation-max-exs", 8, "--max-train-steps")
+    flags = (*ordered, "--validation-every-n-steps", 2, "--validation-cutoff", 2, "--max-train-steps")
     (tmp_path / "run").mkdir()
     train("bi", tmp_path / "run" / "M", *flags, 2)
     old = (tmp_path / "run" / "M.checkpoint.trainstats").read_text()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import KINDS, options, parlai
+from parlai.core.agents import create_agent
 from parlai.core.opt import Opt
 from parlai.scripts.train_model import TrainModel
 
@@ -194,6 +195,16 @@ def write(path, **flags):
 def test_a_flag_of_the_command_line_wins(tmp_path):
     opt = parsed("-o", "convai2/poly-64/reddit", "-mf", tmp_path / "M", "-bs", 32, "-opt", "sgd")  # -opt: not -o pt
     assert (opt["batchsize"], opt["optimizer"], opt["poly_n_codes"]) == (32, "sgd", 64)
+
+
+@pytest.mark.parametrize(("kind", "warm_up"), [("poly", 100), ("cross", 1000)])
+def test_the_papers_schedule_is_that_of_the_architecture(kind, warm_up, tmp_path):
+    flags = ("-m", KINDS[kind], "-t", "polyagents.tasks.sample", "--backbone", "scratch:tiny", "--candidates", "inline")
+    opt = parsed("-o", "paper", *flags, "-mf", tmp_path / "M", "--loglevel", "error")
+    schedule = {name: BERT[name] for name in ("optimizer", "weight_decay", "learningrate", "validation_every_n_epochs")}
+    schedule |= {"lr_scheduler": "reduceonplateau", "lr_scheduler_decay": 0.4, "num_epochs": -1}
+    assert {name: opt[name] for name in schedule} == schedule
+    assert create_agent(opt).opt["warmup_updates"] == warm_up
 
 
 def test_of_several_the_last_wins(tmp_path):
