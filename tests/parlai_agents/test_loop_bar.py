@@ -74,7 +74,7 @@ def test_into_a_file_there_are_lines_now_and_then(said, monkeypatch):
     """Every 30 s; here with each update, and each batch of an evaluation."""
     monkeypatch.setattr(console, "LOGGED_EVERY", 0)
     said("M", io.StringIO, "--max-train-steps", "6")
-    shown = sys.stderr.getvalue().partition("ex/s]\n")[2]  # after ParlAI's own bar, which only our command hides
+    shown = sys.stderr.getvalue().rpartition("ex/s]\n")[2]  # after ParlAI's own bar, which only our command hides
     lines = shown.splitlines()
     training = r"Training: (\d) of 6 updates, loss=\d\.\d{3}, R@1=\d\.\d{3}, rate=[\de.-]+, \d+ (s|min) left"
     assert [found[1] for line in lines if (found := re.fullmatch(training, line))] == [*"123456"]
