@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import io
 import json
+import sys
 
 import datasets
 import numpy as np
@@ -490,7 +491,8 @@ def test_vectors_are_those_of_an_index(poly, tmp_path):
     torch.testing.assert_close(index.rows(range(3)), poly.encode_candidates(REPLIES[:3]), atol=1e-5, rtol=1e-5)
 
 
-def test_many_texts_are_encoded_in_blocks_with_a_bar(poly, capsys):
+def test_many_texts_are_encoded_in_blocks_with_a_bar(poly, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     contexts = [f"hi {n}" for n in range(70)] + ["a longer one , which has more context vectors"]
     vectors, mask = poly.encode_contexts(contexts, show_progress=True)
     assert "Encoding contexts: 100%" in capsys.readouterr().err

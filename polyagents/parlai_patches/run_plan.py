@@ -105,6 +105,12 @@ def budget_of(loop: TrainLoop) -> Budget:
     return Budget(*(None if end == math.inf else end for end in ends))
 
 
+def is_over(loop: TrainLoop) -> bool:
+    """Return whether a ranker's run that is resumed had reached its end."""
+    done = budget_of(loop).progress(loop._train_steps, loop._preempted_epochs, loop.train_time.time())
+    return hasattr(loop, "run_progress") and loop._train_steps > 0 and done == 1.0
+
+
 # ---- validations -----------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +229,7 @@ def telling_progress(get_time: Any) -> Any:
 
 def keeps_start(loop: TrainLoop) -> bool:
     """Return whether the model is still the one before the first update."""
-    name, ties = loop.opt["validation_metric"], loop.opt["lr_scheduler"] in ENDING
+    name, ties = loop.opt["validation_metric"], loop.opt.get("lr_scheduler") in ENDING
     values = [loop.valid_optim * float(report[name]) for report in loop.valid_reports if name in report]
     if not values or loop.valid_reports[0].get("train_steps") != 0:
         return False

@@ -163,7 +163,10 @@ def after_resuming(train_steps: Any) -> Any:
         with progress_bar(self):
             run_plan.begin(self)
             trained = self.agent
-            yield from train_steps(self)
+            if run_plan.is_over(self):  # it was killed at its end; ParlAI would make one more update
+                self.world.shutdown()
+            else:
+                yield from train_steps(self)
         if hasattr(trained, "rate"):
             self.agent.rate = trained.rate  # of the agent that ParlAI has loaded for the evaluation at the end
 

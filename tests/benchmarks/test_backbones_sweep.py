@@ -65,7 +65,7 @@ def test_the_page_counts_and_numbers_what_was_found():
             "z": {"not tried": "too large"},
         }
     )
-    assert "Of the 3 families" in page and "tried 2," in page.replace("\n", " ")
+    assert "knows 3 families that read only texts. 2 of them were tried" in page.replace("\n", " ")
     assert "bi 2, poly 2, cross 2, uni 0" in page.replace("\n", " ")
     assert "| `y` | works, all layers | works | works | [1](#refusals) |" in page
     assert "1. This backbone (...) is \\<odd>" in page and "2. " not in page

@@ -79,7 +79,7 @@ def test_several_right_answers_against_ir_measures_from_the_files(trained, repor
         [*theirs.values()], ir_measures.read_trec_qrels(str(qrels)), ir_measures.read_trec_run(str(run))
     )
     assert values(found) == pytest.approx({name: expected[metric] for name, metric in theirs.items()}, abs=1e-6)
-    assert values(found)["hits@5"] > values(found)["R@5"] and values(found)["MAP"] < values(found)["MRR"]
+    assert values(found)["hits@5"] > values(found)["R@5"] and values(found)["MAP"] != values(found)["MRR"]
     assert any(line.startswith("hits@1") for line in lines) and "right on average" in lines[0]
 
 

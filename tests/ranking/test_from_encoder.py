@@ -362,7 +362,7 @@ def test_what_is_no_encoder(trained, folders, tmp_path):
     assert "Ranker.load" in refusal(tmp_path / "ours")
     assert "Ranker.load" in refusal("zoo:pretrained_transformers/model_poly/model")
     assert "no architecture pole (did you mean poly?)" in refusal(folders["bert"], "pole")
-    with pytest.raises(InputError, match=r"ranks as it is by Ranker\.from_encoder"):
+    with pytest.raises(InputError, match=r"ranks as it is with Ranker\.from_encoder"):
         Ranker.load(folders["bert"])
     for kind in ("poly", "uni", "cross"):
         said = refusal(folders["bert"], kind)
