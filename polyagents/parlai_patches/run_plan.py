@@ -54,6 +54,9 @@ def begin(loop: TrainLoop) -> None:
             loop.validate()
             loop.world.reset_metrics()
             loop.log_time.reset()
+    first = loop.valid_reports[0] if loop.valid_reports else {}
+    before = first.get("train_time", 0.0) if first.get("train_steps") == 0 else 0.0
+    loop.begun = float(train_model.sync_object(before))
     loop.world.shutdown = at_the_end(loop, loop.world.shutdown)
 
 
@@ -212,7 +215,7 @@ def telling_progress(get_time: Any) -> Any:
     def patched(self: Any, world: Any) -> Any:
         times = get_time(self, world)
         if hasattr(self, "run_progress"):
-            self.run_progress = budget_of(self).progress(self._train_steps, self._total_epochs, times[0])
+            self.run_progress = budget_of(self).progress(self._train_steps, self._total_epochs, times[0], self.begun)
             follow = getattr(self.agent.scheduler, "follow", None)
             if follow is not None and not self.agent._number_grad_accum:
                 follow(self.run_progress)
