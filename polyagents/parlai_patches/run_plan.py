@@ -35,11 +35,12 @@ VALIDATION_FLAGS = tuple(f"validation_every_n_{unit}" for unit in ("steps", "epo
 
 def begin(loop: TrainLoop) -> None:
     """Decide what no flag says, say it, and validate the model that a new run starts from."""
-    if not hasattr(loop.agent, "ranking"):  # not a ranker
+    loop.run_progress, loop.begun = None, 0.0
+    if not hasattr(loop.agent, "ranking"):  # a pre-training
+        fit_length(loop, None)
         return
     size = loop.world.num_examples() or 0
     examples = int(size) if 0 < size < math.inf else None
-    loop.run_progress = None
     fit_batch(loop, examples)
     fit_length(loop, examples)
     logging.info(said_choices(loop.agent.opt | decided_by(loop.agent.ranking), loop.opt.get("override", {}), examples))
