@@ -35,11 +35,14 @@ VALIDATION_FLAGS = tuple(f"validation_every_n_{unit}" for unit in ("steps", "epo
 
 def begin(loop: TrainLoop) -> None:
     """Decide what no flag says, say it, and validate the model that a new run starts from."""
-    if not hasattr(loop.agent, "ranking"):  # not a ranker
+    if not hasattr(loop.agent, "rate"):  # an agent of others
+        return
+    loop.run_progress, loop.begun = None, 0.0
+    if not hasattr(loop.agent, "ranking"):  # a pre-training
+        fit_length(loop, None)
         return
     size = loop.world.num_examples() or 0
     examples = int(size) if 0 < size < math.inf else None
-    loop.run_progress = None
     fit_batch(loop, examples)
     fit_length(loop, examples)
     logging.info(said_choices(loop.agent.opt | decided_by(loop.agent.ranking), loop.opt.get("override", {}), examples))
@@ -54,6 +57,9 @@ def begin(loop: TrainLoop) -> None:
             loop.validate()
             loop.world.reset_metrics()
             loop.log_time.reset()
+    first = loop.valid_reports[0] if loop.valid_reports else {}
+    before = first.get("train_time", 0.0) if first.get("train_steps") == 0 else 0.0
+    loop.begun = float(train_model.sync_object(before))
     loop.world.shutdown = at_the_end(loop, loop.world.shutdown)
 
 
@@ -108,7 +114,7 @@ def budget_of(loop: TrainLoop) -> Budget:
 def is_over(loop: TrainLoop) -> bool:
     """Return whether a ranker's run that is resumed had reached its end."""
     done = budget_of(loop).progress(loop._train_steps, loop._preempted_epochs, loop.train_time.time())
-    return hasattr(loop, "run_progress") and loop._train_steps > 0 and done == 1.0
+    return hasattr(loop.agent, "ranking") and loop._train_steps > 0 and done == 1.0
 
 
 # ---- validations -----------------------------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ def telling_progress(get_time: Any) -> Any:
     def patched(self: Any, world: Any) -> Any:
         times = get_time(self, world)
         if hasattr(self, "run_progress"):
-            self.run_progress = budget_of(self).progress(self._train_steps, self._total_epochs, times[0])
+            self.run_progress = budget_of(self).progress(self._train_steps, self._total_epochs, times[0], self.begun)
             follow = getattr(self.agent.scheduler, "follow", None)
             if follow is not None and not self.agent._number_grad_accum:
                 follow(self.run_progress)

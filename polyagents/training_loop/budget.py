@@ -21,9 +21,10 @@ class Budget:
     epochs: float | None = None
     seconds: float | None = None
 
-    def progress(self, steps: int, epochs: float, seconds: float) -> float | None:
-        """Return how much of the run is done, 0 to 1; None without a limit."""
-        ends = ((steps, self.steps), (epochs, self.epochs), (seconds, self.seconds))
+    def progress(self, steps: int, epochs: float, seconds: float, begun: float = 0.0) -> float | None:
+        """Return how much of the run is done, 0 to 1; None without a limit. `begun` are the seconds before it."""
+        left = None if self.seconds is None else max(self.seconds - begun, 1e-9)
+        ends = ((steps, self.steps), (epochs, self.epochs), (seconds - begun, left))
         shares = [done / end for done, end in ends if end is not None]
         return min(max(shares), 1.0) if shares else None
 

@@ -59,6 +59,7 @@ class TrainingProgress:
         held_out: how many validation examples are taken; None for all.
         validations: how often to validate after the start, where no option says it; None before that is known.
         seconds: how long it took until the last checkpoint.
+        begun: seconds before the first update.
         unreported: sums of the figures that were not reported until then, and their counts, by name.
         reports: updates, loss and R@1 of every report.
         evaluations: the same of every evaluation.
@@ -77,6 +78,7 @@ class TrainingProgress:
     held_out: int | None = None
     validations: int | None = None
     seconds: float = 0.0
+    begun: float = 0.0
     unreported: dict[str, list[float]] = field(default_factory=dict)
     reports: list[list[float]] = field(default_factory=list)
     evaluations: list[list[float]] = field(default_factory=list)
@@ -163,7 +165,7 @@ class Trainer:
     def run_progress(self) -> float | None:
         """The progress of the run, 0 to 1; None if its end is a number of epochs whose size is not known yet."""
         known = self.budget if self.progress.size is not None else replace(self.budget, epochs=None)
-        return known.progress(self.updates, self.epochs, self.seconds)
+        return known.progress(self.updates, self.epochs, self.seconds, self.progress.begun)
 
     @property
     def seconds(self) -> float:
@@ -232,7 +234,7 @@ class Trainer:
         """Return whether nothing is left for a resumed run."""
         options = self.options
         impatient = 0 < options.validation_patience <= self.progress.impatience
-        return impatient or self.budget.progress(self.updates, self.epochs, self.seconds) == 1.0
+        return impatient or self.budget.progress(self.updates, self.epochs, self.seconds, self.progress.begun) == 1.0
 
     def _finish(self) -> None:
         """End the run; a stopped one does not change, so that a later call can resume it."""
@@ -330,6 +332,7 @@ class Trainer:
             self.valid = self.valid.first(done.held_out)
         done.validations = validations(affordable / len(self.valid))
         self._validate()
+        done.begun = self.seconds
         self._save()
 
     def _validation_cost(self) -> float:

@@ -15,7 +15,8 @@ from polyagents.files import model_file
 @pytest.fixture
 def stopped(tmp_path):
     """A training that was stopped after two updates: the flags that go on with it, its checkpoint, and its state."""
-    flags = (*write_task(tmp_path, colour_dialogues(8)), "--optimizer", "adamw", "--lr-scheduler", "reduceonplateau")
+    schedule = ("--lr-scheduler", "reduceonplateau")  # which has a state of its own
+    flags = (*write_task(tmp_path, colour_dialogues(8)), "--optimizer", "adamw", *schedule)
     train("poly", tmp_path / "M", *flags, "--max-train-steps", 2)
     file = f"{tmp_path / 'M'}.checkpoint"
     if not Path(file).exists():

@@ -39,6 +39,7 @@ def test_the_progress_of_a_run_is_that_of_the_limit_that_comes_first():
     assert Budget(steps=10).progress(5, 1.0, 9.0) == 0.5
     assert Budget(10, 4.0, 10.0).progress(5, 1.0, 9.0) == 0.9
     assert Budget(10, 4.0, 10.0).progress(5, 5.0, 9.0) == 1.0
+    assert Budget(seconds=10.0).progress(5, 5.0, 7.0, begun=4.0) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_a_stop_changes_neither_weights_nor_rates_nor_reports(case, trained, qui
             logs,
             evaluations,
             state["schedule"],
-            state["trainer"] | {"seconds": 0},
+            state["trainer"] | {"seconds": 0, "begun": 0},
             state["optimizer"]["param_groups"],
         )
 

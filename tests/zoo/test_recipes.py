@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from commands import KINDS, options, parlai
-from parlai.core.agents import create_agent
+from commands import KINDS, options, parlai, run
 from parlai.core.opt import Opt
 from parlai.scripts.train_model import TrainModel
 
@@ -199,12 +198,14 @@ def test_a_flag_of_the_command_line_wins(tmp_path):
 
 @pytest.mark.parametrize(("kind", "warm_up"), [("poly", 100), ("cross", 1000)])
 def test_the_papers_schedule_is_that_of_the_architecture(kind, warm_up, tmp_path):
-    flags = ("-m", KINDS[kind], "-t", "polyagents.tasks.sample", "--backbone", "scratch:tiny", "--candidates", "inline")
-    opt = parsed("-o", "paper", *flags, "-mf", tmp_path / "M", "--loglevel", "error")
+    flags = ("-m", KINDS[kind], "-t", "polyagents.tasks.sample", "--candidates", "inline", "-bs", 2)
+    opt = parsed("-o", "paper", *flags, "-mf", tmp_path / "M")
     schedule = {name: BERT[name] for name in ("optimizer", "weight_decay", "learningrate", "validation_every_n_epochs")}
     schedule |= {"lr_scheduler": "reduceonplateau", "lr_scheduler_decay": 0.4, "num_epochs": -1}
     assert {name: opt[name] for name in schedule} == schedule
-    assert create_agent(opt).opt["warmup_updates"] == warm_up
+    short = ("--backbone", "scratch:tiny", "--max-train-steps", 1, "-veps", -1, "-vme", 2, "--short-final-eval", "true")
+    run("train_model", "-o", "paper", *flags, "-mf", tmp_path / "M", *short)
+    assert options(tmp_path / "M")["warmup_updates"] == warm_up
 
 
 def test_of_several_the_last_wins(tmp_path):
