@@ -89,7 +89,10 @@ def test_a_training_of_some_seconds_ends_in_time_with_a_rate_of_zero(monkeypatch
     assert notes.rates[top:] == sorted(notes.rates[top:], reverse=True) and notes.rates[-1] < 0.15e-3
 
 
-def test_train_model_spreads_rate_and_validations_over_its_seconds(tmp_path):
+def test_train_model_spreads_rate_and_validations_over_its_seconds(tmp_path, monkeypatch):
+    """By a clock that moves only when the loop looks at it."""
+    ticks = itertools.count()
+    monkeypatch.setattr("parlai.utils.misc.time", SimpleNamespace(time=lambda: 0.005 * next(ticks)))
     task = write_task(tmp_path, colour_dialogues(24))
     flags = ("--max-train-time", 2, "--log-every-n-steps", 1, "--validation-patience", 0, "--validation-cutoff", 2)
     train("bi", tmp_path / "M", *task, *flags, "--validation-every-n-secs", 0.5, "-vme", 8)
