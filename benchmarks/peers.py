@@ -262,8 +262,7 @@ def st_cross_encoder(ranker: Ranker) -> Any:
 
     Its `.predict([(context, candidate), ...])` returns our scores (fp32 numpy [P]), up to rounding, unless a text is
     truncated: it truncates the longer text of a pair, we truncate a context to 360 and a candidate to 72 tokens. The
-    pooler
-    that its `BertForSequenceClassification` puts before the linear layer has weights that change nothing, see
+    pooler that its `BertForSequenceClassification` puts before the linear layer has weights that change nothing, see
     POOLER_SCALE.
 
     Args:

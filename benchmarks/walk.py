@@ -10,8 +10,7 @@ of the agent's own classes. A return is where a reader who looks at each functio
 to those files, after a function elsewhere.
 
 Nothing that happens only once is counted: another batch takes the same path before, and its texts are different, so
-that
-nothing of this one is cached. The file runs on older trees as well, so it imports nothing that they lack.
+that nothing of this one is cached. The file runs on older trees as well, so it imports nothing that they lack.
 """
 
 import argparse

@@ -15,7 +15,14 @@ from parlai.core.worlds import create_task
 
 from polyagents.errors import InputError
 from polyagents.parlai_agents.task_reader import TaskReader
-from polyagents.parlai_patches.exchanges import PARLAIS_SEED, OwnDraws, WorldInOrder, add_to_hash, exchanges, is_example
+from polyagents.parlai_patches.exchanges import (
+    PARLAIS_SEED,
+    ReaderDraws,
+    WorldInOrder,
+    add_to_hash,
+    exchanges,
+    is_example,
+)
 from polyagents.ranker import median_seconds
 
 TRAIN, VALID = "train:evalmode", "valid"  # splits, read once and in their order
@@ -84,7 +91,7 @@ def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example],
     """
     own, digest = Opt(evaluation_opt(opt, split) | {"batchsize": 1}), hashlib.sha256()
     world, found, said = create_task(own, RepeatLabelAgent(own)), list[Example](), list[str]()
-    draws = OwnDraws(PARLAIS_SEED)
+    draws = ReaderDraws(PARLAIS_SEED)
     while len(found) < num_examples and not world.epoch_done():
         with draws.used():
             world.parley()

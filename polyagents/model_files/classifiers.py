@@ -117,7 +117,6 @@ def copy_head(model: JointModel, theirs: Any, to_theirs: bool) -> None:
     """Copy the weights of a head between a cross-encoder and a classifier whose head is of the same kind.
 
     Args:
-        model: a cross-encoder whose head is of the same kind.
         to_theirs: whether the weights of `theirs` are replaced, or ours.
     """
     head = HEADS[type(theirs).__name__.removesuffix(KIND)]

@@ -9,7 +9,7 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
 from polyagents.parlai_agents.observing_agent import real_labels
-from polyagents.parlai_patches.exchanges import OwnDraws
+from polyagents.parlai_patches.exchanges import ReaderDraws
 
 
 class TextPair(NamedTuple):
@@ -49,7 +49,7 @@ class TaskReader:
     def __init__(self, opt: Opt, seed: int):
         """Open the task of `opt`; refuse one that cannot be read."""
         self.task = opt["task"]
-        self.draws = OwnDraws(seed)
+        self.draws = ReaderDraws(seed)
         self.turns: list[str] = []
         own = Opt(opt | {"batchsize": 1, "num_workers": 0, "load_from_checkpoint": False})
         with self.draws.used():

@@ -28,7 +28,7 @@ from polyagents.files.hashing import utf8
 PARLAIS_SEED = 42  # of eval_model, for a task that draws its candidates
 
 
-class OwnDraws:
+class ReaderDraws:
     """A state of Python's and numpy's global generators that only one reader of a task uses."""
 
     def __init__(self, seed: int):
@@ -68,7 +68,7 @@ class WorldInOrder(BatchWorld):
         self._begin()
 
     def _begin(self) -> None:
-        self.draws, self.seen = OwnDraws(PARLAIS_SEED), hashlib.sha256()
+        self.draws, self.seen = ReaderDraws(PARLAIS_SEED), hashlib.sha256()
         self.read = self.labelled = self.dialogue = 0
 
     @property
@@ -178,7 +178,7 @@ def world_in_order(opt: Opt, agent: Any, limit: float = math.inf) -> World:
     """Create a world of a task for an evaluation of an agent; a task with a world of its own keeps it."""
     one = Opt(opt | {"batchsize": 1, "rank": 0, "distributed_world_size": 1})
     # Teachers would read only the share of this process.
-    with OwnDraws(PARLAIS_SEED).used(), mock.patch.object(torch.distributed, "is_initialized", lambda: False):
+    with ReaderDraws(PARLAIS_SEED).used(), mock.patch.object(torch.distributed, "is_initialized", lambda: False):
         world: World = create_task(one, agent)
     if type(world) is not DialogPartnerWorld:
         return create_task(opt, agent)

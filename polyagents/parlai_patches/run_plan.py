@@ -1,4 +1,4 @@
-"""What ParlAI's loop does with a ranker where no flag says it: batch, length, learning rate and validations.
+"""What ParlAI's loop does with a ranker if no flag says it: batch, length, learning rate and validations.
 
 The decisions are those of training_loop/budget.py, once the number of examples is known.
 """
@@ -18,9 +18,7 @@ from polyagents.models.architecture import find
 from polyagents.models.joint import Joint
 from polyagents.training_loop.budget import (
     COPIES,
-    VALIDATION_SHARE,
     Budget,
-    affordable_examples,
     fitting_batch,
     fitting_epochs,
     held_out_examples,
@@ -88,7 +86,7 @@ def fit_batch(loop: TrainLoop, examples: int | None) -> None:
 
 
 def fit_length(loop: TrainLoop, examples: int | None) -> None:
-    """Decide the epochs of a run without an end; where they cannot be counted, the rate follows the validations."""
+    """Decide the epochs of a run without an end; if they cannot be counted, the rate follows the validations."""
     opt, agent = loop.opt, loop.agent
     if agent.opt["lr_scheduler"] not in ENDING or budget_of(loop) != Budget():
         return
@@ -131,13 +129,9 @@ def spread_validations(loop: TrainLoop, examples: int | None) -> None:
     if budget == Budget():
         loop.val_every_n_epochs = 0.5
         return
-    trained = budget.examples(examples or math.inf, of_a_step(loop))
-    affordable = math.inf if trained is None else affordable_examples(trained)
     seconds, ranked = first_batch(loop)
-    if isinstance(loop.agent.module, Joint):
-        affordable /= ranked / COPIES
-    if budget.seconds is not None:
-        affordable = min(affordable, VALIDATION_SHARE * budget.seconds * num_workers() / seconds)
+    cost = ranked / COPIES if isinstance(loop.agent.module, Joint) else 1.0
+    affordable = budget.affordable(examples or math.inf, of_a_step(loop), cost, seconds / num_workers())
     held_out = sum(world.num_examples() or 0 for world in loop.valid_worlds) or 1
     resumed = loop.agent.opt["validation_max_exs"] if loop._train_steps else -1  # the best model is one of these
     if opt["validation_max_exs"] <= 0 and held_out_examples(affordable, held_out) < held_out:

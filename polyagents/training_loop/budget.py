@@ -28,11 +28,18 @@ class Budget:
         shares = [done / end for done, end in ends if end is not None]
         return min(max(shares), 1.0) if shares else None
 
-    def examples(self, of_an_epoch: float, of_a_step: int) -> float | None:
-        """Return how many examples the run trains on, each as often as it does; None if only time ends it."""
-        ends: list[float] = [of_a_step * self.steps] if self.steps is not None else []
-        ends += [of_an_epoch * self.epochs] if self.epochs is not None else []
-        return min(ends, default=None)
+    def affordable(self, of_an_epoch: float, of_a_step: int, cost: float, seconds: float) -> float:
+        """Return how many examples may be validated in VALIDATION_SHARE of the run, all validations together.
+
+        Args:
+            of_an_epoch: training examples of a pass; infinite if that is not known.
+            cost: of a validation example, as a part of a forward pass of a training example.
+            seconds: that a validation example takes; read only if the time of the run is limited.
+        """
+        trained = [of_a_step * self.steps] if self.steps is not None else [math.inf]
+        trained += [of_an_epoch * self.epochs] if self.epochs is not None else []
+        by_time = math.inf if self.seconds is None else VALIDATION_SHARE * self.seconds / seconds
+        return min(VALIDATION_SHARE * STEP_COST * min(trained) / cost, by_time)
 
 
 def fitting_batch(largest: int, examples: int, processes: int = 1) -> int:
@@ -52,11 +59,6 @@ def validations(affordable: float) -> int:
         affordable: how many validations fit into VALIDATION_SHARE of the run.
     """
     return int(min(max(affordable - 1, 1), VALIDATIONS))
-
-
-def affordable_examples(trained: float) -> float:
-    """Return how many examples may be validated in a run that trains on so many, all validations together."""
-    return VALIDATION_SHARE * STEP_COST * trained
 
 
 def held_out_examples(affordable: float, held_out: int) -> int:

@@ -41,7 +41,7 @@ class Schedule:
             last_update: how many updates there will be; None if that is not known.
             decay: the factor of the rate at a plateau.
             patience: evaluations without a smaller loss that are not a plateau yet.
-            has_progress: whether the progress of the run is known where the last update is not.
+            has_progress: whether the progress of the run is known even if the last update is not.
 
         Raises:
             InputError: the rate should end with the run, and nothing says when that is.
@@ -94,7 +94,7 @@ class Schedule:
         return (self.progress - warm_up) / max(1.0 - warm_up, 1e-9)
 
     def after_evaluation(self, loss: float) -> None:
-        """Lower the rate where the loss of an evaluation has ceased to fall; not during the warm-up."""
+        """Lower the rate if the loss of an evaluation has ceased to fall; not during the warm-up."""
         if self.kind == "reduceonplateau" and not self.is_warming_up:
             self.plateau.step(loss)
 

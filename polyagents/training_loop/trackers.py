@@ -1,5 +1,6 @@
 """Trackers: reports of a run, written to tensorboard, wandb or trackio by their own packages."""
 
+import abc
 import importlib
 import os
 from collections.abc import Mapping
@@ -52,12 +53,12 @@ def package(name: str) -> Any:
         ) from error
 
 
-class Tracker(Callback):
+class Tracker(Callback, abc.ABC):
     """The base class of trackers, which record figures with the update that they belong to."""
 
+    @abc.abstractmethod
     def write(self, figures: Mapping[str, float], updates: int) -> None:
-        """Record figures by name, after this many updates; subclasses say where."""
-        raise NotImplementedError
+        """Record figures by name, after this many updates."""
 
     def on_log(self, trainer: "Trainer", report: Report) -> None:
         """Record the means of the training batches."""

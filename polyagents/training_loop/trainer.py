@@ -23,14 +23,7 @@ from polyagents.training.objective import Objective
 from polyagents.training.scoring import training_scores
 from polyagents.training.watch import Watch
 from polyagents.training_loop import draws
-from polyagents.training_loop.budget import (
-    COPIES,
-    VALIDATION_SHARE,
-    VALIDATIONS,
-    affordable_examples,
-    held_out_examples,
-    validations,
-)
+from polyagents.training_loop.budget import COPIES, VALIDATIONS, held_out_examples, validations
 from polyagents.training_loop.callbacks import Callback, Report
 from polyagents.training_loop.schedule import ENDING, Schedule
 from polyagents.training_loop.text_example import TextExample
@@ -57,7 +50,7 @@ class TrainingProgress:
         validated_epochs: epochs at the last validation.
         validated_progress: the progress at the last validation, 0 to 1.
         held_out: how many validation examples are taken; None for all.
-        validations: how often to validate after the start, where no option says it; None before that is known.
+        validations: how often to validate after the start, if no option says it; None before that is known.
         seconds: how long it took until the last checkpoint.
         begun: seconds before the first update.
         unreported: sums of the figures that were not reported until then, and their counts, by name.
@@ -318,17 +311,16 @@ class Trainer:
 
     def _validate_start(self) -> None:
         """Validate the model that the training starts from; decide how often to validate, and how many examples."""
-        done, options, held_out = self.progress, self.options, len(self.valid)
-        trained = self.budget.examples(done.size or math.inf, (options.batchsize or 1) * options.update_freq)
-        affordable = math.inf if trained is None else affordable_examples(trained) / self._validation_cost()
-        by_itself = options.validation_every_n_steps is options.validation_every_n_epochs is None
+        done, options, seconds = self.progress, self.options, 0.0
         if options.max_train_time is not None:
             begin, some = time.monotonic(), self.valid.first(options.batchsize)
             validate(self.model, some, options.batchsize or 1)
-            rate = (time.monotonic() - begin) / len(some)
-            affordable = min(affordable, VALIDATION_SHARE * options.max_train_time / rate)
+            seconds = (time.monotonic() - begin) / len(some)
+        step = (options.batchsize or 1) * options.update_freq
+        affordable = self.budget.affordable(done.size or math.inf, step, self._validation_cost(), seconds)
+        by_itself = options.validation_every_n_steps is options.validation_every_n_epochs is None
         if options.validation_max_exs is None and by_itself:
-            done.held_out = held_out_examples(affordable, held_out)
+            done.held_out = held_out_examples(affordable, len(self.valid))
             self.valid = self.valid.first(done.held_out)
         done.validations = validations(affordable / len(self.valid))
         self._validate()
