@@ -16,6 +16,12 @@ from torch import Tensor
 
 from polyagents.backends.exported_backbone import TORCH, use_backend
 from polyagents.console import Bar
+from polyagents.decisions.calibration import Calibration, Identity, misfit, path_of
+from polyagents.decisions.deciding import Decision, decisions_of
+from polyagents.decisions.examples import examples_of
+from polyagents.decisions.fitted import calibration_of
+from polyagents.decisions.options import options_of as decision_options
+from polyagents.decisions.scoring import index_scores, option_scores, rerank_scores
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.index.base import Hits, Index
@@ -100,6 +106,7 @@ class Ranker:
 
     def __init__(self, model: RankingModel, file: str | None = None):
         self.model, self.file = model, file
+        self.identity = Identity(model)
         model.module.eval()
 
     def __repr__(self) -> str:
@@ -240,6 +247,7 @@ class Ranker:
             InputError: the folder cannot be written.
         """
         write_folder(self.model, os.fspath(folder), self.file, license)
+        self._save_calibration(os.fspath(folder), self.model.merged())
 
     def push_to_hub(
         self,
@@ -457,6 +465,15 @@ class Ranker:
             InputError: the disk is full, or the files may not be written.
         """
         save_model(self.model, os.fspath(model_file))
+        self._save_calibration(os.fspath(model_file), self.model)
+
+    def _save_calibration(self, file: str, model: RankingModel) -> None:
+        """Write the calibration beside a model that was saved, if it is this model's."""
+        known = None
+        with contextlib.suppress(InputError):  # a damaged one is named when it is asked for
+            known = self.calibration
+        if known is not None and known.made_for.model == str(self.identity):
+            known.moved_to(model).write(path_of(file))
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
@@ -590,6 +607,119 @@ class Ranker:
         """
         (ranked,) = self.rank(texts_of([context], "context"), [match.text for match in matches], top_k)
         return [Match(matches[match.index].index, match.text, match.score) for match in ranked]
+
+    # ---- decisions -------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration that `calibrate` or `polyagents calibrate` made for this model; None without one.
+
+        Raises:
+            InputError: its file is damaged.
+        """
+        path = self.file and path_of(self.file)
+        return Calibration.read(path) if path and os.path.exists(path) else None
+
+    @undisturbed()
+    def calibrate(
+        self,
+        examples: Iterable[Mapping[str, Any]],
+        candidates: Iterable[str] | Mapping[str, str | Sequence[str]] | None = None,
+        rerank: "Ranker | None" = None,
+        rerank_top: int = 50,
+    ) -> Calibration:
+        """Fit the map from scores to probabilities, for `decide`, and keep it beside the model's file, if it has one.
+
+        >>> examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(100)]
+        >>> calibration = ranker.calibrate(examples)
+        >>> calibration.after.ece.value < calibration.before.ece.value
+        True
+
+        Args:
+            examples: as for `train`, and none that the model was trained on. A label that is None or empty says that
+                no option is right: from 10 such examples, "none of these" is learnt.
+            candidates: the options of all: texts, or names with texts. None: the examples' own candidates, or else all
+                labels, at most 1,000.
+            rerank: a second model that orders the best `rerank_top` options anew.
+
+        Raises:
+            InputError: there are fewer than 50 examples with a right option, or 1 to 9 without; an example is not one.
+        """
+        given = examples_of(examples, candidates)
+        second = None if rerank is None else (rerank.model, rerank.identity)
+        self.calibration = calibration_of(self.model, self.identity, given, second, rerank_top)
+        if self.file:
+            self.calibration.write(path_of(self.file))
+        return self.calibration
+
+    @overload
+    def decide(  # type: ignore[overload-overlap]
+        self,
+        contexts: str,
+        options: "Candidates | Mapping[str, str | Sequence[str]]",
+        none: bool | float | None = None,
+        rerank: "Ranker | None" = None,
+        rerank_top: int = 50,
+    ) -> Decision: ...
+
+    @overload
+    def decide(
+        self,
+        contexts: Iterable[str],
+        options: "Candidates | Mapping[str, str | Sequence[str]]",
+        none: bool | float | None = None,
+        rerank: "Ranker | None" = None,
+        rerank_top: int = 50,
+    ) -> list[Decision]: ...
+
+    @undisturbed()
+    def decide(
+        self,
+        contexts: str | Iterable[str],
+        options: "Candidates | Mapping[str, str | Sequence[str]]",
+        none: bool | float | None = None,
+        rerank: "Ranker | None" = None,
+        rerank_top: int = 50,
+    ) -> Decision | list[Decision]:
+        """Choose one of the options, or none of them, with a probability if the model is calibrated.
+
+        >>> options = {"pets": "yes , i have two dogs", "greeting": ["hello", "hi"]}
+        >>> decision = ranker.decide("do you have a dog ?", options)
+        >>> decision.choice
+        'pets'
+
+        Args:
+            contexts: one context, or a list of B.
+            options: texts; names with a text or several, of which the best counts; or an index. Of an index with more
+                than 10,000 candidates, the best 100 are the options.
+            none: whether no option may be chosen. None: if the calibration has learnt it. A number: if the best option
+                is less probable (`Calibration.threshold_for`). False: never.
+            rerank: a second model that orders the best `rerank_top` options anew; calibrate with it, too.
+
+        Returns:
+            A decision for one context, a list of B for several.
+
+        Raises:
+            InputError: there are no options, two have the same text, or they are too many for a joint model; or `none`
+                needs a calibration.
+        """
+        if isinstance(contexts, str):
+            return self.decide([contexts], options, none, rerank, rerank_top)[0]
+        asked, known = texts_of(contexts, "contexts"), self.calibration
+        problem = known and misfit(known, self.identity, rerank and rerank.identity, rerank_top)
+        calibrated = None if known is None or problem else known.map
+        listed = None if isinstance(options, Index) else decision_options(options)
+        scores = None if listed is None else option_scores(self.model, asked, listed)
+        decided = []
+        for place, context in enumerate(asked):
+            if listed is None:
+                own, row, note = index_scores(self.model, context, cast("Index", options))
+            else:
+                own, row, note = listed, scores[place], None
+            second = None if rerank is None else rerank_scores(rerank.model, context, own, row, rerank_top)[None]
+            notes = tuple(one for one in (problem, note) if one)
+            decided += decisions_of([own.names], row[None], second, calibrated, none, notes)
+        return decided
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 

@@ -54,8 +54,14 @@ OWN_COMMANDS = {
     "build_pairs": OwnCommand("Make pairs of a context and the text that came next, to pre-train on", "data"),
     "build_vocabulary": OwnCommand("Learn a BPE vocabulary from a task or from text files"),
     "build_wiki_search": OwnCommand("Make the data of the Wikipedia article search from a dump", "data"),
+    "calibrate": OwnCommand(
+        "Fit the probabilities of decide to held-out examples", "parlai", computes=True, loads_models=True
+    ),
     "check_data": OwnCommand("Show the contents of your own table of examples, and warn of problems"),
     "convert_weights": OwnCommand("Write a model as a Hugging Face folder or as ParlAI's own", loads_models=True),
+    "decide": OwnCommand(
+        "Choose one of your options, or none, with its probability; JSON lines out", loads_models=True
+    ),
     "demo": OwnCommand(
         "Train bi, poly, uni and cross on a built-in task and compare them", "dev", computes=True, loads_models=True
     ),

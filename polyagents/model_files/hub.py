@@ -10,11 +10,11 @@ import os
 from collections.abc import Iterator
 
 from polyagents.errors import InputError, first_line
-from polyagents.model_files.model_folder import CARD, CONFIG, TOKENIZER, WEIGHTS
+from polyagents.model_files.model_folder import CALIBRATION, CARD, CONFIG, TOKENIZER, WEIGHTS
 from polyagents.network import is_offline
 
 NEEDED = (CONFIG, WEIGHTS, TOKENIZER)
-UPLOADED = (*NEEDED, "tokenizer_config.json", "special_tokens_map.json", CARD)
+UPLOADED = (*NEEDED, "tokenizer_config.json", "special_tokens_map.json", CARD, CALIBRATION)
 
 
 def download(repo_id: str, revision: str | None, token: str | None) -> str:
@@ -30,7 +30,7 @@ def download(repo_id: str, revision: str | None, token: str | None) -> str:
     from huggingface_hub import snapshot_download
 
     with in_one_sentence(f"{repo_id} is not a folder, and could not be downloaded from the model hub"):
-        folder: str = snapshot_download(repo_id, revision=revision, token=token, allow_patterns=list(NEEDED))
+        folder: str = snapshot_download(repo_id, revision=revision, token=token, allow_patterns=[*NEEDED, CALIBRATION])
     missing = [name for name in NEEDED if not os.path.exists(os.path.join(folder, name))]
     if missing:
         raise InputError(

@@ -26,6 +26,7 @@ from polyagents.text.tokenizer import RankingTokenizer
 
 FORMAT = "polyagents-folder-1"
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+CALIBRATION = "calibration.json"  # of decisions/calibration.py
 
 # Options of a training on the card, and those by which ParlAI's commands read a dialogue; none names a file.
 TRAINING_FLAGS = (

@@ -72,19 +72,28 @@ class TaskReader:
         The context is everything that was said in the dialogue, labels included, one line per utterance; the label is
         empty if a message has none.
         """
-        pairs = []
+        pairs: list[TextPair] = []
         with self.draws.used():
-            for _ in range(messages):
-                if self.at_end():
-                    break
-                message = self.teacher.act()
-                label = next(iter(real_labels(message)), "")
-                self.turns += [message["text"]] if message.get("text") else []
-                if self.turns:
+            while messages and not self.at_end():
+                context, message = self._next()
+                messages -= 1
+                if context:
                     task = getattr(self.teacher, "task_idx", 0)  # MultiTaskTeacher's
-                    pairs.append(TextPair("\n".join(self.turns), label, task))
-                self.turns = [] if message.get("episode_done") else [*self.turns, *filter(None, [label])]
+                    pairs.append(TextPair(context, next(iter(real_labels(message)), ""), task))
         return pairs
+
+    def message(self) -> tuple[str, Any]:
+        """Return the context of the next message, empty if nothing was said, and the message."""
+        with self.draws.used():
+            return self._next()
+
+    def _next(self) -> tuple[str, Any]:
+        message = self.teacher.act()
+        self.turns += [message["text"]] if message.get("text") else []
+        context = "\n".join(self.turns)
+        label = next(iter(real_labels(message)), "")
+        self.turns = [] if message.get("episode_done") else [*self.turns, *filter(None, [label])]
+        return context, message
 
     def at_end(self) -> bool:
         """Return whether an evaluation has ended."""

@@ -40,6 +40,13 @@ class Oos(DefaultTeacher):
     name, parts = "CLINC150 with requests out of scope", ("{}", "oos_{}")
 
 
+class Outside(DefaultTeacher):
+    """The requests out of scope, too: the intents of those in scope are their candidates, and none is right."""
+
+    name, parts = "CLINC150 with requests out of scope", ("{}", "oos_{}")
+    none_intent = "oos"
+
+
 class Sample(DefaultTeacher):
     """Made-up requests in the same file."""
 

@@ -23,12 +23,14 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
         name: of the data set, in the tables of counts.
         folder: of its files below --datapath.
         files: what is downloaded if it is missing.
+        none_intent: the intent of texts that have none, so no candidate of theirs is right; None if there are none.
         sample: a folder of made-up files that replace the real ones; None for the real ones.
     """
 
     name: str
     folder: str
     files: Sequence[PublicFile]
+    none_intent: str | None = None
     sample: str | None = None
 
     @classmethod
@@ -53,13 +55,16 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
         found = train if split == "train" else self.of_split(folder, split)
         if empty := [number for number, example in enumerate(found, 1) if not all(example)]:
             raise InputError(f"{folder}: example {empty[0]:,} of {split} has no text or no intent.")
-        intents = sorted({example.intent for example in train})
+        intents = sorted({example.intent for example in train} - {self.none_intent})
         if not self.sample:
             check_count(opt, self.name, split, len(found), "examples", folder)
-            check_count(opt, self.name, "in all", len(intents), "intents", folder)
+            check_count(opt, self.name, "in all", len({example.intent for example in train}), "intents", folder)
         if split == "train" and opt.get("few_shot"):
             found = few(found, opt["few_shot"], opt.get("few_shot_seed") or 0)
-        return [{"text": text, "labels": [intent], "label_candidates": intents} for text, intent in found]
+        return [
+            {"text": text, "labels": [] if intent == self.none_intent else [intent], "label_candidates": intents}
+            for text, intent in found
+        ]
 
     def fields(self, example: dict[str, Any]) -> dict[str, Any]:
         """OneMessageTeacher: return an example with a list of its own."""

@@ -1,0 +1,90 @@
+"""`polyagents calibrate`: fit the probabilities of `decide`, and report how good they are."""
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from polyagents.arguments import positive_int
+from polyagents.commands.context_answers import add_rerank_flags
+from polyagents.commands.task_parser import TaskCommandParser
+from polyagents.console import in_columns
+from polyagents.errors import InputError
+
+if TYPE_CHECKING:
+    from polyagents.decisions.calibration import Calibration
+    from polyagents.decisions.figures import Figures
+
+PRECISIONS = (0.9, 0.95, 0.99)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Declare the flags: a model, and a task with examples that it was not trained on."""
+    parser = TaskCommandParser(
+        "polyagents calibrate",
+        "Fit the map from a model's scores to probabilities on held-out examples, by default the valid split, and "
+        "write it to M.calibration.json. Examples without a right option (candidates and an empty label) teach it "
+        "'none of these'.",
+        task_required=True,
+        evaluates=True,
+    )
+    parser.add_argument(
+        "--options-file",
+        help="the options of all examples, as for decide; by default each example's candidates, or all labels",
+    )
+    parser.add_argument("-ne", "--num-examples", type=positive_int, help="use the first N; by default all")
+    add_rerank_flags(parser)
+    return parser
+
+
+def run(opt: Mapping[str, Any]) -> None:
+    """Read the examples, fit, write the file, print the figures."""
+    if "train" in opt["datatype"] and "evalmode" not in opt["datatype"]:
+        raise InputError("--datatype train is what the model was trained on; calibrate on valid, or on other examples.")
+    from polyagents.commands.decide import read_options
+    from polyagents.decisions.calibration import path_of  # imports torch
+    from polyagents.decisions.fitted import calibration_of
+    from polyagents.decisions.picture import draw_beside
+    from polyagents.parlai_agents.decision_task import examples_of_task
+    from polyagents.ranker import Ranker
+    from polyagents.zoo.resolve import zoo_file
+
+    options = None if opt["options_file"] is None else read_options(opt["options_file"])
+    file = zoo_file(opt["model_file"], opt["datapath"])
+    ranker = Ranker.load(file, opt["no_cuda"], opt["gpu"])
+    second = Ranker.load(opt["rerank"], opt["no_cuda"], opt["gpu"]) if opt["rerank"] else None
+    examples = examples_of_task(opt, options)
+    reranker = None if second is None else (second.model, second.identity)
+    found = calibration_of(ranker.model, ranker.identity, examples, reranker, opt["rerank_top"])
+    path = path_of(file)
+    found.write(path)
+    picture = draw_beside(path, found)
+    print("\n".join(report(found)))
+    print(f"\nWritten: {path}" + (f", and the picture {picture}" if picture else ""))
+
+
+def report(found: "Calibration") -> list[str]:
+    """Write the figures for people."""
+    made_for, after = found.made_for, found.after
+    least, most = made_for.least_options, made_for.most_options
+    options = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    lines = [f"{after.examples:,} examples, {options} options each; each half measured by the map of the other."]
+    lines += ["", *in_columns([["", "before", "after"], *rows_of(found.before, after)]), ""]
+    rows = [["precision at least", "threshold", "answered", "precision", "sure"]]
+    for wanted in PRECISIONS:
+        one = found.threshold_for(wanted)
+        cells = ["none is sure"] if one is None else [f"{one.threshold:.3f}", f"{one.coverage:.1%}"]
+        rows.append([f"{wanted:.0%}", *cells, *([] if one is None else [f"{one.precision:.1%}", f"{one.bound:.1%}"])])
+    return [*lines, *in_columns([[*row, *[""] * (5 - len(row))] for row in rows])]
+
+
+def rows_of(before: "Figures", after: "Figures") -> list[list[str]]:
+    """Return the rows of the table of figures."""
+    names = {"accuracy": "accuracy", "log_loss": "log loss", "brier": "Brier score"}
+    rows = [[text, f"{getattr(before, name):.3f}", f"{getattr(after, name):.3f}"] for name, text in names.items()]
+    errors = [f"{one.ece.value:.3f} ({one.ece.low:.3f}, {one.ece.high:.3f})" for one in (before, after)]
+    rows.append(["calibration error", *errors])
+    if after.auroc is not None:
+        rows.append(["none: AUROC", "", f"{after.auroc:.3f}"])
+        rows.append(["none: recall at 95 % of the others kept", "", f"{after.none_recall:.3f}"])
+        rows.append(["accuracy in scope", "", f"{after.in_scope_accuracy:.3f}"])
+    return rows

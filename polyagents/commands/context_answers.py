@@ -1,0 +1,75 @@
+"""What `rank` and `decide` share: candidates, and a JSON line for every context on standard input."""
+
+import argparse
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from polyagents.arguments import INDEX_URL, positive_int
+from polyagents.console import say
+from polyagents.errors import InputError
+from polyagents.files.context_lines import read_lines
+
+if TYPE_CHECKING:
+    from polyagents.ranker import Candidates, Ranker
+
+
+def add_index_flags(parser: argparse.ArgumentParser, others: argparse._MutuallyExclusiveGroup) -> None:
+    """Add the flags of an index, one of which may stand in place of `others`."""
+    others.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+    others.add_argument("--index-url", help=INDEX_URL)
+    parser.add_argument(
+        "--exact", action="store_true", help="search exactly, even if the index has an approximate search"
+    )
+
+
+def add_rerank_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a second model."""
+    parser.add_argument("--rerank", help="a second model, such as a uni- or cross-encoder, to re-order the results")
+    parser.add_argument(
+        "--rerank-top", type=positive_int, default=50, help="how many candidates the second model re-orders"
+    )
+
+
+def load_rankers(opt: Mapping[str, Any]) -> "tuple[Ranker, Ranker | None]":
+    """Load the model, and the second one if there is one."""
+    from polyagents.ranker import Ranker  # imports torch
+
+    overrides = {"backend": opt["backend"]} | ({"precision": opt["precision"]} if opt["precision"] else {})
+    ranker = Ranker.load(opt["model_file"], **overrides)
+    return ranker, Ranker.load(opt["rerank"], **overrides) if opt["rerank"] else None
+
+
+def opened_index(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates | None":
+    """Open the index that flags name; None if they name none."""
+    if opt["index_url"] is not None:
+        if opt["exact"]:
+            raise InputError("--exact is for --index-dir; for an engine, build_index --index-type decides.")
+        return ranker.open_engine(opt["index_url"])
+    return None if opt["index_dir"] is None else ranker.open_index(opt["index_dir"], opt["exact"])
+
+
+def answer_lines(answer: Callable[[str], dict[str, Any]]) -> None:
+    """Write a JSON line for each line on standard input: its own fields, the context, and the answer's fields.
+
+    Raises:
+        InputError: a line had no context; it was answered by an error, and those after it as usual.
+    """
+    if hasattr(sys.stdout, "reconfigure"):  # whatever the terminal's encoding
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    if sys.stdin.isatty():
+        say("Type a context and press Enter; Ctrl-D ends.")
+    stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO(sys.stdin.read().encode())
+    lines = unusable = 0
+    for line in read_lines(stdin):
+        lines += 1
+        if line.context is None:
+            unusable += 1
+            found = {"line": line.number, **line.fields, "error": line.error}
+        else:
+            found = line.fields | {"context": line.context} | answer(line.context)
+        print(json.dumps(found, ensure_ascii=False), flush=True)
+    if unusable:
+        raise InputError(f"{unusable:,} of {lines:,} lines have no context; their answers say what is wrong.")

@@ -1,0 +1,223 @@
+"""A calibration: the map of one model, what it was fitted to, and how good its probabilities are, in a file of JSON.
+
+It lies next to the model, as `M.calibration.json`, or as `calibration.json` in a model folder. It may be deleted.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from polyagents.decisions.figures import Bin, Figures, choices_of, figures_of, reliability
+from polyagents.decisions.fitting import check_enough, cross_fitted, fit
+from polyagents.decisions.score_map import Scored, ScoreMap
+from polyagents.decisions.thresholds import Level, Threshold, levels_of, threshold_for
+from polyagents.errors import InputError
+from polyagents.evaluation.intervals import Estimate
+from polyagents.files.atomic import write_text
+from polyagents.files.hashing import fingerprint
+from polyagents.files.json_files import fields_of_json, read_json
+from polyagents.model_files.model_folder import CALIBRATION
+from polyagents.models.versions import Versions
+from polyagents.ranking.ranking_model import RankingModel
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class MadeFor:
+    """What a calibration was fitted to.
+
+    Attributes:
+        model: `identity` of the model.
+        reranker: the same of the model that orders a shortlist; None without one.
+        rerank_top: how many options that shortlist has.
+        options: a digest of the options; None if each example had its own.
+        least_options: the smallest number of options of an example; and the largest.
+        examples: a digest of the examples.
+    """
+
+    model: str
+    reranker: str | None
+    rerank_top: int | None
+    options: str | None
+    least_options: int
+    most_options: int
+    examples: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A calibration.
+
+    Attributes:
+        before: the figures of softmax(score × the scale of the training loss).
+        after: the figures of the map. Each half of the examples is measured with a map of the other half.
+        levels: thresholds and what they bring, measured alike.
+    """
+
+    map: ScoreMap
+    made_for: MadeFor
+    before: Figures
+    after: Figures
+    bins: list[Bin]
+    levels: list[Level]
+
+    @classmethod
+    def of(cls, scored: Scored, made_for: MadeFor, logit_scale: float) -> "Calibration":
+        """Fit a map and measure it.
+
+        Args:
+            logit_scale: by which the training loss multiplies scores: the last stage's.
+
+        Raises:
+            InputError: there are too few examples.
+        """
+        check_enough(scored)
+        before = ScoreMap(1 / logit_scale, None if scored.reranked is None else 1 / logit_scale)
+        options, none = cross_fitted(scored)
+        choices = choices_of(options, none, scored)
+        return cls(
+            fit(scored),
+            made_for,
+            figures_of(*before.probabilities(scored), scored),
+            figures_of(options, none, scored),
+            reliability(choices.confidence, choices.right),
+            levels_of(choices.option_confidence, choices.option_right, choices.is_option),
+        )
+
+    def threshold_for(self, precision: float = 0.95) -> Threshold | None:
+        """Return the threshold that answers most contexts with a precision that is sure by 95 %; None if none is.
+
+        >>> calibration.threshold_for(precision=0.9)
+        Threshold(threshold=..., precision=..., bound=..., coverage=...)
+
+        Args:
+            precision: the wanted share of right answers among those given, above 0 and below 1.
+        """
+        if not 0 < precision < 1:
+            raise InputError(f"precision is {precision}; give a share above 0 and below 1, such as 0.95.")
+        return threshold_for(self.levels, self.after.examples, precision)
+
+    def moved_to(self, model: RankingModel) -> "Calibration":
+        """Return the calibration for a copy of its model, whose weights may be kept in another way."""
+        return replace(self, made_for=replace(self.made_for, model=identity(model)))
+
+    @property
+    def knows_none(self) -> bool:
+        """Whether "none of these" was learnt."""
+        return self.map.none_bias is not None
+
+    def write(self, path: str) -> None:
+        """Write the file."""
+        content = {"format": FORMAT} | {
+            field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)
+        }
+        write_text(path, json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: str) -> "Calibration":
+        """Read the file.
+
+        Raises:
+            InputError: it is damaged, or of a later version.
+        """
+        try:
+            found = read_json(path)
+            if not isinstance(found, Mapping) or found.get("format") != FORMAT:
+                raise ValueError("it is not a calibration of this version")
+            return cls(
+                valid(fields_of_json(found["map"], ScoreMap)),
+                fields_of_json(found["made_for"], MadeFor),
+                *(figures(found[name]) for name in ("before", "after")),
+                [fields_of_json(one, Bin) for one in found["bins"]],
+                [fields_of_json(one, Level) for one in found["levels"]],
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path} cannot be read ({error}); run polyagents calibrate again, or delete it."
+            ) from error
+
+
+def plain(value: Any) -> Any:
+    """Return dataclasses and named tuples as dicts, for JSON."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return {name: plain(one) for name, one in value._asdict().items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def figures(found: Any) -> Figures:
+    """Read figures, whose ends of an interval may be null."""
+    ece = found["ece"]
+    ends = [float("nan") if ece[name] is None else float(ece[name]) for name in Estimate._fields]
+    return fields_of_json({**found, "ece": Estimate(*ends)}, Figures)
+
+
+def valid(score_map: ScoreMap) -> ScoreMap:
+    """Refuse, with a ValueError, numbers that no fit gives."""
+    given = [one for one in dataclasses.astuple(score_map) if one is not None]
+    temperatures = [one for one in (score_map.temperature, score_map.rerank_temperature) if one is not None]
+    if not np.isfinite(given).all() or min(temperatures) <= 0:
+        raise ValueError("its numbers are not possible")
+    return score_map
+
+
+# ---- which model, which options, which file --------------------------------------------------------------------------
+
+
+def identity(model: RankingModel) -> str:
+    """Return a digest of everything that decides scores: all weights, the tokenizer, and how texts are read."""
+    settings = model.settings
+    decides = [
+        model.architecture,
+        dataclasses.asdict(settings.ranking),
+        settings.text_truncate,
+        settings.label_truncate,
+    ]
+    decides += [settings.plain_texts, model.context_encoder.output_scaling]
+    backend = model.context_encoder.backend
+    decides += [backend.quantized] if backend is not None and backend.quantized else []
+    return model.fingerprint_of(model.module.state_dict(), json.dumps(decides, sort_keys=True, default=str))
+
+
+def digest_of(texts: Sequence[str]) -> str:
+    """Return a digest of options, whatever their order."""
+    return fingerprint(sorted(texts))[:16]
+
+
+def path_of(model_file: str) -> str:
+    """Return the path of the calibration of a model file or folder."""
+    return os.path.join(model_file, CALIBRATION) if os.path.isdir(model_file) else f"{model_file}.calibration.json"
+
+
+class Identity:
+    """The `identity` of a model, which is computed again if its weights have changed."""
+
+    def __init__(self, model: RankingModel):
+        self.model, self.versions, self.known = model, Versions(model.module), ""
+
+    def __str__(self) -> str:
+        if not self.known or self.versions.have_changed():
+            self.versions.look()
+            self.known = identity(self.model)
+        return self.known
+
+
+def misfit(found: Calibration, model: Identity, second: Identity | None, rerank_top: int) -> str | None:
+    """Say why a calibration does not hold for a model, or a model and its re-ranker; None if it does."""
+    made_for = found.made_for
+    if made_for.model != str(model):
+        return "The model has changed since it was calibrated: run polyagents calibrate again."
+    if (made_for.reranker is None) != (second is None):
+        return f"The model was calibrated with{'out' if second else ''} a re-ranker: run polyagents calibrate again."
+    if second is not None and (made_for.reranker, made_for.rerank_top) != (str(second), rerank_top):
+        return "The re-ranker, or the size of its shortlist, has changed since the calibration: calibrate again."
+    return None

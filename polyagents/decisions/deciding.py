@@ -1,0 +1,121 @@
+"""A decision: the option that is chosen, with its probability, or none of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyagents.decisions.score_map import Scored, ScoreMap
+from polyagents.errors import InputError
+from polyagents.evaluation.intervals import Floats
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A choice among options.
+
+    Attributes:
+        choice: the name of the option; a text without a name is its own. None for none of them.
+        probability: of the choice; None without a calibration.
+        probabilities: of every option, by name; with `none_probability` they sum to 1. None without a calibration.
+        none_probability: 0 if "none of these" was not learnt; None without a calibration.
+        margin: the score of the best option less that of the next; None if there is only one.
+        calibrated: whether there is a calibration of this model.
+        notes: sentences about what the probability means here, such as a shortlist.
+    """
+
+    choice: str | None
+    probability: float | None
+    probabilities: Mapping[str, float] | None
+    none_probability: float | None
+    margin: float | None
+    calibrated: bool
+    notes: tuple[str, ...] = ()
+
+
+def decisions_of(
+    names: Sequence[Sequence[str]],
+    scores: Floats,
+    reranked: Floats | None,
+    calibrated: ScoreMap | None,
+    none: bool | float | None,
+    notes: tuple[str, ...] = (),
+) -> list[Decision]:
+    """Decide for B contexts; of options of the same probability, the one whose name comes first is chosen.
+
+    Args:
+        names: the names of each context's options; all have the same number.
+        scores: [B, O] of the options.
+        reranked: [B, O] of a re-ranker, -inf outside its shortlist; None without one.
+        calibrated: None without a calibration.
+        none: whether "none of these" may be chosen: None if it was learnt; a number if the best option is less
+            probable.
+
+    Raises:
+        InputError: `none` needs a calibration, or one that has learnt it.
+    """
+    check_none(none, calibrated)
+    if calibrated is None:
+        order = scores if reranked is None else np.where(np.isfinite(reranked), reranked, -np.inf)
+        return [
+            Decision(own[best(row, own)], None, None, None, margin_of(row), False, notes)
+            for own, row in zip(names, order, strict=True)
+        ]
+    rows = np.arange(len(scores))
+    options, nothing = calibrated.probabilities(Scored(scores, np.zeros(scores.shape, bool), rows, reranked))
+    if none is False:
+        options, nothing = options / np.maximum(1 - nothing, np.finfo(float).tiny)[:, None], np.zeros(len(scores))
+    return [
+        decision_of(own, probabilities, float(p), margin_of(row), none, notes)
+        for own, probabilities, p, row in zip(
+            names, options, nothing, scores if reranked is None else reranked, strict=True
+        )
+    ]
+
+
+def decision_of(
+    names: Sequence[str],
+    probabilities: Floats,
+    nothing: float,
+    margin: float | None,
+    none: bool | float | None,
+    notes: tuple[str, ...],
+) -> Decision:
+    """Decide by the probabilities [O] of options and of none of them."""
+    chosen = best(probabilities, names)
+    probability = float(probabilities[chosen])
+    is_none = probability < nothing
+    if not isinstance(none, bool) and none is not None:
+        is_none = is_none or probability < none
+    by_name = dict(zip(names, probabilities.tolist(), strict=True))
+    choice, certain = (None, nothing) if is_none else (names[chosen], probability)
+    return Decision(choice, certain, by_name, nothing, margin, True, notes)
+
+
+def check_none(none: bool | float | None, calibrated: ScoreMap | None) -> None:
+    """Refuse, with an InputError, an exit that no calibration can give."""
+    if none is None or none is False:
+        return
+    if calibrated is None:
+        raise InputError("none needs probabilities, and this model is not calibrated: run polyagents calibrate first.")
+    if none is True and calibrated.none_bias is None:
+        raise InputError(
+            "The calibration has seen no example without a right option; calibrate with some, or give none=0.5 to "
+            "choose nothing below that probability."
+        )
+    if none is not True and not 0 <= none <= 1:
+        raise InputError(f"none is {none}; give a probability from 0 to 1, True or False.")
+
+
+def best(values: Floats, names: Sequence[str]) -> int:
+    """Return the place of the largest value; of equal ones, that of the name that comes first."""
+    places = np.flatnonzero(values == values.max())
+    return int(min(places, key=lambda place: names[place]))
+
+
+def margin_of(scores: Floats) -> float | None:
+    """Return the best score less the next; None if there is only one."""
+    if len(scores) < 2:
+        return None
+    first, second = -np.partition(-scores, 1)[:2]
+    return float(first - second) if np.isfinite(second) else None

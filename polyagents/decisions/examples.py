@@ -1,0 +1,105 @@
+"""Examples of decisions: a context, and the right options among those of all or its own; perhaps none is right."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polyagents.decisions.options import Options, distinct, options_of
+from polyagents.errors import InputError
+from polyagents.files.hashing import fingerprint
+from polyagents.text.normalize import normalized
+from polyagents.training_loop.text_example import TextExample, read_example
+from polyagents.training_loop.validation import MOST_ANSWERS
+
+ANYTHING = "-"  # in place of a missing label, so that the other fields are checked
+
+
+@dataclass(frozen=True)
+class DecisionExamples:
+    """Examples whose options are known.
+
+    Attributes:
+        labels: of each context; empty if none of its options is right.
+        own: the options of each context; None if all have `shared`.
+        groups: the dialogue of each, numbered from 0.
+    """
+
+    contexts: list[str]
+    labels: list[tuple[str, ...]]
+    shared: Options | None
+    own: list[list[str]] | None
+    groups: list[int]
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    def digest(self) -> str:
+        """Return a digest of contexts and labels."""
+        rows = zip(self.contexts, self.labels, strict=True)
+        return fingerprint(part for context, labels in rows for part in (context, "\t".join(labels)))[:16]
+
+
+def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[int] | None = None) -> DecisionExamples:
+    """Read examples as a caller gives them.
+
+    Args:
+        given: dicts with context, label and maybe candidates. A label that is None, empty, or an empty list says that
+            none of the options is right.
+        candidates: the options of all, as `options_of` takes them. None: each example's own, or, if none has any, all
+            labels, at most MOST_ANSWERS.
+        groups: the dialogue of each; None if each is alone.
+
+    Raises:
+        InputError: an example is not one, or has other options than the rest; or a label is not among the options.
+    """
+    examples = [read(example, f"examples[{place}]") for place, example in enumerate(given)]
+    if not examples:
+        raise InputError("There are no examples; give dicts with context and label.")
+    labels = [example.labels for example in examples]
+    numbers = list(range(len(examples)) if groups is None else groups)
+    contexts = [example.context for example in examples]
+    with_own = sum(example.candidates is not None for example in examples)
+    if candidates is None and with_own:
+        if with_own < len(examples):
+            raise InputError(
+                f"{len(examples) - with_own:,} of {len(examples):,} examples have no candidates; give all of them "
+                f"their own, or options for all."
+            )
+        lists = [distinct([*(one.candidates or ()), *missing(one)]) for one in examples]
+        if len({tuple(sorted(one)) for one in lists}) > 1:
+            return DecisionExamples(contexts, labels, None, lists, numbers)
+        candidates = lists[0]
+    if candidates is None:
+        candidates = distinct(label for own in labels for label in own)
+        if len(candidates) > MOST_ANSWERS:
+            raise InputError(
+                f"The examples have {len(candidates):,} different labels, too many to be the options of each; give "
+                f"candidates."
+            )
+    options = options_of(candidates)
+    for place, own in enumerate(labels):
+        if own and not options.right(own):
+            raise InputError(
+                f"The label {own[0]!r:.60} of examples[{place}] is not among the options; add it, or give the example "
+                f"an empty label if none of the options is right."
+            )
+    return DecisionExamples(contexts, labels, options, None, numbers)
+
+
+def read(given: Any, name: str) -> TextExample:
+    """Read an example, which may have no label."""
+    if not isinstance(given, Mapping) or "label" not in given:
+        return read_example(given, name)
+    label = given["label"]
+    is_empty = label is None or (isinstance(label, str) and not label.strip())
+    if is_empty or (not isinstance(label, str) and hasattr(label, "__len__") and not len(label)):
+        return read_example({**given, "label": ANYTHING}, name)._replace(labels=())
+    return read_example(given, name)
+
+
+def missing(example: TextExample) -> list[str]:
+    """Return the label of an example that its candidates lack, as an evaluation adds it."""
+    listed = {normalized(text) for text in example.candidates or ()}
+    if not example.labels or any(normalized(label) in listed for label in example.labels):
+        return []
+    return [example.labels[0]]

@@ -1,0 +1,148 @@
+"""Fits the map from scores to probabilities, and gives every example probabilities of a map that did not see it."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, log_expit, logsumexp
+
+from polyagents.decisions.score_map import Scored, ScoreMap
+from polyagents.errors import InputError
+from polyagents.evaluation.intervals import Floats
+
+LEAST, LEAST_NONE = 50, 10  # examples with and without a right option, that a map can be fitted to
+FOLDS = 5  # that decide between forms of the map
+SEED = 0  # which examples are in which fold
+
+
+def check_enough(scored: Scored) -> None:
+    """Refuse, with an InputError, too few examples."""
+    inside = int(scored.in_scope.sum())
+    outside = len(scored) - inside
+    if inside < LEAST:
+        raise InputError(
+            f"{inside:,} examples have a right option; a calibration needs at least {LEAST} that were not trained on."
+        )
+    if 0 < outside < LEAST_NONE:
+        raise InputError(
+            f"{outside} of the {len(scored):,} examples have no right option, too few to learn 'none of these'; give "
+            f"{LEAST_NONE} or more, or none."
+        )
+
+
+def fit(scored: Scored) -> ScoreMap:
+    """Fit a map by likelihood; the form of p(none) by its likelihood on examples that were left out."""
+    inside = scored.rows(scored.in_scope)
+    temperature = fit_temperature(inside.scores, inside.right)
+    second = None
+    if inside.reranked is not None:
+        listed = (inside.right & np.isfinite(inside.reranked)).any(1)
+        second = fit_temperature(inside.reranked[listed], inside.right[listed]) if listed.any() else 1.0
+    plain = ScoreMap(temperature, second)
+    outside = ~scored.in_scope
+    if not outside.any():
+        return plain
+    features = plain.features(scored)
+    folds = folds_of(scored.groups, FOLDS)
+    form = max(FORMS, key=lambda form: held_out_likelihood(form, features, outside, folds))
+    return ScoreMap(temperature, second, *form(features, outside))
+
+
+def fit_temperature(scores: Floats, right: NDArray[np.bool_]) -> float:
+    """Find the temperature by which the right options are most likely: the loss is convex in 1 / temperature.
+
+    One of N + 2 examples is taken to be right by chance (Platt 1999), so that N right answers are no certainty.
+    """
+    listed = np.isfinite(scores)
+    centre = np.log(max(float(scores[listed].std()), 1e-6))
+    answers = np.where(right, scores, -np.inf)
+    middle = np.where(listed, scores, 0).sum(1) / listed.sum(1)
+    chance = 1 / (len(scores) + 2)
+
+    def loss(log_temperature: float) -> float:
+        scale = np.exp(-log_temperature)
+        likely = (1 - chance) * logsumexp(answers * scale, axis=1) + chance * middle * scale
+        return float((logsumexp(scores * scale, axis=1) - likely).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(centre - 6, centre + 6), method="bounded").x))
+
+
+# ---- none of these ---------------------------------------------------------------------------------------------------
+
+NoneTerms = tuple[float, float, float]
+"""bias, evidence_weight, margin_weight"""
+
+
+def bias_only(features: Floats, outside: NDArray[np.bool_]) -> NoneTerms:
+    """Evidence counts as it is: "none" is one more option with the same score for every context."""
+    (bias,) = logistic(np.ones((len(features), 1)), outside, -features[:, 0])
+    return bias, 1.0, 0.0
+
+
+def with_evidence(features: Floats, outside: NDArray[np.bool_]) -> NoneTerms:
+    """Evidence has a weight."""
+    bias, weight = logistic(np.stack([np.ones(len(features)), -features[:, 0]], 1), outside)
+    return bias, weight, 0.0
+
+
+def with_margin(features: Floats, outside: NDArray[np.bool_]) -> NoneTerms:
+    """Evidence and margin have weights."""
+    bias, weight, margin = logistic(np.concatenate([np.ones((len(features), 1)), -features], 1), outside)
+    return bias, weight, margin
+
+
+FORMS: tuple[Callable[[Floats, NDArray[np.bool_]], NoneTerms], ...] = (bias_only, with_evidence, with_margin)
+
+
+def logistic(columns: Floats, outcome: NDArray[np.bool_], offset: Floats | float = 0.0) -> list[float]:
+    """Fit a logistic regression of columns [E, F] to Platt's targets, which no separation can reach."""
+    spread = np.maximum(np.abs(columns).max(0), 1e-9)
+    scaled = columns / spread
+    positive = int(outcome.sum())
+    targets = np.where(outcome, (positive + 1) / (positive + 2), 1 / (len(outcome) - positive + 2))
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        logits = scaled @ weights + offset
+        value = -(targets * log_expit(logits) + (1 - targets) * log_expit(-logits)).mean()
+        return float(value), scaled.T @ (expit(logits) - targets) / len(scaled)
+
+    found: list[float] = (minimize(loss, np.zeros(scaled.shape[1]), jac=True, method="BFGS").x / spread).tolist()
+    return found
+
+
+def held_out_likelihood(
+    form: Callable[[Floats, NDArray[np.bool_]], NoneTerms],
+    features: Floats,
+    outside: NDArray[np.bool_],
+    folds: NDArray[np.int64],
+) -> float:
+    """Return the mean log-likelihood of "none" or not, each fold by the terms that the others give."""
+    likelihoods = np.empty(len(features))
+    for fold in range(FOLDS):
+        own = folds == fold
+        if not outside[~own].any() or outside[~own].all():
+            return -np.inf
+        bias, weight, margin = form(features[~own], outside[~own])
+        logits = bias - features[own] @ np.array([weight, margin])
+        likelihoods[own] = log_expit(np.where(outside[own], logits, -logits))
+    return float(likelihoods.mean())
+
+
+# ---- probabilities that an example had no part in -------------------------------------------------------------------
+
+
+def folds_of(groups: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
+    """Assign each example to a fold, [E]; examples of one group are in the same fold."""
+    count = int(groups.max()) + 1
+    order: NDArray[np.int64] = np.random.default_rng(SEED).permutation(count) % folds
+    return order[groups]
+
+
+def cross_fitted(scored: Scored) -> tuple[Floats, Floats]:
+    """Return probabilities as `ScoreMap.probabilities` does: each half's by the map that the other half gives."""
+    half = folds_of(scored.groups, 2) == 0
+    options, none = np.zeros(scored.scores.shape), np.zeros(len(scored))
+    for own in (half, ~half):
+        options[own], none[own] = fit(scored.rows(~own)).probabilities(scored.rows(own))
+    return options, none

@@ -1,0 +1,99 @@
+"""The map from scores to probabilities, and the scores that it is fitted to and applied to.
+
+    p(option | one of them is right) = softmax(score / temperature)
+    p(none of them)                  = sigmoid(bias - evidence_weight · evidence - margin_weight · margin)
+
+Evidence is the log of the sum of exp(score / temperature), margin the difference of the two best of these. A re-ranker
+distributes the probability of its shortlist anew, by a temperature of its own; evidence and margin are then those of
+its scores. So an option outside the shortlist keeps the probability that the first stage gives it.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp
+
+from polyagents.evaluation.intervals import Floats
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of E examples.
+
+    Attributes:
+        scores: [E, O] fp64; -inf where an example has fewer than O options.
+        right: [E, O]; a row without any True has no right option.
+        groups: [E], numbered from 0; examples of one dialogue are not independent.
+        reranked: [E, O], the scores of a re-ranker, -inf outside its shortlist; None without one.
+    """
+
+    scores: Floats
+    right: NDArray[np.bool_]
+    groups: NDArray[np.int64]
+    reranked: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def rows(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> "Scored":
+        """Return some examples."""
+        reranked = None if self.reranked is None else self.reranked[chosen]
+        return replace(
+            self,
+            scores=self.scores[chosen],
+            right=self.right[chosen],
+            groups=self.groups[chosen],
+            reranked=reranked,
+        )
+
+    @property
+    def in_scope(self) -> NDArray[np.bool_]:
+        """[E], whether an example has a right option."""
+        found: NDArray[np.bool_] = self.right.any(1)
+        return found
+
+
+@dataclass(frozen=True)
+class ScoreMap:
+    """The numbers of the map.
+
+    Attributes:
+        rerank_temperature: of the re-ranker's scores; None without one.
+        none_bias: None if "none of these" was not learnt: it has probability 0 then.
+    """
+
+    temperature: float
+    rerank_temperature: float | None = None
+    none_bias: float | None = None
+    evidence_weight: float = 1.0
+    margin_weight: float = 0.0
+
+    def probabilities(self, scored: Scored) -> tuple[Floats, Floats]:
+        """Return the probability [E, O] of every option, and [E] of none of them; together they are 1."""
+        options = softmax(scored.scores / self.temperature)
+        if scored.reranked is not None and self.rerank_temperature:
+            listed = np.isfinite(scored.reranked)
+            mass = np.where(listed, options, 0).sum(1, keepdims=True)
+            options = np.where(listed, mass * softmax(scored.reranked / self.rerank_temperature), options)
+        if self.none_bias is None:
+            return options, np.zeros(len(scored))
+        evidence, margin = self.features(scored).T
+        none = expit(self.none_bias - self.evidence_weight * evidence - self.margin_weight * margin)
+        return options * (1 - none)[:, None], none
+
+    def features(self, scored: Scored) -> Floats:
+        """Return evidence and margin, [E, 2]; with one option the margin is 0."""
+        if scored.reranked is not None and self.rerank_temperature:
+            logits = scored.reranked / self.rerank_temperature
+        else:
+            logits = scored.scores / self.temperature
+        best = -np.sort(-logits, axis=1)[:, :2]
+        margin = best[:, 0] - best[:, -1]
+        return np.stack([logsumexp(logits, axis=1), np.where(np.isfinite(margin), margin, 0)], axis=1)
+
+
+def softmax(logits: Floats) -> Floats:
+    """Return probabilities [E, O]; -inf has none."""
+    found: Floats = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+    return found

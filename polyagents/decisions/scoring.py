@@ -1,0 +1,109 @@
+"""Scores of options: by one model, or by a second one for the shortlist of the first."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyagents.decisions.examples import DecisionExamples
+from polyagents.decisions.options import Options
+from polyagents.decisions.score_map import Scored
+from polyagents.errors import InputError
+from polyagents.evaluation.intervals import Floats
+from polyagents.index.base import Index
+from polyagents.index.in_memory import ListedCandidates
+from polyagents.index.top_k import top_k
+from polyagents.ranking.candidate_set import inline_set
+from polyagents.ranking.ranking_model import RankingModel
+
+AT_ONCE = 64  # contexts
+READ = 10_000  # options that a joint model reads with one context, at most
+LISTED, SHORTLIST = 10_000, 100  # of an index with more than LISTED candidates, the best SHORTLIST are the options
+
+
+def option_scores(model: RankingModel, contexts: Sequence[str], options: Options) -> Floats:
+    """Return the scores [B, O] of options.
+
+    Raises:
+        InputError: they are too many for a joint model, or the model gives no numbers.
+    """
+    if model.version() is None and len(options.texts) > READ:
+        raise InputError(
+            f"A {model.label} reads each option together with the context, and these are {len(options.texts):,}; "
+            f"decide by a bi- or poly-encoder, with this one as rerank."
+        )
+    listed = ListedCandidates(options.texts, model)
+    parts = [
+        listed.scores(model.context_ids(contexts[start : start + AT_ONCE])).cpu().numpy()
+        for start in range(0, len(contexts), AT_ONCE)
+    ]
+    return options.best(finite(np.concatenate(parts).astype(np.float64)))
+
+
+def finite(scores: Floats) -> Floats:
+    """Refuse scores that are not numbers."""
+    if not np.isfinite(scores).all():
+        raise InputError("The model gives infinite or NaN scores, from which nothing can be decided; train it again.")
+    return scores
+
+
+def rerank_scores(second: RankingModel, context: str, options: Options, scores: Floats, top: int) -> Floats:
+    """Return the second model's scores [O] of the `top` best options by scores [O], -inf for the others."""
+    found = np.full(len(scores), -np.inf)
+    chosen = top_k(scores, top)
+    own = [options.texts_at(int(option)) for option in chosen]
+    texts = [text for listed in own for text in listed]
+    given = option_scores(second, [context], Options.plain(texts))[0]
+    stops = np.cumsum([len(listed) for listed in own])
+    for option, start, stop in zip(chosen, [0, *stops[:-1]], stops, strict=True):
+        found[option] = given[start:stop].max()
+    return found
+
+
+def scores_of(model: RankingModel, examples: DecisionExamples, second: RankingModel | None, rerank_top: int) -> Scored:
+    """Score the options of all examples.
+
+    Args:
+        second: orders the shortlist anew; None for no re-ranking.
+        rerank_top: how many options that shortlist has.
+    """
+    if examples.shared is not None:
+        lists = [examples.shared] * len(examples)
+        scores = option_scores(model, examples.contexts, examples.shared)
+    else:
+        assert examples.own is not None
+        lists = [Options.plain(own) for own in examples.own]
+        scores = own_scores(model, examples.contexts, examples.own)
+    right = np.zeros(scores.shape, bool)
+    for example, options in enumerate(lists):
+        right[example, options.right(examples.labels[example])] = True
+    reranked = None
+    if second is not None:
+        reranked = np.full(scores.shape, -np.inf)
+        for example, (context, options) in enumerate(zip(examples.contexts, lists, strict=True)):
+            count = len(options.names)
+            reranked[example, :count] = rerank_scores(second, context, options, scores[example, :count], rerank_top)
+    return Scored(scores, right, np.array(examples.groups), reranked)
+
+
+def index_scores(model: RankingModel, context: str, index: Index) -> tuple[Options, Floats, str | None]:
+    """Return the candidates of an index, or the best of many, as options; their scores [O], and a sentence about it."""
+    count = len(index)
+    if not count:
+        raise InputError("There are no candidates in this index; add some.")
+    wanted = count if count <= LISTED else SHORTLIST
+    (hits,) = index.search(index.query(model, model.context_ids([context])), wanted)
+    note = f"Probabilities are over the {wanted:,} best of {count:,} candidates." if wanted < count else None
+    scores, texts = hits.scores.astype(np.float64), hits.texts
+    return Options.plain(texts), finite(scores), note
+
+
+def own_scores(model: RankingModel, contexts: Sequence[str], lists: Sequence[Sequence[str]]) -> Floats:
+    """Return scores [E, O] of each example's own options, -inf beyond them."""
+    scores = np.full((len(contexts), max(map(len, lists))), -np.inf)
+    for start in range(0, len(contexts), AT_ONCE):
+        some = lists[start : start + AT_ONCE]
+        candidates = inline_set([model.candidates(own) for own in some], None)
+        found = model.scores(model.context_ids(contexts[start : start + AT_ONCE]), candidates).cpu().numpy()
+        for row, own in enumerate(some):
+            scores[start + row, : len(own)] = finite(found[row, : len(own)])
+    return scores
