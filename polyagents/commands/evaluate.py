@@ -9,9 +9,11 @@ from typing import Any
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
 from polyagents.commands.task_parser import TaskCommandParser
+from polyagents.console import in_columns
 from polyagents.errors import InputError
 from polyagents.files.own_folder import check_out_file
 from polyagents.zoo.models import our_agent
+from polyagents.zoo.resolve import zoo_file
 
 
 class EvaluateParser(TaskCommandParser):
@@ -74,9 +76,50 @@ def run(opt: Mapping[str, Any]) -> None:
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
+    decisions = {one["model_file"]: decided(one) for one in opt["evaluated"] if is_calibrated(one)}
     if opt["out"]:
-        write_text(opt["out"], json.dumps(report.as_json(measured, task), indent=2) + "\n")
+        write_text(opt["out"], json.dumps(report.as_json(measured, task) | {"decisions": decisions}, indent=2) + "\n")
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
+    if decisions:
+        print("\n".join(["", "Decisions, by the models' calibrations", "", *in_columns(decision_rows(decisions))]))
+
+
+def is_calibrated(opt: Mapping[str, Any]) -> bool:
+    """Whether there is a calibration beside a model."""
+    from polyagents.decisions.calibration import path_of
+
+    return os.path.exists(path_of(zoo_file(opt["model_file"], opt["datapath"])))
+
+
+def decided(opt: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure the decisions of a calibrated model; if the calibration does not hold, a note says why."""
+    from polyagents.decisions.calibration import misfit, plain
+    from polyagents.decisions.fitted import measured
+    from polyagents.decisions.scoring import scores_of
+    from polyagents.parlai_agents.decision_task import examples_of_task
+    from polyagents.ranker import Ranker
+
+    ranker = Ranker.load(zoo_file(opt["model_file"], opt["datapath"]), opt["no_cuda"], opt["gpu"])
+    calibration = ranker.calibration
+    assert calibration is not None
+    if problem := misfit(calibration, ranker.identity, None, 0):
+        return {"note": problem}
+    found: dict[str, Any] = plain(measured(calibration, scores_of(ranker.model, examples_of_task(opt), None, 0)))
+    return found
+
+
+def decision_rows(decisions: Mapping[str, dict[str, Any]]) -> list[list[str]]:
+    """Return the table of decisions: a row for each model."""
+    rows = [["", "accuracy", "log loss", "Brier", "calibration error", "none: AUROC", "recall", "precision", "answered"]]
+    for file, found in decisions.items():
+        if "note" in found:
+            rows.append([file, found["note"], *[""] * 7])
+            continue
+        figures, ece = found["figures"], found["figures"]["ece"]
+        numbers = [figures["accuracy"], figures["log_loss"], figures["brier"], ece["value"], figures["auroc"]]
+        numbers += [figures["none_recall"], found["precision"], found["coverage"]]
+        rows.append([file, *("-" if number is None else f"{number:.3f}" for number in numbers)])
+    return rows
 
 
 def check_flags(opt: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Examples of decisions: a context, and the right options among those of all or its own; perhaps none is right."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,6 @@ from polyagents.files.hashing import fingerprint
 from polyagents.text.normalize import normalized
 from polyagents.training_loop.text_example import TextExample, read_example
 from polyagents.training_loop.validation import MOST_ANSWERS
-
-ANYTHING = "-"  # in place of a missing label, so that the other fields are checked
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
     Raises:
         InputError: an example is not one, or has other options than the rest; or a label is not among the options.
     """
-    examples = [read(example, f"examples[{place}]") for place, example in enumerate(given)]
+    examples = [read_example(example, f"examples[{place}]", needs_label=False) for place, example in enumerate(given)]
     if not examples:
         raise InputError("There are no examples; give dicts with context and label.")
     labels = [example.labels for example in examples]
@@ -84,17 +82,6 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
                 f"an empty label if none of the options is right."
             )
     return DecisionExamples(contexts, labels, options, None, numbers)
-
-
-def read(given: Any, name: str) -> TextExample:
-    """Read an example, which may have no label."""
-    if not isinstance(given, Mapping) or "label" not in given:
-        return read_example(given, name)
-    label = given["label"]
-    is_empty = label is None or (isinstance(label, str) and not label.strip())
-    if is_empty or (not isinstance(label, str) and hasattr(label, "__len__") and not len(label)):
-        return read_example({**given, "label": ANYTHING}, name)._replace(labels=())
-    return read_example(given, name)
 
 
 def missing(example: TextExample) -> list[str]:

@@ -18,18 +18,22 @@ FIELDS = ("context", "label", "candidates")
 
 
 class TextExample(NamedTuple):
-    """A context, its turns separated by line ends, with its right answers, one at least; candidates, or None."""
+    """A context, its turns separated by line ends, with its right answers; candidates, or None."""
 
     context: str
     labels: tuple[str, ...]
     candidates: tuple[str, ...] | None
 
 
-def read_example(given: Any, name: str) -> TextExample:
+def read_example(given: Any, name: str, needs_label: bool = True) -> TextExample:
     """Check an example, a dict with FIELDS, the last of which may be missing; other keys are ignored.
 
+    Args:
+        name: of the example, in a message.
+        needs_label: if not, a label that is None, blank or an empty list says that no candidate is right.
+
     Raises:
-        InputError: this is not an example; the message calls it by `name`.
+        InputError: this is not an example.
     """
     if not isinstance(given, Mapping) or not {"context", "label"} <= given.keys():
         found = f"the keys {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
@@ -39,8 +43,12 @@ def read_example(given: Any, name: str) -> TextExample:
         )
     context, candidates = given["context"], given.get("candidates")
     turns = texts_of(context, f"{name}: context", one=True)
-    labels = texts_of(given["label"], f"{name}: label", one=True)
-    if not any(turn.strip() for turn in turns) or not all(label.strip() for label in labels) or not labels:
+    label = "" if given["label"] is None and not needs_label else given["label"]
+    labels = texts_of(label, f"{name}: label", one=True)
+    if not needs_label and not any(label.strip() for label in labels):
+        labels = []
+    is_labelled = bool(labels) or not needs_label
+    if not is_labelled or not all(label.strip() for label in labels) or not any(turn.strip() for turn in turns):
         raise InputError(f"{name} has an empty context or label; remove such examples.")
     own = () if candidates is None else tuple(texts_of(candidates, f"{name}: candidates", one=True))
     return TextExample("\n".join(turns), tuple(labels), own if any(text.strip() for text in own) else None)

@@ -95,7 +95,7 @@ class Data(Stream):
     def pool(self) -> list[tuple[str, str]]:
         """The contexts and labels of the first examples of the split."""
         some = itertools.islice(self.shards, POOL)
-        return [(example["context"], example["labels"][0]) for example in some]
+        return [(example["context"], example["labels"][0]) for example in some if example["labels"]]
 
     def candidates_of(self, example: Mapping[str, Any]) -> list[str]:
         """Return what an example ranks that has no candidates: all labels of the table, or some if these are many."""

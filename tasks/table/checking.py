@@ -33,6 +33,7 @@ class Split:
         with_candidates: examples that have candidates of their own.
         candidates: how many candidates those have.
         without_label: examples whose candidates lack their label.
+        unlabelled: examples without any label.
         repeating: examples some of whose candidates are equal.
         most_used: the text of the label that is there most often.
     """
@@ -47,6 +48,7 @@ class Split:
     with_candidates: int = 0
     candidates: list[int] = field(default_factory=list)
     without_label: int = 0
+    unlabelled: int = 0
     repeating: int = 0
     most_used: str = ""
 
@@ -63,6 +65,7 @@ class Split:
             found.contexts[digest(example["context"])] += 1
             found.answers[digest(example["context"], *example["labels"])] += 1
             found.context_lengths.append(length(example["context"]))
+            found.unlabelled += not example["labels"]
             for label in example["labels"]:
                 key = digest(normalized(label) or label)
                 found.labels[key] += 1
@@ -73,7 +76,7 @@ class Split:
             if own := example["candidates"]:
                 found.with_candidates += 1
                 found.candidates.append(len(own))
-                found.without_label += not set(own) & set(example["labels"])
+                found.without_label += bool(example["labels"]) and not set(own) & set(example["labels"])
                 found.repeating += len(set(own)) < len(own)
         return found
 
@@ -166,7 +169,10 @@ def cut_texts(name: str, split: Split, limits: tuple[int, int], unit: str) -> It
 
 
 def candidate_faults(name: str, split: Split) -> Iterator[str]:
-    """Yield sentences about the examples' own candidates."""
+    """Yield sentences about the examples' own candidates, and about examples without a right one."""
+    if split.unlabelled:
+        use = "calibrate learns from them when to choose none" if name != "train" else "training skips them"
+        yield f"{name}: {split.unlabelled:,} examples have no label, so none of the candidates is right; {use}."
     if split.without_label:
         yield (
             f"{name}: the candidates of {split.without_label:,} examples lack the label, which is then added to them; "

@@ -44,15 +44,15 @@ class TableColumns:
         return cls()  # a JSON line may have candidates where the first one has none
 
     def example(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Read a row: its `context`, `labels`, and `candidates`, None if it has none.
+        """Read a row: its `context`, `labels`, empty if no candidate is right, and `candidates`, None if it has none.
 
         Raises:
-            InputError: a cell holds something else than texts, or the context or the label is empty.
+            InputError: a cell holds something else than texts, or the context is empty.
         """
         given = {name: row.get(name) for name in self.names}
         if isinstance(own := given.get("candidates"), str):
             given["candidates"] = listed(own, where)
-        example = read_example(given, where)
+        example = read_example(given, where, needs_label=False)
         if any("\0" in text for text in (example.context, *example.labels, *(example.candidates or ()))):
             raise InputError(f"{where} has a NUL character; remove it, or save the file as UTF-8 if it is in UTF-16.")
         if not all(candidate.strip() for candidate in example.candidates or ()):
