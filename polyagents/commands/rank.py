@@ -14,7 +14,8 @@ from polyagents.files.context_lines import read_lines
 from polyagents.files.json_files import json_number
 
 if TYPE_CHECKING:
-    from polyagents.ranker import Candidates, Ranker
+    from polyagents.index.in_memory import Candidates
+    from polyagents.ranker import Ranker
 
 
 def parser() -> argparse.ArgumentParser:
