@@ -29,7 +29,7 @@ from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, e
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
-from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates, as_index
+from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, as_index, as_listed
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, Texts
 from polyagents.model_files import hub
@@ -45,9 +45,6 @@ from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import undisturbed
 from polyagents.training_loop.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
-
-Candidates = Iterable[str] | Index
-"""What can be ranked: texts, or what `index`, `open_index`, `open_engine` and `prepare` return."""
 
 AnIndex = TypeVar("AnIndex", bound=Index)
 
@@ -478,7 +475,7 @@ class Ranker:
     # ---- scores ----------------------------------------------------------------------------------------------------
 
     @undisturbed()
-    def score(self, contexts: str | Iterable[str] | ContextVectors, candidates: Iterable[str] | Tensor) -> np.ndarray:
+    def score(self, contexts: str | Iterable[str] | ContextVectors, candidates: Listed | Tensor) -> np.ndarray:
         """Score every candidate for every context.
 
         >>> ranker.score(["hi", "how are you"], ["fine", "hello", "bye"]).shape
@@ -488,7 +485,7 @@ class Ranker:
 
         Args:
             contexts: B contexts, or one; or the result of `encode_contexts`.
-            candidates: C texts, or the result of `encode_candidates`.
+            candidates: C texts, or the result of `encode_candidates`; or C options of several texts, as for `rank`.
 
         Returns:
             fp32 [B, C], or [C] for one context.
@@ -503,10 +500,9 @@ class Ranker:
         if known is not None or vectors is not None:
             known = self.encode_contexts(cast("Iterable[str]", contexts)) if known is None else known
             return self._score_vectors(known, self.encode_candidates(candidates) if vectors is None else vectors)
-        texts, candidates = texts_of(contexts, "contexts"), texts_of(candidates, "candidates")
-        if not texts or not candidates:
-            return np.zeros((len(texts), len(candidates)), np.float32)
-        listed = ListedCandidates(candidates, self.model)
+        texts, listed = texts_of(contexts, "contexts"), as_listed(candidates, self.model)
+        if not texts or not len(listed):
+            return np.zeros((len(texts), len(listed)), np.float32)
         parts = [listed.scores(self.model.context_ids(block)).cpu().numpy() for block in in_blocks(texts)]
         return np.concatenate(parts)
 
@@ -540,10 +536,14 @@ class Ranker:
         ['yes , i have two dogs', 'hello']
         >>> [len(matches) for matches in ranker.rank(["hi", "how are you"], replies, top_k=1)]
         [1, 1]
+        >>> options = {"yes": ["yes , i have two dogs", "i do"], "no": "no pets"}
+        >>> ranker.rank("do you have a dog ?", options, top_k=1)
+        [Match(index=..., text=..., score=...)]
 
         Args:
             contexts: one context, or a list of B.
-            candidates: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`.
+            candidates: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`. Or options of several
+                texts each, {name: texts}; the score of one is a soft maximum of its texts', and its match has its name.
             top_k: how many, at most.
 
         Returns:
@@ -568,7 +568,7 @@ class Ranker:
 
         Args:
             contexts: B contexts; one string is one context.
-            index: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`.
+            index: what can be ranked, by `rank`, too.
             top_k: how many, at most.
 
         Returns:

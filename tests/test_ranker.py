@@ -66,6 +66,39 @@ def test_rank_sorts_by_score_and_then_by_index(ranker):
         ranker.rank(CONTEXTS[0], REPLIES, top_k=0)
 
 
+def test_an_option_of_several_texts_scores_between_their_mean_and_the_best(ranker):
+    options = {"here": REPLIES[0], "elsewhere": [REPLIES[1], "far away", REPLIES[2]], "nowhere": np.array(["no"])}
+    texts = [REPLIES[0], REPLIES[1], "far away", REPLIES[2], "no"]
+    scores, of_texts = ranker.score(CONTEXTS, options), ranker.score(CONTEXTS, texts)
+    k, several = 0.5 * ranker.model.module.logit_scale, of_texts[:, 1:4]
+    expected = np.stack([of_texts[:, 0], np.log(np.exp(k * several).mean(1)) / k, of_texts[:, 4]], 1)
+    np.testing.assert_allclose(scores, expected, atol=1e-4, rtol=1e-4)
+    assert (scores[:, 1] <= several.max(1) + 1e-4).all() and (scores[:, 1] >= several.mean(1) - 1e-4).all()
+    for row, matches in zip(scores, ranker.rank(CONTEXTS, options), strict=True):
+        assert [match.index for match in matches] == sorted(range(3), key=lambda i: -row[i])
+        assert [match.text for match in matches] == [list(options)[match.index] for match in matches]
+        assert [match.score for match in matches] == pytest.approx(sorted(row, reverse=True), abs=1e-4)
+    assert ranker.rank("hi", {}) == [] and ranker.score("hi", {}).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"a": []}, r"candidates\['a'\] is an empty list; give the option a text, or remove it"),
+        ({"a": 3}, r"candidates\['a'\] is 3; give a text, or a list of texts"),
+        ({"a": ["b", None]}, r"candidates\['a'\] has None at place 1"),
+        ({"a": {"b": "c"}}, r"candidates\['a'\] is {'b': 'c'}; give"),
+        ({1: "a"}, "The list of names in candidates has 1 at place 0"),
+    ],
+)
+def test_an_option_without_texts_is_refused(poly, options, said):
+    for call in (poly.rank, poly.score):
+        with pytest.raises(InputError, match=said):
+            call("hi", options)
+    with pytest.raises(InputError, match=r"candidates is {.*}; give a list of texts"):
+        poly.prepare({"a": "b"})
+
+
 LISTS = {
     "tuple": tuple,
     "generator": lambda texts: (text for text in texts),
@@ -109,7 +142,6 @@ NO_TEXTS = {
     "None": (None, "candidates is None; give a list of texts"),
     "number": (3, "candidates is 3; give"),
     "bytes": (b"ab", "candidates is b'ab'; give"),
-    "dict": ({"a": "b"}, "candidates is {'a': 'b'}; give"),
     "missing text": (["a", None], "candidates has None at place 1; give a list of texts"),
     "NaN": (["a", float("nan")], "candidates has nan at place 1"),
     "pandas' NaN": (pd.Series(["a", None]), "candidates has .* at place 1"),

@@ -8,7 +8,8 @@ import torch
 from parlai.core.opt import Opt
 
 from polyagents.benchmarks.study.measuring import TRAIN, VALID, Example, distinct_labels
-from polyagents.ranker import Candidates, Match, Ranker
+from polyagents.index.in_memory import Candidates
+from polyagents.ranker import Match, Ranker
 from polyagents.ranking.candidate_set import label_ranks
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.text.normalize import normalized

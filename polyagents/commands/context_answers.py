@@ -13,7 +13,8 @@ from polyagents.errors import InputError
 from polyagents.files.context_lines import read_lines
 
 if TYPE_CHECKING:
-    from polyagents.ranker import Candidates, Ranker
+    from polyagents.index.in_memory import Candidates
+    from polyagents.ranker import Ranker
 
 
 def add_index_flags(parser: argparse.ArgumentParser, others: argparse._MutuallyExclusiveGroup) -> None:

@@ -110,7 +110,9 @@ def decided(opt: Mapping[str, Any]) -> dict[str, Any]:
 
 def decision_rows(decisions: Mapping[str, dict[str, Any]]) -> list[list[str]]:
     """Return the table of decisions: a row for each model."""
-    rows = [["", "accuracy", "log loss", "Brier", "calibration error", "none: AUROC", "recall", "precision", "answered"]]
+    rows = [
+        ["", "accuracy", "log loss", "Brier", "calibration error", "none: AUROC", "recall", "precision", "answered"]
+    ]
     for file, found in decisions.items():
         if "note" in found:
             rows.append([file, found["note"], *[""] * 7])

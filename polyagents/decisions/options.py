@@ -2,35 +2,21 @@
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from polyagents.errors import InputError
-from polyagents.evaluation.intervals import Floats
 from polyagents.files.given_texts import texts_of
+from polyagents.ranking.option_texts import OptionTexts
 from polyagents.text.normalize import normalized
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options and their texts.
-
-    Attributes:
-        names: [O], different ones; of an option that is only a text, the text.
-        texts: [C], different ones, at least one of each option; those of one option follow each other.
-        first: [O], the place of each option's first text.
-    """
-
-    names: list[str]
-    texts: list[str]
-    first: np.ndarray
+class Options(OptionTexts):
+    """Options with different names and different texts; an option that is only a text has itself as name."""
 
     @classmethod
     def plain(cls, texts: list[str]) -> "Options":
         """Make options of different texts."""
-        return cls(texts, texts, np.arange(len(texts)))
+        return cls(texts, texts, list(range(len(texts))))
 
     @functools.cached_property
     def places(self) -> dict[str, list[int]]:
@@ -46,17 +32,20 @@ class Options:
         keys = {key for label in labels for key in (label, normalized(label))}
         return sorted({place for key in keys for place in self.places.get(key, ())})
 
-    def best(self, scores: Floats) -> Floats:
-        """Return the best score [B, O] of each option's texts [B, C]."""
-        if len(self.names) == len(self.texts):
-            return scores
-        found: Floats = np.maximum.reduceat(scores, self.first, axis=1)
+    @functools.cached_property
+    def own_texts(self) -> list[list[str]]:
+        """The texts of each option."""
+        found: list[list[str]] = [[] for _ in self.names]
+        for text, owner in zip(self.texts, self.owners, strict=True):
+            found[owner].append(text)
         return found
 
-    def texts_at(self, option: int) -> list[str]:
-        """Return the texts of an option."""
-        stop = self.first[option + 1] if option + 1 < len(self.names) else len(self.texts)
-        return self.texts[self.first[option] : stop]
+    def part(self, chosen: Sequence[int]) -> "Options":
+        """Return some options."""
+        names = [self.names[option] for option in chosen]
+        texts = [self.own_texts[option] for option in chosen]
+        owners = [place for place, own in enumerate(texts) for _ in own]
+        return Options(names, [text for own in texts for text in own], owners)
 
 
 def options_of(given: Any) -> Options:
@@ -65,26 +54,25 @@ def options_of(given: Any) -> Options:
     Raises:
         InputError: there are none, one is blank, or two names have the same text.
     """
-    if isinstance(given, Mapping):
-        listed = {str(name): texts_of(texts, f"option {name!r}", one=True) for name, texts in given.items()}
+    if not isinstance(given, Mapping):
+        read = Options.plain(distinct(texts_of(given, "options")))
     else:
-        listed = {text: [text] for text in texts_of(given, "options")}
-    if not listed:
+        own = {name: distinct(texts_of(texts, f"options[{name!r}]", one=True)) for name, texts in given.items()}
+        made = OptionTexts.of(own, "options")
+        read = Options(made.names, made.texts, made.owners)
+    if not read.names:
         raise InputError("There are no options; give at least one text.")
-    owner: dict[str, str] = {}
-    first, names = [], []
-    for name, texts in listed.items():
-        if not texts or not all(text.strip() for text in texts):
-            raise InputError(f"The option {name!r:.80} has a blank text, or none; give each option a text.")
-        names.append(name)
-        first.append(len(owner))
-        for text in texts:
-            if owner.setdefault(text, name) != name:
-                raise InputError(
-                    f"The options {owner[text]!r:.60} and {name!r:.60} have the same text, {text!r:.60}; make them one "
-                    f"option, or give them different texts."
-                )
-    return Options(names, list(owner), np.array(first))
+    owner: dict[str, int] = {}
+    for text, place in zip(read.texts, read.owners, strict=True):
+        name = read.names[place]
+        if not text.strip():
+            raise InputError(f"The option {name!r:.80} has a blank text; give it another one, or remove it.")
+        if owner.setdefault(text, place) != place:
+            raise InputError(
+                f"The options {read.names[owner[text]]!r:.60} and {name!r:.60} have the same text, {text!r:.60}; make "
+                f"them one option, or give them different texts."
+            )
+    return read
 
 
 def distinct(texts: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from polyagents.decisions.score_map import Scored
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
 from polyagents.index.base import Index
-from polyagents.index.in_memory import ListedCandidates
+from polyagents.index.in_memory import ListedCandidates, ListedOptions
 from polyagents.index.top_k import top_k
 from polyagents.ranking.candidate_set import inline_set
 from polyagents.ranking.ranking_model import RankingModel
@@ -31,12 +31,12 @@ def option_scores(model: RankingModel, contexts: Sequence[str], options: Options
             f"A {model.label} reads each option together with the context, and these are {len(options.texts):,}; "
             f"decide by a bi- or poly-encoder, with this one as rerank."
         )
-    listed = ListedCandidates(options.texts, model)
+    listed = ListedOptions(options, model) if options.names != options.texts else ListedCandidates(options.texts, model)
     parts = [
         listed.scores(model.context_ids(contexts[start : start + AT_ONCE])).cpu().numpy()
         for start in range(0, len(contexts), AT_ONCE)
     ]
-    return options.best(finite(np.concatenate(parts).astype(np.float64)))
+    return finite(np.concatenate(parts).astype(np.float64))
 
 
 def finite(scores: Floats) -> Floats:
@@ -50,12 +50,7 @@ def rerank_scores(second: RankingModel, context: str, options: Options, scores: 
     """Return the second model's scores [O] of the `top` best options by scores [O], -inf for the others."""
     found = np.full(len(scores), -np.inf)
     chosen = top_k(scores, top)
-    own = [options.texts_at(int(option)) for option in chosen]
-    texts = [text for listed in own for text in listed]
-    given = option_scores(second, [context], Options.plain(texts))[0]
-    stops = np.cumsum([len(listed) for listed in own])
-    for option, start, stop in zip(chosen, [0, *stops[:-1]], stops, strict=True):
-        found[option] = given[start:stop].max()
+    found[chosen] = option_scores(second, [context], options.part(chosen.tolist()))[0]
     return found
 
 

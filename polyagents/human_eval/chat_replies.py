@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from polyagents.human_eval.storage.chat_plan import ChatState
 
 if TYPE_CHECKING:  # torch is loaded with the first model, not before
-    from polyagents.ranker import Candidates, Ranker
+    from polyagents.index.in_memory import Candidates
+    from polyagents.ranker import Ranker
 
 
 class ChatPartner(Protocol):

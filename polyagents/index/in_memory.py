@@ -1,7 +1,7 @@
 """Candidates in memory: with vectors, searched like a store's, or texts that a model reads with each context."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,16 @@ from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
 from polyagents.ranking.candidate_set import CandidateSet, columns_in, shared_set
+from polyagents.ranking.option_texts import OptionTexts
 from polyagents.ranking.pieces import Steps
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.surroundings import undisturbed
+
+Listed = Iterable[str] | Mapping[str, str | Iterable[str]]
+"""Texts; or options, each name with its text or its texts."""
+Candidates = Listed | Index
+"""What can be ranked: these, or what `Ranker.index`, `open_index`, `open_engine` and `prepare` return."""
 
 MANY = 512  # texts that a slow core encodes in two seconds, with a small backbone: from here on progress is shown
 
@@ -91,17 +97,21 @@ class ListedCandidates(Index):
     @functools.cached_property
     def distinct(self) -> tuple[CandidateSet, list[int]]:
         """Candidates with the same token ids once, and the column of each text among them."""
-        candidates = self.model.candidates(self.listed)
+        candidates = self.model.candidates(self.all_texts())
         shared = shared_set(candidates, None)
         return shared, columns_in(candidates, shared)
 
     def __len__(self) -> int:
         return len(self.listed)
 
+    def all_texts(self) -> list[str]:
+        """Return what the model reads."""
+        return self.listed
+
     @property
     def reads(self) -> int:
         """All of them."""
-        return len(self.listed)
+        return len(self.all_texts())
 
     def query(self, model: RankingModel, contexts: Contexts) -> Contexts:
         """Return the contexts as they are."""
@@ -110,19 +120,20 @@ class ListedCandidates(Index):
     def scores(self, query: Any) -> Tensor:
         """Score every candidate for every context: [B, C] fp32."""
         shared, columns = self.distinct
-        return self.model.scores(query, shared)[:, columns] if columns else torch.zeros(len(query), 0)
+        return self.spread(self.model.scores(query, shared)) if columns else torch.zeros(len(query), 0)
+
+    def spread(self, scores: Tensor) -> Tensor:
+        """Return the scores [B, C] of all candidates from those of the distinct ones."""
+        return scores[:, self.distinct[1]]
 
     def search(self, query: Any, k: int) -> list[Hits]:
         """Find the k best candidates of each of B contexts."""
-        shared, columns = self.distinct
-        scores = self.model.scores(query, shared)[:, columns] if columns else torch.zeros(len(query), 0)
-        return self.hits(TopCandidates.of(scores.cpu().numpy(), k))
+        return self.hits(TopCandidates.of(self.scores(query).cpu().numpy(), k))
 
     def search_in_pieces(self, model: RankingModel, contexts: Contexts, k: int, tokens: int) -> Steps[list[Hits]]:
         """Search as `search` does; the model reads at most `tokens` tokens between two steps."""
-        shared, columns = self.distinct
-        scores = yield from self.model.scores_in_pieces(contexts, shared, tokens)
-        return self.hits(TopCandidates.of(scores.cpu().numpy()[:, columns], k))
+        scores = yield from self.model.scores_in_pieces(contexts, self.distinct[0], tokens)
+        return self.hits(TopCandidates.of(self.spread(scores).cpu().numpy(), k))
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of some candidates, in the order of the indices."""
@@ -148,8 +159,29 @@ class ListedCandidates(Index):
         return ListedCandidates((text for text in self.listed if text not in gone), self.model)
 
 
-def as_index(candidates: Iterable[str] | Index, model: RankingModel) -> Index:
-    """Return an index unchanged, and texts as a list that the model reads."""
-    if isinstance(candidates, Index):
-        return candidates
+class ListedOptions(ListedCandidates):
+    """Options of several texts each, which a model reads when it is asked; a search finds their names."""
+
+    def __init__(self, options: OptionTexts, model: RankingModel):
+        super().__init__(options.names, model)
+        self.options = options
+
+    def all_texts(self) -> list[str]:
+        """Return the texts of all options."""
+        return self.options.texts
+
+    def spread(self, scores: Tensor) -> Tensor:
+        """Return the scores [B, O] of the options."""
+        return self.options.scores(super().spread(scores), self.model.module.logit_scale)
+
+
+def as_listed(candidates: Listed, model: RankingModel) -> ListedCandidates:
+    """Return texts, or options of several, as a list that the model reads."""
+    if isinstance(candidates, Mapping):
+        return ListedOptions(OptionTexts.of(candidates, "candidates"), model)
     return ListedCandidates(texts_of(candidates, "candidates"), model)
+
+
+def as_index(candidates: Candidates, model: RankingModel) -> Index:
+    """Return an index unchanged, and texts or options as a list that the model reads."""
+    return candidates if isinstance(candidates, Index) else as_listed(candidates, model)
