@@ -16,7 +16,7 @@ from torch import Tensor
 
 from polyagents.backends.exported_backbone import TORCH, use_backend
 from polyagents.console import Bar
-from polyagents.decisions.calibration import Calibration, Identity, misfit, path_of
+from polyagents.decisions.calibration import Calibration, Identity, misfit, other_count, path_of
 from polyagents.decisions.deciding import Decision, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.fitted import calibration_of
@@ -624,7 +624,7 @@ class Ranker:
     def calibrate(
         self,
         examples: Iterable[Mapping[str, Any]],
-        candidates: Iterable[str] | Mapping[str, str | Sequence[str]] | None = None,
+        candidates: Listed | None = None,
         rerank: "Ranker | None" = None,
         rerank_top: int = 50,
     ) -> Calibration:
@@ -656,7 +656,7 @@ class Ranker:
     def decide(  # type: ignore[overload-overlap]
         self,
         contexts: str,
-        options: "Candidates | Mapping[str, str | Sequence[str]]",
+        options: Candidates,
         none: bool | float | None = None,
         rerank: "Ranker | None" = None,
         rerank_top: int = 50,
@@ -666,7 +666,7 @@ class Ranker:
     def decide(
         self,
         contexts: Iterable[str],
-        options: "Candidates | Mapping[str, str | Sequence[str]]",
+        options: Candidates,
         none: bool | float | None = None,
         rerank: "Ranker | None" = None,
         rerank_top: int = 50,
@@ -676,7 +676,7 @@ class Ranker:
     def decide(
         self,
         contexts: str | Iterable[str],
-        options: "Candidates | Mapping[str, str | Sequence[str]]",
+        options: Candidates,
         none: bool | float | None = None,
         rerank: "Ranker | None" = None,
         rerank_top: int = 50,
@@ -690,8 +690,7 @@ class Ranker:
 
         Args:
             contexts: one context, or a list of B.
-            options: texts; names with a text or several, of which the best counts; or an index. Of an index with more
-                than 10,000 candidates, the best 100 are the options.
+            options: as the candidates of `rank`. Of an index with more than 10,000, the best 100 are the options.
             none: whether no option may be chosen. None: if the calibration has learnt it. A number: if the best option
                 is less probable (`Calibration.threshold_for`). False: never.
             rerank: a second model that orders the best `rerank_top` options anew; calibrate with it, too.
@@ -715,7 +714,7 @@ class Ranker:
             if listed is None:
                 own, row, note = index_scores(self.model, context, cast("Index", options))
             else:
-                own, row, note = listed, scores[place], None
+                own, row, note = listed, scores[place], known and other_count(known, len(listed.names))
             second = None if rerank is None else rerank_scores(rerank.model, context, own, row, rerank_top)[None]
             notes = tuple(one for one in (problem, note) if one)
             decided += decisions_of([own.names], row[None], second, calibrated, none, notes)

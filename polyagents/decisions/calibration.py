@@ -221,3 +221,12 @@ def misfit(found: Calibration, model: Identity, second: Identity | None, rerank_
     if second is not None and (made_for.reranker, made_for.rerank_top) != (str(second), rerank_top):
         return "The re-ranker, or the size of its shortlist, has changed since the calibration: calibrate again."
     return None
+
+
+def other_count(found: Calibration, options: int) -> str | None:
+    """Say that a calibration was fitted for another number of options; None if it was not."""
+    least, most = found.made_for.least_options, found.made_for.most_options
+    if least <= options <= most:
+        return None
+    fitted = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return f"The calibration was fitted for {fitted} options, and these are {options:,}: probabilities may be off."

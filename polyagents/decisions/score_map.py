@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
+from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
 
 
@@ -81,6 +82,14 @@ class ScoreMap:
         evidence, margin = self.features(scored).T
         none = expit(self.none_bias - self.evidence_weight * evidence - self.margin_weight * margin)
         return options * (1 - none)[:, None], none
+
+    def probabilities_of(self, scores: Floats) -> tuple[Floats, float]:
+        """Return the probability [O] of every option of one context, and of none of them, from scores [O]."""
+        if not np.isfinite(scores).all():
+            raise InputError("The model gives infinite or NaN scores, from which nothing can be decided.")
+        one = Scored(scores[None], np.zeros((1, len(scores)), bool), np.zeros(1, np.int64))
+        options, none = self.probabilities(one)
+        return options[0], float(none[0])
 
     def features(self, scored: Scored) -> Floats:
         """Return evidence and margin, [E, 2]; with one option the margin is 0."""

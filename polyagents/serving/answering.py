@@ -5,14 +5,17 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import numpy as np
 from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 
 from polyagents.console import say
+from polyagents.decisions.scoring import SHORTLIST
 from polyagents.index.engines.engine import EngineError
+from polyagents.ranker import Match
 from polyagents.serving.batching import (
     Batcher,
     Encoding,
@@ -31,6 +34,18 @@ from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResp
 from polyagents.serving.problems import Unanswerable
 from polyagents.serving.sentences import shortened
 from polyagents.serving.served import Served
+from polyagents.serving.systemone_messages import (
+    OWN,
+    ModelMetadata,
+    Models,
+    SystemOneRequest,
+    SystemOneResponse,
+    answer_of,
+    options_of_question,
+    own_set,
+    text_of,
+)
+from polyagents.serving.systemone_messages import Usage as DecisionUsage
 from polyagents.text.tokenizer import UnencodableText
 
 CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that chats can be ranked together
@@ -95,6 +110,49 @@ class Answering:
             raise Unanswerable(f"dimensions is {wanted}, and this model's vectors have {width}; omit it.")
         return EmbeddingsResponse.of(encoding, self.served.model, request.encoding_format)
 
+    async def decide(self, request: SystemOneRequest, http: HttpRequest) -> SystemOneResponse:
+        """Answer POST /v1/systemone: the model reads the state and the options of all questions once.
+
+        Raises:
+            Unanswerable: a question has no options that the model could read, or needs a calibration.
+        """
+        context, served = text_of(request.state), self.served
+        named = {name: own_set(question) for name, question in request.questions.items()}
+        if unknown := [one for one in named.values() if one not in (None, served.source)]:
+            raise Unanswerable(
+                f"There is no set {OWN}{unknown[0][:40]} of candidates here; there is {OWN}{served.source}."
+            )
+        options = {
+            name: options_of_question(name, question)
+            for name, question in request.questions.items()
+            if named[name] is None
+        }
+        texts = tuple(dict.fromkeys(text for one in options.values() for text in one.texts))
+        score: dict[str, float] = {}
+        if texts:
+            found = await wanted_still(self.ask(RankingJob(context, texts, len(texts)), len(texts), http).result, http)
+            score = {match.text: match.score for match in found.matches}
+        own: list[Match] = []
+        if any(named.values()):
+            job = RankingJob(context, None, SHORTLIST)
+            own = (await wanted_still(self.ask(job, served.reads, http).result, http)).matches
+        used, calibrated = served.score_map
+        answers = {}
+        for name, question in request.questions.items():
+            names, scores = served.option_scores(options[name], score) if name in options else scores_by_text(own)
+            probabilities, none = used.probabilities_of(scores)
+            by_name = dict(zip(names, probabilities.tolist(), strict=True))
+            answers[name] = answer_of(question, by_name, none, used, calibrated)
+        tokens = await asyncio.to_thread(served.count_tokens, context, texts)
+        return SystemOneResponse(model=served.model, answers=answers, usage=DecisionUsage(input_tokens=tokens))
+
+    def models(self) -> Models:
+        """Answer GET /v1/models."""
+        served = self.served
+        calibrated = "calibrated" if served.score_map[1] else "not calibrated"
+        described = f"A {served.kind} that chooses among options; {calibrated}."
+        return Models(models=[ModelMetadata(name=served.model, description=described, release_date=served.date)])
+
     def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
         """Queue the job of POST /chat."""
         context = "\n".join([*request.persona, *request.history])
@@ -103,6 +161,14 @@ class Answering:
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
         ticket = self.ask(RankingJob(context, None, wanted), self.served.reads, http)
         return PendingReply(ticket, said, request.top_k, self.source)
+
+
+def scores_by_text(matches: Sequence[Match]) -> tuple[list[str], np.ndarray]:
+    """Return the different texts of matches, and the score of each."""
+    found = {match.text: match.score for match in matches}
+    if not found:
+        raise NothingLeft("All candidates have been removed; there is nothing to choose.")
+    return list(found), np.array(list(found.values()), np.float64)
 
 
 class NothingLeft(EngineError):

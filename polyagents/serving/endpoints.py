@@ -1,4 +1,4 @@
-"""The endpoints: POST /rank and /chat, and in other companies' shapes /v1/rerank, /v2/rerank and /v1/embeddings."""
+"""The endpoints: POST /rank and /chat; in others' shapes /v1/rerank, /v2/rerank, /v1/embeddings, /v1/systemone."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ from polyagents.serving.answering import Answering
 from polyagents.serving.cohere_messages import CohereProblem, RerankRequest, RerankResponse
 from polyagents.serving.messages import ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse, OpenAIProblem
-from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2
+from polyagents.serving.problems import EMBEDDINGS, MODELS, RERANK_V1, RERANK_V2, SYSTEM_ONE
+from polyagents.serving.systemone_messages import Models, SystemOneRequest, SystemOneResponse
 
 PROBLEMS = {
     400: "The body is not JSON, or did not come whole",
@@ -38,6 +39,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # for the page that describes them
     RERANK_V1: {"query": "hi !", "documents": ["i ski", {"text": "hello"}], "return_documents": True},
     RERANK_V2: {"query": "hi !", "documents": ["i ski", "hello"], "top_n": 1},
     EMBEDDINGS: {"input": ["i ski", "hello"], "input_type": "document"},
+    SYSTEM_ONE: {
+        "state": "hi !",
+        "questions": {"sport": {"type": "choice", "criteria": {"winter": ["i ski", "i skate"], "none": "hello"}}},
+    },
 }
 
 
@@ -81,3 +86,13 @@ def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
     async def embeddings(request: EmbeddingsRequest, http: HttpRequest) -> EmbeddingsResponse:
         """Encode candidates, or a bi-encoder's contexts, in the shape of OpenAI's API; a score is a dot product."""
         return await answering.embed(request, http)
+
+    @app.post(SYSTEM_ONE, responses=problems(Problem), response_description="The answers")
+    async def systemone(request: SystemOneRequest, http: HttpRequest) -> SystemOneResponse:
+        """Decide between options, with probabilities if the model is calibrated, in the shape of TypeSafe's API."""
+        return await answering.decide(request, http)
+
+    @app.get(MODELS, responses=problems(Problem), response_description="The model")
+    async def models() -> Models:
+        """List the one model of this server, in the shape of TypeSafe's API."""
+        return answering.models()

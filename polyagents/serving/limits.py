@@ -11,6 +11,7 @@ CONTEXT_CHARACTERS = 20_000  # all turns together; the model reads the last --te
 TURNS = 200
 CANDIDATES = 1_000  # that a request brings; those that the server was started with are not limited
 CANDIDATE_CHARACTERS = 2_000
+QUESTIONS = 128  # about one state; LiteLLM allows as many
 DOCUMENT_CHARACTERS = 20_000  # of one to rerank or encode: what others split texts into is longer than a reply
 TOP_K = 100
 REQUESTS_PER_MINUTE = 600

@@ -10,11 +10,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2
+from polyagents.serving.problems import EMBEDDINGS, MODELS, RERANK_V1, RERANK_V2, SYSTEM_ONE
 from polyagents.serving.worker_thread import WorkerThread
 
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
-OTHERS = (RERANK_V1, RERANK_V2, EMBEDDINGS)
+OTHERS = (RERANK_V1, RERANK_V2, EMBEDDINGS, SYSTEM_ONE, MODELS)
 PATHS = ("/", "/rank", "/chat", *OTHERS, "/docs", "/openapi.json", HEALTH, READY, METRICS)  # others count together
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 TOGETHER = (1, 2, 4, 8, 16, 32)

@@ -10,6 +10,7 @@ from polyagents.errors import InputError
 # Paths in other companies' shapes, whose clients read answers and errors in that shape.
 RERANK_V1, RERANK_V2 = "/v1/rerank", "/v2/rerank"  # Cohere's
 EMBEDDINGS = "/v1/embeddings"  # OpenAI's
+SYSTEM_ONE, MODELS = "/v1/systemone", "/v1/models"  # TypeSafe's
 
 
 class Unanswerable(InputError):

@@ -20,7 +20,7 @@ from polyagents.serving.endpoints import EXAMPLES, add_compatible_endpoints, add
 from polyagents.serving.guard import Guard, Refused
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
 from polyagents.serving.observing import HEALTH, READY, Counted, Figures, add_probes
-from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2, Unanswerable, problem, shaped
+from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2, SYSTEM_ONE, Unanswerable, problem, shaped
 from polyagents.serving.sentences import sentence_of
 from polyagents.serving.served import Served
 from polyagents.text.tokenizer import UnencodableText
@@ -106,7 +106,7 @@ def add_error_handlers(app: FastAPI) -> None:
         sentences = {
             400: "The body cannot be read as JSON.",
             404: "There is no such page; there are /, /docs, /openapi.json, /healthz, /readyz, /metrics, and for POST "
-            f"/rank, /chat, {RERANK_V1}, {RERANK_V2} and {EMBEDDINGS}.",
+            f"/rank, /chat, {RERANK_V1}, {RERANK_V2}, {EMBEDDINGS} and {SYSTEM_ONE}.",
             405: f"{request.method} is not possible here; /docs says what is.",
         }
         sentence = sentences.get(error.status_code, error.detail)

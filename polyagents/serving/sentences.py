@@ -8,8 +8,9 @@ from fastapi.exceptions import RequestValidationError
 from polyagents.serving.cohere_messages import RerankRequest
 from polyagents.serving.messages import ChatRequest, RankRequest
 from polyagents.serving.openai_messages import EmbeddingsRequest
+from polyagents.serving.systemone_messages import SystemOneRequest
 
-REQUESTS = (RankRequest, ChatRequest, RerankRequest, EmbeddingsRequest)
+REQUESTS = (RankRequest, ChatRequest, RerankRequest, EmbeddingsRequest, SystemOneRequest)
 FIELDS = {name: field for request in REQUESTS for name, field in request.model_fields.items()}
 
 

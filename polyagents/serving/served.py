@@ -1,19 +1,26 @@
 """The content of a server: one model, and the candidates that it was started with."""
 
+import datetime
 import functools
 import math
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from polyagents.console import say
+from polyagents.decisions.calibration import misfit
+from polyagents.decisions.score_map import ScoreMap
 from polyagents.index.base import Index
 from polyagents.index.in_memory import ListedCandidates, as_index
 from polyagents.index.texts import read_candidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.ranker import Ranker, matches_of
+from polyagents.ranking.option_texts import OptionTexts
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.ranking.two_tower_model import two_towers
@@ -79,6 +86,39 @@ class Served:
     def kind(self) -> str:
         """Return the usual name of the architecture: bi-, poly-, uni- or cross-encoder."""
         return self.ranker.model.label
+
+    @functools.cached_property
+    def score_map(self) -> tuple[ScoreMap, bool]:
+        """The map from scores to probabilities, and whether it is a calibration of this model.
+
+        Otherwise it is the softmax of the training loss, whose numbers are no probabilities.
+        """
+        ranker = self.ranker
+        known = ranker.calibration
+        if known is not None:
+            problem = misfit(known, ranker.identity, None, 0)
+            if problem is None:
+                return known.map, True
+            say(problem)
+        return ScoreMap(1 / ranker.model.module.logit_scale), False
+
+    @property
+    def date(self) -> str:
+        """The day on which the model was written, YYYY-MM-DD; today for one in memory."""
+        file = self.ranker.file
+        changed = os.path.getmtime(file) if file is not None and os.path.exists(file) else time.time()
+        return datetime.date.fromtimestamp(changed).isoformat()
+
+    def option_scores(self, options: OptionTexts, scores: Mapping[str, float]) -> tuple[list[str], np.ndarray]:
+        """Return the names of options and their scores [O] from those of all texts."""
+        of_texts = torch.tensor([[scores[text] for text in options.texts]], dtype=torch.float64)
+        return options.names, options.scores(of_texts, self.ranker.model.module.logit_scale)[0].numpy()
+
+    def count_tokens(self, context: str, texts: Sequence[str]) -> int:
+        """Count the tokens that the model reads of a context and of candidates."""
+        model = self.ranker.model
+        read = model.candidates(texts) if texts else []
+        return len(model.context_ids([context])[0]) + sum(len(candidate.ids) for candidate in read)
 
     @property
     def reads(self) -> int:
