@@ -160,6 +160,7 @@ DEV = [
     "schemathesis>=4.30",  # draws requests to both servers from their descriptions
     "cohere>=7.3",  # the clients that ask `serve` in tests: this one /v1/rerank and /v2/rerank
     "openai>=3.54",  # ... and this one /v1/embeddings
+    "typesafe-sdk>=0.7",  # ... and this one /v1/systemone
     "cohere-haystack>=11; python_version >= '3.11'",  # Haystack's ranker, which is built on the former
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",

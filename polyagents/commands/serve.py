@@ -4,10 +4,11 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int, probability
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -25,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents serve",
         "A chat page for one model, and JSON endpoints POST /rank and /chat, /v1/rerank and /v2/rerank (Cohere's), "
-        "/v1/embeddings (OpenAI's).",
+        "/v1/embeddings (OpenAI's), /v1/systemone (TypeSafe's).",
     )
     parser.add_argument("-mf", "--model-file", help="a trained model")
     parser.add_argument(
@@ -54,6 +55,12 @@ def parser() -> argparse.ArgumentParser:
         type=positive_int,
         default=60_000,
         help="limit of the texts that the model reads for one client: documents to rerank, texts to encode, candidates",
+    )
+    parser.add_argument(
+        "--hand-over",
+        type=probability,
+        default=0.0,
+        help="the chat leaves a message to a person if its reply is less probable; the model must be calibrated",
     )
     return parser
 
@@ -85,6 +92,11 @@ def run(opt: Mapping[str, Any]) -> None:
         served = Served.load(
             opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
         )
+        if opt["hand_over"] and not served.score_map[1]:
+            raise InputError(
+                f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
+            )
+        served = replace(served, hand_over=opt["hand_over"])
         app = create_app(served, token, per_minute=opt["requests_per_minute"], texts_per_minute=opt["texts_per_minute"])
         opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
         # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import expit, log_expit, logsumexp
+from scipy.special import expit, log_expit
 
-from polyagents.decisions.score_map import Scored, ScoreMap
+from polyagents.decisions.score_map import Scored, ScoreMap, log_sum_exp
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
 
@@ -62,8 +62,8 @@ def fit_temperature(scores: Floats, right: NDArray[np.bool_]) -> float:
 
     def loss(log_temperature: float) -> float:
         scale = np.exp(-log_temperature)
-        likely = (1 - chance) * logsumexp(answers * scale, axis=1) + chance * middle * scale
-        return float((logsumexp(scores * scale, axis=1) - likely).mean())
+        likely = (1 - chance) * log_sum_exp(answers * scale) + chance * middle * scale
+        return float((log_sum_exp(scores * scale) - likely).mean())
 
     return float(np.exp(minimize_scalar(loss, bounds=(centre - 6, centre + 6), method="bounded").x))
 

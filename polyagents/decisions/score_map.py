@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
@@ -99,10 +99,17 @@ class ScoreMap:
             logits = scored.scores / self.temperature
         best = -np.sort(-logits, axis=1)[:, :2]
         margin = best[:, 0] - best[:, -1]
-        return np.stack([logsumexp(logits, axis=1), np.where(np.isfinite(margin), margin, 0)], axis=1)
+        return np.stack([log_sum_exp(logits), np.where(np.isfinite(margin), margin, 0)], axis=1)
+
+
+def log_sum_exp(logits: Floats) -> Floats:
+    """Return the logarithm [E] of the sum of exp(logits [E, O]); of each row, one is finite."""
+    largest = logits.max(1)
+    found: Floats = largest + np.log(np.exp(logits - largest[:, None]).sum(1))
+    return found
 
 
 def softmax(logits: Floats) -> Floats:
     """Return probabilities [E, O]; -inf has none."""
-    found: Floats = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+    found: Floats = np.exp(logits - log_sum_exp(logits)[:, None])
     return found

@@ -61,15 +61,17 @@ def levels_of(confidence: Floats, right: NDArray[np.bool_], answered: NDArray[np
 
 def threshold_for(levels: Sequence[Level], examples: int, precision: float) -> Threshold | None:
     """Return the threshold that answers most contexts with at least this precision; None if none is sure to."""
-    bounds = [(level, lower_bound(level)) for level in levels]
-    possible = [(level, bound) for level, bound in bounds if bound >= precision]
+    bounds = lower_bounds(levels)
+    possible = [(level, bound) for level, bound in zip(levels, bounds, strict=True) if bound >= precision]
     if not possible:
         return None
     level, bound = max(possible, key=lambda one: one[0].answered)
     return Threshold(level.threshold, level.right / level.answered, bound, level.answered / examples)
 
 
-def lower_bound(level: Level) -> float:
-    """Return what a level's precision is at least (one-sided), for all levels together with 95 % confidence."""
-    error = (1 - CONFIDENCE) / LEVELS
-    return float(beta.ppf(error, level.right, level.answered - level.right + 1)) if level.right else 0.0
+def lower_bounds(levels: Sequence[Level]) -> list[float]:
+    """Return what the precision of each level is at least (one-sided), for all levels together with 95 % confidence."""
+    right = np.array([level.right for level in levels])
+    wrong = np.array([level.answered for level in levels]) - right
+    found = beta.ppf((1 - CONFIDENCE) / LEVELS, np.maximum(right, 1), wrong + 1)
+    return [float(bound) for bound in np.where(right, found, 0)]

@@ -5,10 +5,9 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
 from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 
@@ -33,7 +32,7 @@ from polyagents.serving.messages import CandidateSource, ChatRequest, ChatRespon
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
 from polyagents.serving.problems import Unanswerable
 from polyagents.serving.sentences import shortened
-from polyagents.serving.served import Served
+from polyagents.serving.served import Served, scores_by_text
 from polyagents.serving.systemone_messages import (
     OWN,
     ModelMetadata,
@@ -136,6 +135,8 @@ class Answering:
         if any(named.values()):
             job = RankingJob(context, None, SHORTLIST)
             own = (await wanted_still(self.ask(job, served.reads, http).result, http)).matches
+            if not own:
+                raise NothingLeft("All candidates have been removed; there is nothing to choose.")
         used, calibrated = served.score_map
         answers = {}
         for name, question in request.questions.items():
@@ -158,17 +159,11 @@ class Answering:
         context = "\n".join([*request.persona, *request.history])
         said = set(context.split("\n"))
         wanted = request.top_k + min(len(said), TURNS)
+        if self.served.score_map[1]:
+            wanted = max(wanted, SHORTLIST)
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
         ticket = self.ask(RankingJob(context, None, wanted), self.served.reads, http)
-        return PendingReply(ticket, said, request.top_k, self.source)
-
-
-def scores_by_text(matches: Sequence[Match]) -> tuple[list[str], np.ndarray]:
-    """Return the different texts of matches, and the score of each."""
-    found = {match.text: match.score for match in matches}
-    if not found:
-        raise NothingLeft("All candidates have been removed; there is nothing to choose.")
-    return list(found), np.array(list(found.values()), np.float64)
+        return PendingReply(ticket, said, request.top_k, self.source, self.served)
 
 
 class NothingLeft(EngineError):
@@ -178,9 +173,9 @@ class NothingLeft(EngineError):
 class PendingReply:
     """A message whose reply is being computed."""
 
-    def __init__(self, ticket: Ticket, said: set[str], top_k: int, source: CandidateSource):
+    def __init__(self, ticket: Ticket, said: set[str], top_k: int, source: CandidateSource, served: Served):
         self.begin = time.perf_counter()
-        self.ticket, self.said, self.top_k, self.source = ticket, said, top_k, source
+        self.ticket, self.said, self.top_k, self.source, self.served = ticket, said, top_k, source, served
 
     async def response(self, http: HttpRequest | None = None) -> ChatResponse:
         """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains.
@@ -193,7 +188,8 @@ class PendingReply:
         fresh = [match for match in fields["matches"] if match.text not in self.said] or fields["matches"]
         if not fresh:
             raise NothingLeft("All candidates have been removed; there is nothing to reply.")
-        return ChatResponse(**fields | {"matches": fresh[: self.top_k], "text": fresh[0].text})
+        certain = self.served.certainty(result.matches, fresh[0].text)
+        return ChatResponse(**fields | {"matches": fresh[: self.top_k], "text": fresh[0].text} | certain)
 
     async def events(self) -> AsyncIterator[str]:
         """Yield what happens to the message, as server-sent events, when it happens."""

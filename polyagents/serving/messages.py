@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from polyagents.decisions.scoring import SHORTLIST
 from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.batching import RankingResult
@@ -170,6 +171,13 @@ class ChatResponse(RankResponse):
     """The reply, which is the first of the matches; lines that the conversation already contains are not among them."""
 
     text: Annotated[str, Field(description="the reply")]
+    probability: Annotated[
+        float | None,
+        Field(description=f"that the reply is right, among the best {SHORTLIST}; null if the model is not calibrated"),
+    ]
+    hand_over: Annotated[
+        bool, Field(description="whether a person should reply: the probability is too low, or no candidate is right")
+    ]
 
 
 class Problem(BaseModel):

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from polyagents.index.in_memory import ListedCandidates, as_index
 from polyagents.index.texts import read_candidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
-from polyagents.ranker import Ranker, matches_of
+from polyagents.ranker import Match, Ranker, matches_of
 from polyagents.ranking.option_texts import OptionTexts
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
@@ -40,12 +41,14 @@ class Served:
         candidates: encoded as far as possible in advance.
         model: the name of the model, which clients see: the model file's without its folder.
         source: the name of the candidates file or index folder, likewise, or the name in an engine.
+        hand_over: the probability below which a person should reply.
     """
 
     ranker: Ranker
     candidates: Index
     model: str
     source: str
+    hand_over: float = 0.0
 
     @classmethod
     def load(
@@ -101,6 +104,16 @@ class Served:
                 return known.map, True
             say(problem)
         return ScoreMap(1 / ranker.model.module.logit_scale), False
+
+    def certainty(self, matches: Sequence[Match], reply: str) -> dict[str, Any]:
+        """Return the probability of a reply among matches, None without a calibration, and whether a person should."""
+        used, calibrated = self.score_map
+        if not calibrated:
+            return {"probability": None, "hand_over": False}
+        names, scores = scores_by_text(matches)
+        probabilities, none = used.probabilities_of(scores)
+        probability = float(probabilities[names.index(reply)])
+        return {"probability": probability, "hand_over": probability < max(self.hand_over, none)}
 
     @property
     def date(self) -> str:
@@ -191,6 +204,12 @@ class Served:
             vectors.append(encoded.cpu().numpy())
             yield
         return Encoding(np.concatenate(vectors)[np.argsort(places)], list(map(len, ids)))
+
+
+def scores_by_text(matches: Sequence[Match]) -> tuple[list[str], np.ndarray]:
+    """Return the different texts of matches, and the score of each."""
+    found = {match.text: match.score for match in matches}
+    return list(found), np.array(list(found.values()), np.float64)
 
 
 def public_name(path: str) -> str:

@@ -1,9 +1,13 @@
 """In place of a model and its candidates: what the servers' tests serve where no model is needed."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from polyagents import Match
+from polyagents.decisions.score_map import ScoreMap
 from polyagents.serving.batching import Encoding
+from polyagents.serving.served import Served
 
 WIDTH = 2
 HERE = "http://127.0.0.1:8008"
@@ -14,6 +18,9 @@ class Stand:
     """In place of a `Served`: a model that is a function, and reads so many candidates in one piece."""
 
     kind, candidates, size, reads, document_tokens = "bi-encoder", REPLIES, len(REPLIES), 1, 72
+    score_map, hand_over, date = (ScoreMap(1.0), False), 0.0, "2026-01-01"
+    certainty, option_scores = Served.certainty, Served.option_scores
+    ranker = SimpleNamespace(model=SimpleNamespace(module=SimpleNamespace(logit_scale=1.0)))
 
     def __init__(self, rank, model="M", source="replies.txt", piece=1_000):
         self.answer, self.model, self.source, self.piece = rank, model, source, piece
@@ -24,6 +31,9 @@ class Stand:
             self.answer(contexts, candidates, top_k)
             yield
         return self.answer(contexts, candidates, top_k)
+
+    def count_tokens(self, context, texts):
+        return len(" ".join([context, *texts]).split())
 
     def length_class(self, text):
         return 0

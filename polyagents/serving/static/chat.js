@@ -45,10 +45,15 @@ function shownTurn(turn, place) {
   const item = make("li", turn.matches ? "theirs" : "mine");
   item.append(make("p", "text", turn.text));
   if (!turn.matches) return item;
-  const [best, ...rivals] = turn.matches;
+  if (turn.hand_over) {
+    item.classList.add("handed-over");
+    item.firstChild.textContent = "A person should reply to this.";
+  }
+  const [best, ...rivals] = turn.hand_over ? [turn.matches[0], ...turn.matches] : turn.matches;
   const with_others = turn.together > 1 ? `, ranked with ${turn.together - 1} other` + (turn.together > 2 ? "s" : "") : "";
   const details = make("details", "facts");
-  const facts = `score ${shownScore(best.score)} · ${turn.ms.toFixed(1)} ms${with_others} · ${rivals.length} rivals`;
+  const sure = turn.probability === null || turn.probability === undefined ? "" : `${(100 * turn.probability).toFixed(0)} % sure · `;
+  const facts = `${sure}score ${shownScore(best.score)} · ${turn.ms.toFixed(1)} ms${with_others} · ${rivals.length} rivals`;
   details.open = place === state.turns.length - 1; // of the newest reply
   details.append(make("summary", "", facts));
   const table = make("table", "rivals");
@@ -100,7 +105,7 @@ function lines(text) {
 
 function request() {
   const persona = lines(state.persona);
-  const history = state.turns.map((turn) => turn.text).slice(-MOST_TURNS);
+  const history = state.turns.filter((turn) => !turn.hand_over).map((turn) => turn.text).slice(-MOST_TURNS);
   const size = () => history.reduce((sum, text) => sum + text.length, 0);
   while (history.length > 1 && size() > MOST_CHARACTERS) history.shift();
   return { history, persona, top_k: SHOWN };

@@ -1,0 +1,237 @@
+"""Decisions: what is chosen, whatever the order and the company of the options, and the commands that decide."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import copy_model, own
+from decisions import simulated
+from parlai.core.params import ParlaiParser
+
+from polyagents import InputError, Ranker
+from polyagents.decisions.calibration import Calibration, MadeFor, identity, path_of
+from polyagents.decisions.deciding import decisions_of
+from polyagents.decisions.score_map import ScoreMap
+from polyagents.parlai_agents.decision_task import examples_of_task
+from polyagents.tasks import clinc150
+
+OPTIONS = ["so you like red", "i do not know", "tell me more", "bye"]
+CONTEXT = "your persona: i ski .\ni like red"
+
+
+@pytest.fixture(scope="module")
+def calibrated(trained, tmp_path_factory):
+    """Model files by kind, with a calibration that knows "none of these"."""
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            file = copy_model(trained(kind), tmp_path_factory.mktemp("calibrated") / kind)
+            ranker = Ranker.load(file)
+            scores = ranker.score(CONTEXT, OPTIONS)
+            scored, _ = simulated(200, temperature=max(float(np.std(scores)), 1e-3), outside=0.2)
+            made_for = MadeFor(identity(ranker.model), None, None, None, 1, 10, "")
+            Calibration.of(scored, made_for, 1.0).write(path_of(file))
+            made[kind] = file
+        return made[kind]
+
+    return of
+
+
+@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
+def test_a_score_depends_neither_on_order_nor_on_company(kind, calibrated):
+    ranker = Ranker.load(calibrated(kind))
+    scores = dict(zip(OPTIONS, ranker.score(CONTEXT, OPTIONS), strict=True))
+    for listed in (OPTIONS[::-1], OPTIONS[1:3], [*OPTIONS, "more", *OPTIONS]):
+        again = dict(zip(listed, ranker.score(CONTEXT, listed), strict=True))
+        assert [again[name] for name in again if name in scores] == pytest.approx(
+            [scores[name] for name in again if name in scores], abs=1e-4
+        )
+    decision = ranker.decide(CONTEXT, OPTIONS)
+    shuffled = ranker.decide(CONTEXT, OPTIONS[::-1])
+    assert shuffled.choice == decision.choice
+    assert shuffled.probabilities == pytest.approx(decision.probabilities, abs=1e-4)
+    assert sum(decision.probabilities.values()) + decision.none_probability == pytest.approx(1)
+
+
+def test_a_text_that_is_listed_twice_counts_once(calibrated):
+    ranker = Ranker.load(calibrated("bi"))
+    once, twice = ranker.decide(CONTEXT, OPTIONS), ranker.decide(CONTEXT, [*OPTIONS, *OPTIONS[:2]])
+    assert twice == once
+
+
+def test_ties_are_decided_by_name():
+    for names in (["b", "a"], ["a", "b"]):
+        for calibration in (None, ScoreMap(1.0)):
+            (found,) = decisions_of([names], np.array([[1.0, 1.0]]), None, calibration, None)
+            assert found.choice == "a"
+
+
+@pytest.mark.parametrize(
+    ("none", "choice", "probability"),
+    [(None, None, "none"), (False, "a", "a"), (True, None, "none"), (0.9, None, "none"), (0.1, None, "none")],
+)
+def test_none_is_an_exit_if_it_is_wanted(none, choice, probability):
+    (found,) = decisions_of([["a", "b"]], np.array([[0.5, 0.0]]), None, ScoreMap(1.0, none_bias=3.0), none)
+    assert found.choice == choice
+    assert found.probability == (found.none_probability if probability == "none" else found.probabilities["a"])
+    assert sum(found.probabilities.values()) + found.none_probability == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("none", "choice"), [(0.9, None), (0.5, "a"), (None, "a"), (False, "a")])
+def test_a_threshold_decides_where_none_was_not_learnt(none, choice):
+    (found,) = decisions_of([["a", "b"]], np.array([[1.0, 0.0]]), None, ScoreMap(1.0), none)
+    assert found.choice == choice and found.none_probability == 0
+
+
+@pytest.mark.parametrize(
+    ("calibration", "none", "said"),
+    [
+        (None, 0.5, "not calibrated: run polyagents calibrate first"),
+        (None, True, "not calibrated: run polyagents calibrate first"),
+        (ScoreMap(1.0), True, "has seen no example without a right option"),
+        (ScoreMap(1.0), 1.5, "give a probability from 0 to 1"),
+        (ScoreMap(1.0), -0.5, "give a probability from 0 to 1"),
+    ],
+)
+def test_an_exit_that_there_is_not_is_refused(calibration, none, said):
+    with pytest.raises(InputError, match=said):
+        decisions_of([["a"]], np.array([[1.0]]), None, calibration, none)
+
+
+def test_one_option_is_chosen_and_has_no_margin(calibrated):
+    found = Ranker.load(calibrated("bi")).decide(CONTEXT, ["hello"], none=False)
+    assert (found.choice, found.probability, found.margin) == ("hello", 1.0, None)
+
+
+def test_without_a_calibration_there_is_no_probability(trained):
+    ranker = Ranker.load(trained("bi"))
+    found = ranker.decide(CONTEXT, OPTIONS)
+    assert (found.calibrated, found.probability, found.probabilities, found.none_probability) == (
+        False,
+        None,
+        None,
+        None,
+    )
+    best, second = ranker.rank(CONTEXT, OPTIONS, top_k=2)
+    assert found.choice == best.text and found.margin == pytest.approx(best.score - second.score)
+
+
+def test_options_of_several_texts_score_as_when_they_are_ranked(calibrated):
+    ranker = Ranker.load(calibrated("poly"))
+    options = {"colour": ["so you like red", "so you like blue"], "end": "bye"}
+    best = ranker.rank(CONTEXT, options, top_k=1)[0]
+    assert ranker.decide(CONTEXT, options, none=False).choice == best.text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "There are no options"),
+        ({}, "There are no options"),
+        (["a", " "], "has a blank text"),
+        ({"a": "x", "b": "x"}, "The options 'a' and 'b' have the same text, 'x'"),
+        ({"a": ["x", "y"], "b": ["y"]}, "The options 'a' and 'b' have the same text, 'y'"),
+        ({"a": []}, "is an empty list"),
+        ("text", "give a list of texts"),
+        ([3], "has 3 at place 0"),
+        ({1: "a"}, "has 1 at place 0"),
+    ],
+)
+def test_options_that_cannot_be_decided_between_are_one_sentence(calibrated, options, said):
+    with pytest.raises(InputError, match=said):
+        Ranker.load(calibrated("bi")).decide(CONTEXT, options)
+
+
+def test_a_joint_model_is_not_asked_about_a_hundred_thousand_options(calibrated):
+    with pytest.raises(InputError, match="reads each option together with the context, and these are 100,000"):
+        Ranker.load(calibrated("cross")).decide(CONTEXT, list(map(str, range(100_000))))
+
+
+def test_an_index_decides_as_its_texts(calibrated, tmp_path, monkeypatch):
+    ranker = Ranker.load(calibrated("bi"))
+    (tmp_path / "o.txt").write_text("\n".join(OPTIONS))
+    store = ranker.index(tmp_path / "o.txt", tmp_path / "o.index", stored_as="fp32")
+    expected = ranker.decide(CONTEXT, OPTIONS)
+    for index in (ranker.prepare(OPTIONS), store):
+        found = ranker.decide(CONTEXT, index)
+        assert found.choice == expected.choice
+        assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
+    monkeypatch.setattr("polyagents.decisions.scoring.LISTED", 3)
+    monkeypatch.setattr("polyagents.decisions.scoring.SHORTLIST", 2)
+    found = ranker.decide(CONTEXT, store)
+    assert len(found.probabilities) == 2
+    assert found.notes == ("Probabilities are over the 2 best of 4 candidates.",)
+
+
+def test_another_number_of_options_is_said(calibrated):
+    found = Ranker.load(calibrated("bi")).decide(CONTEXT, [str(number) for number in range(20)])
+    assert "fitted for 1 to 10 options, and these are 20" in found.notes[0]
+
+
+def test_decide_writes_a_line_for_each(calibrated, tmp_path, monkeypatch, capsys):
+    (tmp_path / "o.json").write_text(json.dumps({"colour": ["so you like red", "blue"], "end": "bye"}))
+    monkeypatch.setattr("sys.stdin", io.StringIO('i like red\n{"context": ["a", "b"], "id": 3}\n{"context": 3}\n'))
+    with pytest.raises(InputError, match="1 of 3 lines have no context"):
+        own("decide", "-mf", calibrated("bi"), "--options-file", tmp_path / "o.json", "--top-k", 1)
+    first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["context"] == "i like red" and first["calibrated"] and len(first["probabilities"]) == 1
+    assert second["id"] == 3 and second["context"] == "a\nb"
+    assert "context is 3" in third["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("o.json", "[1", "cannot be read"),
+        ("o.json", "3", "is not a JSON object of names and texts"),
+        ("o.json", "{}", "There are no options"),
+        ("o.json", '{"a": "x", "b": "x"}', "have the same text"),
+        ("o.json", '{"a": {"b": "x"}}', "give a text, or a list of texts"),
+        ("o.txt", "", "holds no text"),
+    ],
+)
+def test_an_options_file_that_cannot_be_read_is_one_sentence(calibrated, tmp_path, monkeypatch, name, content, said):
+    (tmp_path / name).write_text(content)
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
+    with pytest.raises(InputError, match=said):
+        own("decide", "-mf", calibrated("bi"), "--options-file", tmp_path / name)
+
+
+def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, capsys):
+    file = model("bi")
+    rows = [f"i like {colour} {n},so you like {colour}" for n in range(30) for colour in ("red", "blue", "pink")]
+    rows += [f"what is {n} ?," for n in range(15)]
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.csv").write_text("\n".join(["context,label", *rows]))
+    task = ("-mf", file, "-t", "polyagents.tasks.table", "--table-path", folder)
+    own("calibrate", *task)
+    said = capsys.readouterr().out
+    assert "105 examples, 3 options each" in said and "none: AUROC" in said and "M.calibration" not in said
+    assert (tmp_path / "bi.calibration.json").exists() and (tmp_path / "bi.calibration.png").exists()
+    assert (
+        Ranker.load(file).decide("i like red", ["so you like red", "so you like blue", "so you like pink"]).calibrated
+    )
+    own("evaluate", *task, "-dt", "test", "--out", tmp_path / "out.json")
+    assert "Decisions, by the models' calibrations" in capsys.readouterr().out
+    (found,) = json.loads((tmp_path / "out.json").read_text())["decisions"].values()
+    assert found["figures"]["examples"] == 105
+    with pytest.raises(InputError, match="is what the model was trained on"):
+        own("calibrate", *task, "-dt", "train")
+
+
+def test_intents_outside_the_scope_have_no_right_candidate(tmp_path):
+    sample = Path(clinc150.__file__).parent / "sample" / "data_full.json"
+    (tmp_path / "clinc150").mkdir()
+    shutil.copy(sample, tmp_path / "clinc150")
+    opt = ParlaiParser(True, True).parse_args(["-t", "polyagents.tasks.clinc150:outside", "-dp", str(tmp_path)])
+    found = examples_of_task(opt | {"datatype": "valid"})
+    content = json.loads(sample.read_text())
+    assert len(found) == len(content["val"]) + len(content["oos_val"])
+    assert [bool(labels) for labels in found.labels].count(False) == len(content["oos_val"]) > 0
+    assert "oos" not in found.shared.names
