@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from polyagents.errors import InputError
 
 if TYPE_CHECKING:
+    from polyagents.decisions.calibration import Calibration
+    from polyagents.decisions.deciding import Decision
     from polyagents.index.store import CandidateStore
     from polyagents.pretraining.pretrain_agent import PretrainAgent as Pretrain
     from polyagents.ranker import Match, Ranker
@@ -32,8 +34,10 @@ if "ipykernel" in sys.modules:  # in a notebook without ipywidgets, transformers
 __version__ = "0.2.0"  # the one place: setup.py reads it here
 __all__ = [
     "BiEncoder",
+    "Calibration",
     "CandidateStore",
     "CrossEncoder",
+    "Decision",
     "InputError",
     "Match",
     "PolyEncoder",
@@ -44,6 +48,8 @@ __all__ = [
 
 # Public name -> the module that defines it, and its name there.
 LIBRARY = {
+    "Calibration": ("polyagents.decisions.calibration", "Calibration"),
+    "Decision": ("polyagents.decisions.deciding", "Decision"),
     "CandidateStore": ("polyagents.index.store", "CandidateStore"),
     "Match": ("polyagents.ranker", "Match"),
     "Ranker": ("polyagents.ranker", "Ranker"),

@@ -20,8 +20,7 @@ from polyagents.decisions.calibration import Calibration, Identity, misfit, othe
 from polyagents.decisions.deciding import Decision, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.fitted import calibration_of
-from polyagents.decisions.options import options_of as decision_options
-from polyagents.decisions.scoring import index_scores, option_scores, rerank_scores
+from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.index.base import Hits, Index
@@ -705,19 +704,16 @@ class Ranker:
         if isinstance(contexts, str):
             return self.decide([contexts], options, none, rerank, rerank_top)[0]
         asked, known = texts_of(contexts, "contexts"), self.calibration
-        problem = known and misfit(known, self.identity, rerank and rerank.identity, rerank_top)
-        calibrated = None if known is None or problem else known.map
-        listed = None if isinstance(options, Index) else decision_options(options)
-        scores = None if listed is None else option_scores(self.model, asked, listed)
+        second = None if rerank is None else rerank.identity
+        problem = None if known is None else misfit(known, self.identity, second, rerank_top)
+        used = None if known is None or problem else known.map
         decided = []
-        for place, context in enumerate(asked):
-            if listed is None:
-                own, row, note = index_scores(self.model, context, cast("Index", options))
-            else:
-                own, row, note = listed, scores[place], known and other_count(known, len(listed.names))
-            second = None if rerank is None else rerank_scores(rerank.model, context, own, row, rerank_top)[None]
+        for context, (own, scores, note) in zip(asked, scores_of_options(self.model, asked, options), strict=True):
+            last = None if rerank is None else rerank_scores(rerank.model, context, own, scores, rerank_top)[None]
+            if used is not None and known is not None:
+                note = note or other_count(known, len(own.names))
             notes = tuple(one for one in (problem, note) if one)
-            decided += decisions_of([own.names], row[None], second, calibrated, none, notes)
+            decided += decisions_of([own.names], scores[None], last, used, none, notes)
         return decided
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------

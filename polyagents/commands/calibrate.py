@@ -81,6 +81,8 @@ def rows_of(before: "Figures", after: "Figures") -> list[list[str]]:
     """Return the rows of the table of figures."""
     names = {"accuracy": "accuracy", "log_loss": "log loss", "brier": "Brier score"}
     rows = [[text, f"{getattr(before, name):.3f}", f"{getattr(after, name):.3f}"] for name, text in names.items()]
+    if after.auroc is not None:  # without the map, none of these has no probability
+        rows[1][1] = "-"
     errors = [f"{one.ece.value:.3f} ({one.ece.low:.3f}, {one.ece.high:.3f})" for one in (before, after)]
     rows.append(["calibration error", *errors])
     if after.auroc is not None:

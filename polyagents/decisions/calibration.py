@@ -133,7 +133,8 @@ class Calibration:
             return cls(
                 valid(fields_of_json(found["map"], ScoreMap)),
                 fields_of_json(found["made_for"], MadeFor),
-                *(figures(found[name]) for name in ("before", "after")),
+                figures(found["before"]),
+                figures(found["after"]),
                 [fields_of_json(one, Bin) for one in found["bins"]],
                 [fields_of_json(one, Level) for one in found["levels"]],
             )
@@ -176,7 +177,7 @@ def valid(score_map: ScoreMap) -> ScoreMap:
 def identity(model: RankingModel) -> str:
     """Return a digest of everything that decides scores: all weights, the tokenizer, and how texts are read."""
     settings = model.settings
-    decides = [
+    decides: list[Any] = [
         model.architecture,
         dataclasses.asdict(settings.ranking),
         settings.text_truncate,

@@ -110,7 +110,7 @@ def check_none(none: bool | float | None, calibrated: ScoreMap | None) -> None:
 def best(values: Floats, names: Sequence[str]) -> int:
     """Return the place of the largest value; of equal ones, that of the name that comes first."""
     places = np.flatnonzero(values == values.max())
-    return int(min(places, key=lambda place: names[place]))
+    return min(places.tolist(), key=lambda place: names[place])
 
 
 def margin_of(scores: Floats) -> float | None:

@@ -51,8 +51,7 @@ class Scored:
     @property
     def in_scope(self) -> NDArray[np.bool_]:
         """[E], whether an example has a right option."""
-        found: NDArray[np.bool_] = self.right.any(1)
-        return found
+        return np.asarray(self.right.any(1))
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Scores of options: by one model, or by a second one for the shortlist of the first."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from polyagents.decisions.examples import DecisionExamples
-from polyagents.decisions.options import Options
+from polyagents.decisions.options import Options, options_of
 from polyagents.decisions.score_map import Scored
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
@@ -14,6 +15,9 @@ from polyagents.index.in_memory import ListedCandidates, ListedOptions
 from polyagents.index.top_k import top_k
 from polyagents.ranking.candidate_set import inline_set
 from polyagents.ranking.ranking_model import RankingModel
+
+OptionScores = tuple[Options, Floats, str | None]
+"""Options, their scores [O] for one context, and a sentence about what they are; None if they are as given."""
 
 AT_ONCE = 64  # contexts
 READ = 10_000  # options that a joint model reads with one context, at most
@@ -80,8 +84,16 @@ def scores_of(model: RankingModel, examples: DecisionExamples, second: RankingMo
     return Scored(scores, right, np.array(examples.groups), reranked)
 
 
-def index_scores(model: RankingModel, context: str, index: Index) -> tuple[Options, Floats, str | None]:
-    """Return the candidates of an index, or the best of many, as options; their scores [O], and a sentence about it."""
+def scores_of_options(model: RankingModel, contexts: Sequence[str], given: Any) -> list[OptionScores]:
+    """Score the options that a caller gives, as `options_of` takes them or as an index, for each context."""
+    if isinstance(given, Index):
+        return [index_scores(model, context, given) for context in contexts]
+    options = options_of(given)
+    return [(options, scores, None) for scores in option_scores(model, contexts, options)] if contexts else []
+
+
+def index_scores(model: RankingModel, context: str, index: Index) -> OptionScores:
+    """Return the candidates of an index, or the best of many, as options."""
     count = len(index)
     if not count:
         raise InputError("There are no candidates in this index; add some.")

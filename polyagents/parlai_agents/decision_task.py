@@ -19,7 +19,9 @@ def examples_of_task(opt: Any, options: Any = None) -> DecisionExamples:
         options: of all examples; None for each example's candidates, or all labels.
     """
     reader = TaskReader(Opt(opt), PARLAIS_SEED)
-    found, groups, dialogue = [], [], 0
+    found: list[dict[str, Any]] = []
+    groups: list[int] = []
+    dialogue = 0
     while not reader.at_end() and len(found) < (opt.get("num_examples") or float("inf")):
         context, message = reader.message()
         candidates = list(message.get("label_candidates") or ())

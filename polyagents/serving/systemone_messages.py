@@ -41,7 +41,7 @@ def short_state(state: Any) -> Any:
 
 
 class Choice(Request):
-    """Which of the named choices?"""
+    """A question with named choices."""
 
     type: Literal["choice"]
     criteria: Annotated[dict[Text, Content | None], Field(min_length=1, max_length=CANDIDATES)]
@@ -70,7 +70,7 @@ class Criteria(Request):
 
 
 class Noul(Request):
-    """Yes or no?"""
+    """A question with yes or no as answer."""
 
     type: Literal["noul"]
     instructions: Content | None = None
@@ -95,7 +95,7 @@ class Noul(Request):
 
 
 class Score(Request):
-    """Which of the levels, from 0?"""
+    """A question about a level, from 0."""
 
     type: Literal["score"]
     criteria: Annotated[list[Content], Field(min_length=1, max_length=CANDIDATES)]

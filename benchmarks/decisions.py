@@ -1,0 +1,179 @@
+"""How good decisions are: models of one task, calibrated on valid and measured on test, over several seeds.
+
+    python -m polyagents.benchmarks.decisions banking77 WORK --backbone MINILM -dp DATAPATH --few-shot 10
+
+Each model is trained if WORK lacks it, so a run can be stopped and continued. A pipeline is the bi-encoder of the same
+seed, whose ten best options a uni-encoder orders; without training, it compares tokens (docs/results.md).
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from parlai.core.params import ParlaiParser
+
+from polyagents.arguments import CommandParser, positive_int, positive_ints
+from polyagents.console import in_columns
+from polyagents.decisions.calibration import Calibration
+from polyagents.decisions.fitted import Measured, calibration_of, measured
+from polyagents.decisions.scoring import scores_of
+from polyagents.files.atomic import write_text
+from polyagents.parlai_agents.decision_task import examples_of_task
+from polyagents.parlai_patches import patches
+from polyagents.ranker import Ranker, median_seconds
+
+TASKS = {"banking77": "polyagents.tasks.banking77", "clinc150": "polyagents.tasks.clinc150"}
+CALIBRATED_ON = {"banking77": TASKS["banking77"], "clinc150": f"{TASKS['clinc150']}:outside"}
+# Chosen on BANKING77's valid split, with ten examples an option (benchmarks/studies/banking77.yaml).
+FLAGS = "--reduction-type mean --share-encoders true --similarity cosine --candidates batch --text-truncate 64"
+FLAGS += (
+    " --label-truncate 32 --dropout 0 --precision bf16 --lr-scheduler linear -veps -1 --short-final-eval true -vme 40"
+)
+FEW = "-bs 32 -lr 2e-4 --warmup-updates 20 --max-train-steps 240"
+ALL = "-bs 64 -lr 2e-4 --warmup-updates 100"
+OF_MODEL = {"bi": "", "poly": "--poly-n-codes 16 --codes-learningrate 0.01"}
+TOP = 10  # options that the pipeline's second model orders
+TIMED = 100  # contexts
+
+
+def main() -> None:
+    """Train what is missing, calibrate, measure, and print a row for each kind of model."""
+    parser = CommandParser("decisions", "Measure the decisions of models of one task.")
+    parser.add_argument("task", choices=sorted(TASKS))
+    parser.add_argument("work", help="a folder of models and results")
+    parser.add_argument("--backbone", required=True)
+    parser.add_argument("-dp", "--datapath", required=True)
+    parser.add_argument("--few-shot", type=positive_int, help="examples of each option; by default all")
+    parser.add_argument("--updates", type=positive_int, default=1200, help="without --few-shot")
+    parser.add_argument("--models", nargs="+", default=["bi", "poly", "pipeline"], choices=["bi", "poly", "pipeline"])
+    parser.add_argument("--seeds", type=positive_ints, default=(1, 2, 3, 4, 5))
+    opt = vars(parser.parse_args())
+    patches.apply()
+    os.makedirs(opt["work"], exist_ok=True)
+    rows = [
+        [
+            "model",
+            "seeds",
+            "accuracy",
+            "log loss",
+            "ECE before",
+            "ECE",
+            "AUROC",
+            "none recall",
+            "precision",
+            "answered",
+            "ms",
+        ]
+    ]
+    for model in opt["models"]:
+        found = [result(opt, model, seed) for seed in opt["seeds"]]
+        names = ("accuracy", "log_loss", "before", "ece", "auroc", "none_recall", "precision", "coverage", "ms")
+        rows.append([model, str(len(found)), *(mean_of([one[name] for one in found]) for name in names)])
+        print("\n".join(in_columns(rows)), flush=True)
+
+
+def mean_of(values: Sequence[float | None]) -> str:
+    """Write the mean of the seeds, and their standard deviation if there are several."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    spread = f" ± {statistics.stdev(known):.3f}" if len(known) > 1 else ""
+    return f"{statistics.fmean(known):.3f}{spread}"
+
+
+def result(opt: dict[str, Any], model: str, seed: int) -> dict[str, Any]:
+    """Return the figures of one model, from its file in WORK if it was measured before."""
+    size = f"{opt['few_shot']}" if opt["few_shot"] else "all"
+    path = os.path.join(opt["work"], f"{opt['task']}_{size}_{model}_{seed}.json")
+    if not os.path.exists(path):
+        first = Ranker.load(trained(opt, "bi" if model == "pipeline" else model, seed, size))
+        second = Ranker.load(untrained_uni(opt, seed, size)) if model == "pipeline" else None
+        write_text(path, json.dumps(measure(opt, first, second), indent=2) + "\n")
+    with open(path, encoding="utf-8") as file:
+        found: dict[str, Any] = json.load(file)
+    return found
+
+
+def trained(opt: dict[str, Any], model: str, seed: int, size: str) -> str:
+    """Return a model's file; it is trained if it is missing."""
+    file = os.path.join(opt["work"], f"{opt['task']}_{size}_{model}_{seed}.model")
+    flags = f"{FLAGS} {OF_MODEL[model]} --seed {seed}"
+    if opt["few_shot"]:
+        flags += f" {FEW} --few-shot {opt['few_shot']} --few-shot-seed {seed}"
+    else:
+        flags += f" {ALL} --max-train-steps {opt['updates']}"
+    if not os.path.exists(file):
+        train(
+            [
+                "-m",
+                model,
+                "-t",
+                TASKS[opt["task"]],
+                "-dp",
+                opt["datapath"],
+                "--backbone",
+                opt["backbone"],
+                *flags.split(),
+            ],
+            file,
+        )
+    return file
+
+
+def untrained_uni(opt: dict[str, Any], seed: int, size: str) -> str:
+    """Return the file of a uni-encoder that compares the tokens of the bi-encoder of a seed."""
+    file = os.path.join(opt["work"], f"{opt['task']}_{size}_uni_{seed}.model")
+    if not os.path.exists(file):
+        flags = "--max-train-steps 1 -lr 1e-12 -bs 2 --cross-negatives 1 -veps -1 -vme 8 --short-final-eval true"
+        start = trained(opt, "bi", seed, size)
+        train(
+            ["-m", "uni", "-t", TASKS[opt["task"]], "-dp", opt["datapath"], "--init-model", start, *flags.split()], file
+        )
+    return file
+
+
+def train(arguments: list[str], file: str) -> None:
+    """Run `train_model` in a process of its own."""
+    command = [sys.executable, "-m", "polyagents", "train_model", "-mf", file, *arguments]
+    with open(f"{file}.log", "w", encoding="utf-8") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+
+
+def measure(opt: dict[str, Any], first: Ranker, second: Ranker | None) -> dict[str, Any]:
+    """Calibrate on valid, and measure on test."""
+    task = ParlaiParser(True, True).parse_args(["-t", CALIBRATED_ON[opt["task"]], "-dp", opt["datapath"]])
+    valid, test = (examples_of_task(task | {"datatype": name}) for name in ("valid", "test"))
+    reranker = None if second is None else (second.model, second.identity)
+    calibration = calibration_of(first.model, first.identity, valid, reranker, TOP)
+    first.calibration = calibration
+    scored = scores_of(first.model, test, None if second is None else second.model, TOP)
+    found: Measured = measured(calibration, scored)
+    assert test.shared is not None
+    options = first.prepare(test.shared.texts)
+    seconds = median_seconds(lambda context: first.decide(context, options, None, second, TOP), test.contexts[:TIMED])
+    return flat(found, calibration) | {"ms": seconds * 1e3}
+
+
+def flat(found: Measured, calibration: Calibration) -> dict[str, Any]:
+    """Return the figures by the names of the table's columns."""
+    figures = found.figures
+    return {
+        "accuracy": figures.in_scope_accuracy,
+        "log_loss": figures.log_loss,
+        "before": calibration.before.ece.value,
+        "ece": figures.ece.value,
+        "ece_low": figures.ece.low,
+        "ece_high": figures.ece.high,
+        "auroc": figures.auroc,
+        "none_recall": figures.none_recall,
+        "precision": found.precision,
+        "coverage": found.coverage,
+    }
+
+
+if __name__ == "__main__":
+    main()
