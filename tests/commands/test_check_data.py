@@ -65,6 +65,16 @@ def test_a_clean_table_has_no_warnings(said):
             "an example has 2 to 3 candidates",
         ),
         ([{"context": f"c {i}", "label": "b"} for i in range(600)], None, "all labels are 'b'"),
+        (
+            [*rows(600), {"context": "c", "label": "Answer 7!"}],
+            None,
+            "1 pairs of labels are nearly equal, such as 'answer 7' and 'Answer 7!'.",
+        ),
+        (
+            [*rows(600), {"context": "c", "label": "we ship in two days"}],
+            [{"context": "d", "label": "We ship orders in two days."}, {"context": "e", "label": "..."}],
+            "1 pairs of labels are nearly equal, such as 'we ship in two days' and 'We ship orders in two days.'",
+        ),
     ],
 )
 def test_each_fault_is_one_warning(said, train, valid, warning):
