@@ -9,7 +9,6 @@ import argparse
 import copy
 import dataclasses
 import enum
-import functools
 import os
 import types
 import typing
@@ -78,7 +77,6 @@ class Options:
         return cls(**{field.name: checked(field, values.get(field.name, field.default)) for field in fields_of(cls)})
 
 
-@functools.cache
 def fields_of(group: type[Options]) -> tuple["dataclasses.Field[Any]", ...]:
     """Return the fields of a group, each with what parses it.
 

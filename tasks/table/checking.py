@@ -17,7 +17,7 @@ Length = Callable[[str], int]
 OFTEN, TIMES = 0.05, 5  # a label that is there as often, and answers a larger share of a split, is worth a sentence
 FEW = 500  # training examples; the demo's bi-encoder has seen twice as many
 CUT = 0.1  # share of texts that are longer than what a model reads
-ALIKE = 0.8  # share of common words of two labels that may mean the same
+ALIKE, LONGER = 0.9, 0.8  # share of common words of two labels that may mean the same; if one only has more words
 FEW_LABELS = 1_000  # whose pairs are compared in less than a second
 
 
@@ -174,7 +174,8 @@ def labels_alike(labels: Iterable[str]) -> Iterator[str]:
 
 def alike(one: frozenset[str], other: frozenset[str]) -> bool:
     """Return whether two sets of words have most words in common."""
-    return len(one & other) >= ALIKE * len(one | other) > 0
+    least = LONGER if one <= other or other <= one else ALIKE
+    return len(one & other) >= least * len(one | other) > 0
 
 
 def cut_texts(name: str, split: Split, limits: tuple[int, int], unit: str) -> Iterator[str]:
