@@ -13,7 +13,7 @@
 python  := .venv/bin/python
 # Written last, so that it marks a complete set-up; the set-up is repeated when one of these files changes.
 stamp   := .venv/.installed
-sources := setup.py constraints.txt pyproject.toml Makefile scripts/install.sh
+sources := setup.py constraints.txt pyproject.toml Makefile scripts/install.sh scripts/link_tree.py
 
 .PHONY: install demo test mutants lint docs links dist clean
 
@@ -45,6 +45,7 @@ lint: $(stamp)
 	$(python) scripts/lint_docstrings.py
 	$(python) scripts/lint_prose.py
 	$(python) scripts/tree.py --check
+	$(python) scripts/option_types.py --check
 	$(python) -m codespell_lib README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs polyagents tasks zoo benchmarks
 
 # A warning is an error, as is a dead link or anything that a page would load from another server. -a writes pages that

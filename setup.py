@@ -165,6 +165,7 @@ DEV = [
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
     "mypy>=2.4",
+    "pyright[nodejs]>=1.1.414",  # what editors run: a test asks both what they say of a wrong call
     "import-linter>=2.15",  # the layers of pyproject.toml, in `make lint`; this one and the next two, too
     "proselint>=0.16",  # reads the docs for clichés, repeated words and the like
     "codespell>=2.4.3",  # reads everything for misspelt words

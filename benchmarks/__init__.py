@@ -18,5 +18,5 @@ class NeedsClone:
             sys.exit(2)
 
 
-if not (Path(__file__).parents[1] / "setup.py").exists():
+if not (Path(__file__).resolve().parents[1] / "setup.py").exists():
     sys.meta_path.append(NeedsClone)

@@ -10,7 +10,7 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -171,6 +171,7 @@ def score_row(name: str, query: Query, stored: Blocks, matrix: Tensor | None, di
         rounds: how often each is measured.
     """
     without = Blocks([block._replace(coarse=None) for block in stored.list])  # as version 0.1.0 stores them
+    ways: dict[str, Callable[[], Any]]
     ways = {"ours": lambda: search(query, stored, 10), "without a coarse copy": lambda: search(query, without, 10)}
     context = query.context
     m, width = context.vectors.shape[1:]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import transformers
+from parlai.core.agents import create_agent
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.worlds import create_task
@@ -81,7 +82,7 @@ def parlai_seconds(opt: Opt, backbone: str, batch: int, updates: int) -> list[fl
     """Return the seconds of each update of ParlAI's loop."""
     flags = {"backbone": backbone, "batchsize": batch, "precision": "fp32"}
     with quiet():
-        agent = training.create_agent(training.our_options("bi", **flags))
+        agent = create_agent(training.our_options("bi", **flags))
         world = create_task(Opt(opt) | {"datatype": "train", "batchsize": batch, "mutators": "flatten"}, agent)
         seconds = []
         for _ in range(updates):

@@ -6,7 +6,7 @@ import math
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from polyagents.arithmetic import machine as machine  # printed by every benchmark with its figures
 
 
-def side_by_side(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
+def side_by_side(ways: Mapping[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
     """Median milliseconds of each way, in two turns, so that a busy moment of the machine meets all of them.
 
     Within a turn a way runs again and again, as it would in use: a way that touches gigabytes leaves the next one a

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
 from torch import distributed
 
@@ -40,7 +41,7 @@ def train(job: str) -> None:
         examples = json.load(file)
     batch = given["batch"]
     flags = {"backbone": given["backbone"], "batchsize": batch // world, "precision": given["precision"]}
-    agent = training.create_agent(training.our_options(given["kind"], **flags))
+    agent = create_agent(training.our_options(given["kind"], **flags))
     seconds = []
     for start in range(0, len(examples), batch):
         texts, labels = training.columns(examples[start + rank : start + batch : world])

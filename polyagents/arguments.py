@@ -137,7 +137,8 @@ class Whole:
     def refusal(self, text: str) -> argparse.ArgumentTypeError:
         """Return the error for any other value."""
         none = "" if self.none is None else f", or {self.none} for none"
-        return argparse.ArgumentTypeError(f"{shown(text)} is not a whole number of {self.least} or more{none}")
+        least = "" if self.least == -sys.maxsize else f" of {self.least} or more"
+        return argparse.ArgumentTypeError(f"{shown(text)} is not a whole number{least}{none}")
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ class Real:
         return value
 
 
+whole = Whole(-sys.maxsize)
+number = Real("a number", -LARGEST)
 positive_int = Whole(1)  # a number of things
 count = Whole(0)  # a number of things that may be none
 batch_size = Whole(1, 65_536)

@@ -40,3 +40,10 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     rests = [one.removeprefix(prefix) for one in known if one.startswith(prefix)]
     close = difflib.get_close_matches(name.removeprefix(prefix), rests)
     return f" (did you mean {' or '.join(prefix + one for one in close)}?)" if close else ""
+
+
+def meant(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """Return a question about the names that unknown ones may mean, with a space after it; empty if none."""
+    known = list(known)
+    close = [found for name in sorted(unknown) for found in difflib.get_close_matches(name, known)]
+    return f"did you mean {' or '.join(dict.fromkeys(close))}? " if close else ""

@@ -6,15 +6,21 @@ training in training_loop/training_options.py, and what only ParlAI's commands h
 """
 
 import argparse
+import copy
 import dataclasses
 import enum
 import os
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from polyagents.arguments import boolean, number, whole
 from polyagents.errors import InputError
 
+ENTRY_POINTS = "polyagents.architectures"  # the group under which installed packages name their architectures
+PARSES: dict[Any, Callable[[str], Any]] = {str: str, int: whole, float: number, bool: boolean}
 AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 
@@ -32,7 +38,7 @@ class Role(enum.Flag):
 def option(
     default: Any,
     help: str,
-    parse: Callable[[str], Any] = str,
+    parse: Callable[[str], Any] | None = None,
     choices: Sequence[str] | None = None,
     role: Role = Role.NONE,
 ) -> Any:
@@ -40,7 +46,8 @@ def option(
 
     Args:
         default: the value if none is given; None is a possible value.
-        parse: converts the flag's text to a value; it raises argparse.ArgumentTypeError for impossible text.
+        parse: converts the flag's text to a value; it raises argparse.ArgumentTypeError for impossible text. None for
+            the annotated type: str, int, float or bool.
         choices: all possible values, if these are words.
     """
     return dataclasses.field(default=default, metadata={"help": help, "parse": parse, "choices": choices, "role": role})
@@ -71,8 +78,34 @@ class Options:
 
 
 def fields_of(group: type[Options]) -> tuple["dataclasses.Field[Any]", ...]:
-    """Return the fields of a group that are flags."""
-    return tuple(field for field in dataclasses.fields(group) if "help" in field.metadata)
+    """Return the fields of a group, each with what parses it.
+
+    Raises:
+        InputError: a field is not declared as an `option`, or nothing parses its type.
+    """
+    annotated = typing.get_type_hints(group)
+    return tuple(with_parse(field, annotated[field.name], group.__name__) for field in dataclasses.fields(group))
+
+
+def with_parse(field: "dataclasses.Field[Any]", annotated: Any, group: str) -> "dataclasses.Field[Any]":
+    """Return a field with what parses it; errors are those of `fields_of`."""
+    if "help" not in field.metadata:
+        raise InputError(
+            f"{group}.{field.name} is not declared as an option, so --help could not explain it, and nobody would know "
+            f"what it decides: write {field.name}: ... = option(DEFAULT, 'what it is', role=Role.WEIGHTS), with the "
+            f"role (polyagents.options) that is true."
+        )
+    if field.metadata["parse"] is not None:
+        return field
+    possible = [kind for kind in typing.get_args(annotated) or (annotated,) if kind is not type(None)]
+    if len(possible) != 1 or possible[0] not in PARSES:
+        raise InputError(
+            f"{group}.{field.name} is of the type {annotated}, which no flag has by itself; annotate it with str, int, "
+            f"float or bool, or give its option a parse=."
+        )
+    made = copy.copy(field)
+    made.metadata = types.MappingProxyType({**field.metadata, "parse": PARSES[possible[0]]})
+    return made
 
 
 def checked(field: "dataclasses.Field[Any]", value: Any) -> Any:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from polyagents.decisions.deciding import Decision, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.fitted import calibration_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
-from polyagents.errors import InputError
+from polyagents.errors import InputError, meant
 from polyagents.files.given_texts import texts_of
 from polyagents.index.base import Hits, Index
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
@@ -44,6 +44,11 @@ from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import undisturbed
 from polyagents.training_loop.callbacks import Callback
 from polyagents.zoo.resolve import zoo_file
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # typing's own from Python 3.11 on
+
+    from polyagents.training_loop.option_types import TrainOptions
 
 AnIndex = TypeVar("AnIndex", bound=Index)
 
@@ -148,7 +153,8 @@ class Ranker:
         possible |= {"backbone"} if has_adapters(file) else set()
         if unknown := overrides.keys() - possible:
             raise InputError(
-                f"{', '.join(sorted(unknown))}: not an option of this model; options are {', '.join(sorted(possible))}."
+                f"{', '.join(sorted(unknown))}: not an option of this model; "
+                f"{meant(unknown, possible)}options are {', '.join(sorted(possible))}."
             )
         model = load_model(file, device(no_cuda or backend != TORCH, gpu), with_plain_paths(overrides))
         use_backend(model, file, backend)
@@ -411,7 +417,7 @@ class Ranker:
         gpu: int = -1,
         datapath: str | None = None,
         eval_candidates: str | Iterable[str] | None = None,
-        **options: Any,
+        **options: "Unpack[TrainOptions]",
     ) -> "Ranker":
         """Train a model, by the steps of `train_model`, without ParlAI.
 

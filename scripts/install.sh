@@ -73,5 +73,6 @@ echo "[2/4] Installing PyTorch (by far the largest download: minutes, and up to 
 pip_install -c constraints.txt torch
 echo "[3/4] Installing polyagents and the other libraries"
 pip_install -c constraints.txt -e '.[dev]'
+.venv/bin/python scripts/link_tree.py
 echo "[4/4] Installing ParlAI"
 pip_install --no-deps parlai==1.7.2

@@ -1,11 +1,13 @@
-"""A further architecture, added as docs/architecture.md says, has the same scores wherever it is asked.
+"""A further architecture, added as docs/add-an-architecture.md says, has the same scores wherever it is asked.
 
-And so has a poly-encoder, with either sharpness.
+And so has a poly-encoder, with either sharpness. The page's own code, in a package, is trained by its short names.
 """
 
 import dataclasses
 import io
 import json
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +20,18 @@ from parlai.core.message import Message
 from parlai.core.params import ParlaiParser
 from starlette.testclient import TestClient
 
-from polyagents import Ranker
+from polyagents import InputError, Ranker
 from polyagents.commands import rank as rank_command
+from polyagents.commands.parlai_command import with_full_names
 from polyagents.model_files.building import build_model
 from polyagents.models import architecture
 from polyagents.models.attention import dot_products
 from polyagents.models.bi import BiEncoder
+from polyagents.models.model_options import TowerOptions
 from polyagents.models.poly import PolyEncoder
 from polyagents.models.reduction import ContextVectors
 from polyagents.models.two_towers import TwoTowers
+from polyagents.options import fields_of, option
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
@@ -198,3 +203,113 @@ def test_a_class_of_neither_kind_is_no_architecture(monkeypatch):
     settings = dataclasses.replace(model.settings, architecture="Neither")
     with pytest.raises(TypeError, match="Neither extends neither TwoTowers nor Joint"):
         build_model(model.context_encoder, model.tokenizer, settings)
+
+
+# ---- in another package ----------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[1] / "docs" / "add-an-architecture.md").read_text("utf-8")
+CODE = "".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[:2])
+ENTRIES = re.findall(r'^(\w+) = "(max_encoder:\w+)"$', PAGE, re.MULTILINE)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Put a package with architectures on the path, as pip does; it is gone after the test."""
+    monkeypatch.setattr(architecture, "ARCHITECTURES", dict(architecture.ARCHITECTURES))
+
+    def write(entries, code=CODE, module="max_encoder"):
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        lines = [f"{name} = {value}\n" for name, value in entries]
+        (info / "entry_points.txt").write_text("[polyagents.architectures]\n" + "".join(lines))
+        (tmp_path / f"{module}.py").write_text(code)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return write
+
+
+def test_the_pages_package_is_trained_by_its_short_names_and_missed_once_it_is_gone(install, tmp_path, monkeypatch):
+    install(ENTRIES)
+    file, pairs = str(tmp_path / "M"), [{"context": one, "label": one} for one in CONTEXTS]
+    command = with_full_names(["train_model", "-m", "max", "-mf", file])
+    assert command[2] == "polyagents:MaxEncoder"
+    short = ("--max-train-steps", 2, "--validation-max-exs", 8, "--short-final-eval", "true")
+    run(*command, *TINY, "-t", SAMPLE, "--nearest", "2", *short)
+    loaded = Ranker.load(file)
+    model = loaded.model
+    with torch.no_grad():
+        for context, row in zip(CONTEXTS, loaded.score(CONTEXTS, CANDIDATES), strict=True):
+            states = model.module.context_encoder(model.tokens(model.context_ids([context])))[0]
+            products = states @ model.encode_texts(CANDIDATES).T
+            np.testing.assert_allclose(row, products.topk(2, 0).values.mean(0), atol=1e-4)
+    assert Ranker.load(file, nearest=1).score("hi", ["a"]) > loaded.score("hi", ["a"])
+    tiny = {"backbone": "scratch:tiny", "max_train_steps": 1, "progress": False}
+    joint = Ranker.train(pairs, model="maxcross", **tiny)
+    assert joint.score(CONTEXTS, CANDIDATES).shape == (3, 5) and joint.model.label == "max-cross-encoder"
+
+    monkeypatch.undo()  # the package is no longer there
+    missed = f"{re.escape(file)} was trained as polyagents:MaxEncoder, an architecture that is neither built in nor"
+    with pytest.raises(InputError, match=missed):
+        Ranker.load(file)
+    with pytest.raises(InputError, match="names polyagents:MaxEncoder, an architecture that is neither built in"):
+        run("eval_model", "-mf", file, "-t", SAMPLE)
+
+
+@pytest.mark.parametrize("entry", [("MaxEncoder", "max_encoder:MaxEncoder"), ("max", "max_encoder:MaxEncoder")])
+@pytest.mark.parametrize("name", ["max", "MaxEncoder", "polyagents:MaxEncoder"])
+def test_an_entry_point_has_the_short_name_or_that_of_the_class(install, entry, name):
+    install([entry])
+    assert architecture.architecture_named(name) == "MaxEncoder"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import nothing_of_that_name", r"max_encoder:MaxEncoder, cannot be imported \(ModuleNotFoundError: No module"),
+        ("MaxEncoder = 3", "3 is not an architecture; give a class that extends TwoTowers or Joint"),
+        (
+            CODE.replace("    short_name, label", "    other, label"),
+            "MaxEncoder has no short_name; give its class both",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_named(install, code, said):
+    install(ENTRIES[:1], code)
+    with pytest.raises(InputError, match=said):
+        architecture.architecture_named("max")
+
+
+def declared(**fields):
+    """A group of options with these fields, each with its annotation and its value."""
+    made = type(
+        "Made",
+        (TowerOptions,),
+        {"__annotations__": {n: kind for n, (kind, _) in fields.items()}}
+        | {n: value for n, (_, value) in fields.items()},
+    )
+    return dataclasses.dataclass(frozen=True)(made)
+
+
+def test_an_option_is_of_its_annotated_type():
+    made = declared(
+        depth=(int, option(3, "h")), rate=(float | None, option(None, "h")), loud=(bool, option(False, "h"))
+    )
+    read = made.read({"depth": "4", "rate": "0.5", "loud": "yes"})
+    assert (read.depth, read.rate, read.loud) == (4, 0.5, True)
+    with pytest.raises(InputError, match="--depth: 'x' is not a whole number"):
+        made.read({"depth": "x"})
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ((int, 3), r"Made.depth is not declared as an option.*write depth: ... = option\(DEFAULT"),
+        ((list, option(None, "h")), "Made.depth is of the type .*list.*annotate it with str, int, float or bool"),
+        ((int | str, option(None, "h")), r"Made.depth is of the type int \| str"),
+    ],
+)
+def test_an_option_that_no_flag_could_be_is_refused(field, said):
+    with pytest.raises(InputError, match=said):
+        fields_of(declared(depth=field))

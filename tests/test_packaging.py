@@ -9,6 +9,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import option_types
 import pytest
 import yaml
 
@@ -124,3 +125,52 @@ def test_every_source_is_in_the_grammar_of(version):
     listed = "\n".join(map(str, sources()))
     done = subprocess.run([python, "-c", COMPILE], input=listed, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# ---- types -----------------------------------------------------------------------------------------------------------
+
+CALLS = """
+from typing import Any
+
+from polyagents import Ranker
+from polyagents.tasks.table.splits import open_split
+
+pairs = [{"context": "hi", "label": "hello"}]
+Ranker.train(pairs, "M", model="bi", backbone="scratch:tiny", num_epochs=1, similarity="cosine")
+of_another_package: dict[str, Any] = {"nearest": 2}
+Ranker.train(pairs, model="max", **of_another_package)
+score: float = Ranker.load("M").rank("hi", {"greeting": ["hello", "hi"]})[0].score
+open_split("F", "train").nothing_of_it
+Ranker.train(pairs, bachsize=3)
+Ranker.train(pairs, batchsize="x")
+Ranker.train(pairs, similarity="cosin")
+"""
+WRONG = [(CALLS.splitlines().index(line) + 1) for line in CALLS.splitlines()[-4:]]
+CHECKERS = {"mypy": ["mypy", "--no-incremental", "--python-executable"], "pyright": ["pyright", "--pythonpath"]}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_type_checkers_find_the_package_and_its_options_after_make_install(checker, tmp_path):
+    """In an environment that sees the package by no other way than the links of `make install`."""
+    if importlib.util.find_spec(checker) is None:
+        pytest.skip(f"{checker} is not installed")
+    environment = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    subprocess.run([python, ROOT / "scripts" / "link_tree.py"], check=True)
+    (tmp_path / "calls.py").write_text(CALLS)
+    command = [sys.executable, "-m", *CHECKERS[checker], python, "calls.py"]
+    done = subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True)
+    errors = re.findall(r"calls\.py:(\d+)(?::\d+)?(?: -|:) error: (.*)", done.stdout)
+    assert [int(line) for line, _ in errors] == WRONG, done.stdout + done.stderr
+    assert "nothing_of_it" in errors[0][1] and "bachsize" in errors[1][1]
+
+
+def test_the_typed_options_are_those_of_the_tables(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["option_types.py", "--check"])
+    option_types.main()
+    changed = tmp_path / "option_types.py"
+    changed.write_text(option_types.FILE.read_text().replace("    seed: int\n", "    seed: str\n"))
+    monkeypatch.setattr(option_types, "FILE", changed)
+    with pytest.raises(SystemExit, match="the tables of options differ"):
+        option_types.main()

@@ -100,10 +100,10 @@ def tests(study: Study, rows: Sequence[Reached], found: Sequence[Difference]) ->
         return []
     by_pair = {(one.row.row.name, one.other.row.name): one for one in found}
     columns = rows[:-1] if len(rows) <= ALL_PAIRS else rows[:1]
-    lines = []
+    lines: list[dict[str, Any]] = []
     for row in rows[1:]:
         cells = {named(study, column): by_pair.get((row.row.name, column.row.name)) for column in columns}
-        lines.append({"": named(study, row)} | {name: one and difference(one) for name, one in cells.items()})
+        lines.append({"": named(study, row), **{name: one and difference(one) for name, one in cells.items()}})
     return [TESTS, markdown(lines)]
 
 

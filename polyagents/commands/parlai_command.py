@@ -1,5 +1,6 @@
 """ParlAI's commands under the name `polyagents`: with our agents' short names, our zoo, our recipes and torchrun."""
 
+import importlib.metadata
 import itertools
 import os
 import sys
@@ -11,6 +12,7 @@ from polyagents.console import LOADING, waiting
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
 from polyagents.files.lines import opened, text_lines, without_mark
+from polyagents.options import ENTRY_POINTS
 from polyagents.zoo.models import GROUP, find, our_agent
 
 SHORT_NAMES = {name: f"polyagents:{name.title()}Encoder" for name in AGENTS}
@@ -30,8 +32,18 @@ def with_full_names(arguments: Sequence[str]) -> list[str]:
         result += argument.split("=", 1) if argument.startswith(("--model=", "--model-file=")) else [argument]
     for i, (flag, value) in enumerate(itertools.pairwise(list(result))):
         if flag in ("-m", "--model"):
-            result[i + 1] = SHORT_NAMES.get(value, value)
+            result[i + 1] = SHORT_NAMES.get(value) or of_another_package(value) or value
     return result
+
+
+def of_another_package(name: str) -> str | None:
+    """Return the agent of a short name that an installed package gives its architecture; None if there is none."""
+    if not name.isidentifier() or not importlib.metadata.entry_points(group=ENTRY_POINTS):
+        return None
+    from polyagents.models.architecture import full_name  # imports torch
+
+    found = full_name(name)
+    return found and f"polyagents:{found}"
 
 
 def with_our_agent(arguments: list[str]) -> list[str]:

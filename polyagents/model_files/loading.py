@@ -19,7 +19,7 @@ from polyagents.files.tensors import wrong_tensors
 from polyagents.model_files import model_folder
 from polyagents.model_files.building import build_encoder, build_model, settings_of, vocabulary_of
 from polyagents.models.adapters import with_frozen_weights
-from polyagents.models.architecture import ARCHITECTURES, is_known, options_of
+from polyagents.models.architecture import ARCHITECTURES, MISSING, is_known, options_of
 from polyagents.models.backbone import scratch_config
 from polyagents.models.model_options import of_finished_model
 from polyagents.parlai_files import bpe_dictionary, parlai_options
@@ -113,6 +113,8 @@ def architecture_of(file: str) -> str:
     name = str(parlai_options.read_whole(file).get("model"))
     found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
     if not is_known(found):
+        if name.startswith("polyagents:"):
+            raise InputError(f"{file} was trained as {name}, {MISSING}.")
         raise InputError(
             f"{file} was trained as {name}; Ranker loads models of polyagents ({', '.join(sorted(ARCHITECTURES))})."
         )

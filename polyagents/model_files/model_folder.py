@@ -18,7 +18,7 @@ from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.json_files import fields_of_json, fits, read_json
 from polyagents.model_files.model_card import model_card
-from polyagents.models.architecture import is_known, options_of
+from polyagents.models.architecture import MISSING, is_known, options_of
 from polyagents.models.backbone import config_values
 from polyagents.parlai_files.parlai_options import Plain
 from polyagents.ranking.ranking_model import RankingModel
@@ -101,7 +101,7 @@ def read_config(folder: str) -> FolderConfig:
             f"(polyagents init_model); to train from it, give it as --backbone."
         ) from error
     if not is_known(config.architecture):
-        raise InputError(f"{path} names the architecture {config.architecture!r}, which is not known here.")
+        raise InputError(f"{path} names {config.architecture!r:.80}, {MISSING}.")
     return config
 
 

@@ -16,6 +16,7 @@ class Architecture(nn.Module, abc.ABC):
         short_name: the name that `polyagents train_model -m` takes.
         label: the name in messages and reports, such as "poly-encoder".
         options_type: the class of its options; its fields are the flags of its agent.
+        options: the values of these options.
         logit_scale: the factor by which the training loss multiplies the scores: 1 for dot products.
     """
 
@@ -28,3 +29,4 @@ class Architecture(nn.Module, abc.ABC):
     def __init__(self, encoder: Encoder, options: RankingOptions):
         """Build it around an encoder; the options are of its `options_type`."""
         super().__init__()
+        self.options = options

@@ -32,7 +32,7 @@ from parlai.utils import logging
 
 from polyagents.console import one_line
 from polyagents.errors import InputError, did_you_mean
-from polyagents.models.architecture import ARCHITECTURES, is_known
+from polyagents.models.architecture import ARCHITECTURES, MISSING, is_known
 from polyagents.models.model_options import of_finished_model
 from polyagents.parlai_files.parlai_options import read_whole
 from polyagents.parlai_patches import ranges
@@ -209,6 +209,8 @@ def is_trusted_task(names: str) -> bool:
 
 def refusal(name: str) -> str:
     """Return the sentence for an agent that a file names, and that is not one of ours."""
+    if name.startswith(OURS):
+        return f"The options file of this model names {name}, {MISSING} (a file may not decide which code runs)."
     how = f"; if you trust the file, name it yourself with --model {name}" if PARLAIS.fullmatch(name) else ""
     return (
         f"The options file of this model names the agent {name}, which is not one of polyagents, and a file may not "

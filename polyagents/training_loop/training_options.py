@@ -15,7 +15,7 @@ from polyagents.arguments import (
     probability,
     seed_number,
 )
-from polyagents.errors import InputError
+from polyagents.errors import InputError, meant
 from polyagents.models.architecture import Architecture, find, options_of, reads_together
 from polyagents.options import Options, fields_of, option
 from polyagents.training.distillation import LOSSES
@@ -244,6 +244,7 @@ def check_names(architecture: str, values: Mapping[str, Any]) -> None:
     possible = {"init_model", *options_of(architecture), *(field.name for one in groups for field in fields_of(one))}
     if unknown := values.keys() - possible:
         raise InputError(
-            f"{', '.join(sorted(unknown))}: not an option of training a {kind.short_name}; possible are "
+            f"{', '.join(sorted(unknown))}: not an option of training a {kind.short_name}; "
+            f"{meant(unknown, possible)}possible are "
             f"{', '.join(sorted(possible))}."
         )

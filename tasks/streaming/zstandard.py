@@ -3,9 +3,9 @@
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 # The dumps are compressed with `--long=31`: the decompressor needs a window of 2 GB, and must allow it.
 WINDOW: dict[int, int] = {

@@ -1,5 +1,6 @@
 """What a table holds, before anybody trains on it: counts, lengths, repetitions, and what would spoil a training."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ Length = Callable[[str], int]
 OFTEN, TIMES = 0.05, 5  # a label that is there as often, and answers a larger share of a split, is worth a sentence
 FEW = 500  # training examples; the demo's bi-encoder has seen twice as many
 CUT = 0.1  # share of texts that are longer than what a model reads
+ALIKE, LONGER = 0.9, 0.8  # share of common words of two labels that may mean the same; if one only has more words
+FEW_LABELS = 1_000  # whose pairs are compared in less than a second
 
 
 @dataclass
@@ -36,6 +39,7 @@ class Split:
         unlabelled: examples without any label.
         repeating: examples some of whose candidates are equal.
         most_used: the text of the label that is there most often.
+        texts: the texts of different labels, up to FEW_LABELS and one.
     """
 
     examples: int = 0
@@ -51,6 +55,7 @@ class Split:
     unlabelled: int = 0
     repeating: int = 0
     most_used: str = ""
+    texts: dict[str, None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, examples: Iterable[Mapping[str, Any]], length: Length) -> "Split":
@@ -71,6 +76,8 @@ class Split:
                 found.labels[key] += 1
                 if found.labels[key] > most:
                     most, found.most_used = found.labels[key], label
+                if len(found.texts) <= FEW_LABELS:
+                    found.texts[label] = None
                 found.pairs[digest(example["context"], label)] += 1
                 found.label_lengths.append(length(label))
             if own := example["candidates"]:
@@ -129,6 +136,7 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
                 f"{leaked:,} of the {one.examples:,} examples of {name} are in train as well, with their label: they "
                 f"make a score on {name} too good. Remove them from train."
             )
+    yield from labels_alike({text: None for one in splits.values() for text in one.texts})
     if len(splits) == 1:
         yield "There are no validation examples: training cannot tell its best model. Add a file named valid."
 
@@ -151,6 +159,26 @@ def repetitions(name: str, split: Split) -> Iterator[str]:
             )
     elif split.labels:
         yield f"{name}: all labels are {split.most_used!r:.60}; there is nothing to tell apart."
+
+
+def labels_alike(labels: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence about different labels that may mean the same, if there are few enough to compare."""
+    words = [(label, frozenset(normalized(label).split())) for label in labels]
+    if len(words) > FEW_LABELS:
+        return
+    pairs = ((a, b) for (a, one), (b, other) in itertools.combinations(words, 2) if alike(one, other))
+    if first := next(pairs, None):
+        yield (
+            f"{1 + sum(1 for _ in pairs):,} pairs of labels are nearly equal, such as {first[0]!r:.80} and "
+            f"{first[1]!r:.80}. If they differ in more than case, punctuation and articles, one counts as wrong if the "
+            f"other is right. If they mean the same, write them alike."
+        )
+
+
+def alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Return whether two sets of words have most words in common."""
+    least = LONGER if one <= other or other <= one else ALIKE
+    return len(one & other) >= least * len(one | other) > 0
 
 
 def cut_texts(name: str, split: Split, limits: tuple[int, int], unit: str) -> Iterator[str]:

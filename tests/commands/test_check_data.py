@@ -26,7 +26,8 @@ def said(tmp_path, capsys):
 
 
 def test_a_clean_table_has_no_warnings(said):
-    out = said(rows(600))
+    alike = "unplug the {} , let it cool , and wipe it with a damp cloth ."  # but about other things
+    out = said([row | {"label": alike.format(row["label"].split()[1])} for row in rows(600)])
     assert "Nothing to warn of." in out and "Warning" not in out
     assert "batches of 64 and 20 passes: 200 updates." in out and out.endswith("--backbone zoo:minilm")
     assert "620 examples" in out and "examples 600 20" in out and "context length 2 / 2 / 2" in out
@@ -65,6 +66,16 @@ def test_a_clean_table_has_no_warnings(said):
             "an example has 2 to 3 candidates",
         ),
         ([{"context": f"c {i}", "label": "b"} for i in range(600)], None, "all labels are 'b'"),
+        (
+            [*rows(600), {"context": "c", "label": "Answer 7!"}],
+            None,
+            "1 pairs of labels are nearly equal, such as 'answer 7' and 'Answer 7!'.",
+        ),
+        (
+            [*rows(600), {"context": "c", "label": "we ship in two days"}],
+            [{"context": "d", "label": "We ship orders in two days."}, {"context": "e", "label": "..."}],
+            "1 pairs of labels are nearly equal, such as 'we ship in two days' and 'We ship orders in two days.'",
+        ),
     ],
 )
 def test_each_fault_is_one_warning(said, train, valid, warning):
