@@ -11,6 +11,7 @@ LOWEST, HIGHEST = 1, 5  # ratings of a whole chat
 DEFAULT_QUESTION = "Who would you prefer to talk to for a long conversation?"  # ParlAI's default: "engaging"
 PASS_SHARE = 0.75  # share of the onboarding checks that an annotator must get right (ParlAI's onboarding_threshold)
 ANNOTATE_PATH = "/annotate/"  # of an annotator's page; the token follows
+JOIN_PATH = "/join"  # where platforms send their people
 PROGRESS_PATH = "/progress/"  # of the organiser's page; the token follows
 OWN_PERSONA = "your persona:"  # how ParlAI's tasks begin a persona line of the one who answers
 

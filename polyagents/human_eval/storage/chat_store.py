@@ -14,9 +14,8 @@ message has a place in its chat, and there is one message at a place.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
@@ -27,6 +26,7 @@ from polyagents.human_eval.storage.chat_plan import MOST, ChatPlan, ChatState
 from polyagents.human_eval.storage.chat_results import chats_by_model
 from polyagents.human_eval.storage.database_tables import AnnotatorRow, ChatRow, ConversationRow, MessageRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.study import COMPLETE
 
 RATINGS = range(LOWEST, HIGHEST + 1)  # of the whole
 
@@ -88,7 +88,7 @@ class ChatStore:
                 may, or the place is not the next or has another message. Nothing is stored then.
         """
         with self.database.atomic_write() as session:
-            row = own_chat(session, token, number)
+            row = own_chat(session, self.store.worker(session, token), number)
             said, text = messages_of(session, row), clean(text)
             if place % 2 == 0 and place < len(said) and said[place].text == text:
                 return
@@ -118,7 +118,7 @@ class ChatStore:
         if not self.plan.rates_replies:
             raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
         with self.database.atomic_write() as session:
-            row = own_chat(session, token, number)
+            row = own_chat(session, self.store.worker(session, token), number)
             at = select(MessageRow).where(MessageRow.chat == row.number, MessageRow.place == place)
             message = session.scalars(at).first() if place % 2 else None
             if message is None:
@@ -142,7 +142,8 @@ class ChatStore:
         elif rating not in RATINGS:
             raise InputError("The conversation has no rating yet; choose one of 1 to 5, then finish.")
         with self.database.atomic_write() as session:
-            row = own_chat(session, token, number)
+            who = self.store.worker(session, token)
+            row = own_chat(session, who, number)
             if row.ended is not None and row.rating == rating:
                 return
             check_open(row)
@@ -160,15 +161,21 @@ class ChatStore:
                 session.add(queries.conversation_row(conversation))
                 session.flush()
             row.rating, row.conversation = rating, conversation.name
-            row.ended = datetime.now(timezone.utc).isoformat()
+            row.ended = self.store.clock().isoformat()
+            if (places := self.store.places) and (person := places.row(session, who)):
+                session.flush()
+                finished = select(func.count(ChatRow.ended)).where(
+                    ChatRow.annotator == who.number, ChatRow.model.in_(self.plan.models)
+                )
+                if (session.scalar(finished) or 0) >= self.plan.conversations:
+                    places.end(person, COMPLETE)
 
 
 # ---- rows and records ----------------------------------------------------------------------------------------------
 
 
-def own_chat(session: Session, token: str, number: int) -> ChatRow:
+def own_chat(session: Session, who: AnnotatorRow, number: int) -> ChatRow:
     """Find a person's own chat."""
-    who = queries.annotator_row(session, token)
     row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
     if row is None or row.annotator != who.number:
         raise InputError(f"Conversation {number} is not yours; open your link again.")

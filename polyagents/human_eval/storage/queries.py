@@ -3,6 +3,7 @@
 Every function works within the transaction of the session that it is given.
 """
 
+import secrets
 from collections.abc import Iterable, Mapping
 
 from sqlalchemy import case, func, select
@@ -118,6 +119,11 @@ def annotator_row(session: Session, token: str) -> AnnotatorRow:
     if row is None:
         raise InputError("This link is not known here; ask for a new one where you got it.")
     return row
+
+
+def new_token() -> str:
+    """Draw the secret part of a link: 128 bits."""
+    return secrets.token_urlsafe(16)
 
 
 def failed_annotators(session: Session) -> set[int]:

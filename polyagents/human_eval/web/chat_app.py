@@ -19,6 +19,8 @@ from polyagents.human_eval.storage.chat_results import open_chats, people, rated
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.web.forms import read_fields, whole
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
+from polyagents.human_eval.web.study_pages import StudyPages, Verify
+from polyagents.human_eval.web.texts import Texts
 from polyagents.serving.guard import Refused
 from polyagents.serving.limits import WAITING
 from polyagents.serving.worker_thread import WorkerThread, contained
@@ -27,17 +29,22 @@ LONGEST = 2_000  # characters of a message
 BUSY = "Too many people wait for replies. Your message is kept: open this page again in a while."
 
 
-def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
+def create_app(
+    chats: ChatStore, models: ChatModels, organiser: str, texts: Texts | None = None, verify: Verify | None = None
+) -> ASGIApp:
     """Make an ASGI application for the chats of a plan."""
-    pages = ChatPages(chats, models, organiser)
+    pages = ChatPages(chats, models, organiser, verify)
     return application(
         [
+            *pages.study.routes,
             Route(ANNOTATE_PATH + "{token}", pages.show),
             Route(ANNOTATE_PATH + "{token}/say", pages.say, methods=["POST"]),
             Route(ANNOTATE_PATH + "{token}/rate", pages.rate, methods=["POST"]),
             Route(ANNOTATE_PATH + "{token}/finish", pages.finish, methods=["POST"]),
             Route(PROGRESS_PATH + "{token}", pages.progress),
-        ]
+        ],
+        texts,
+        pages.study.headers,
     )
 
 
@@ -48,21 +55,26 @@ class ChatPages:
         under_way: chat -> its next reply, for which all windows of the chat wait; so a chat waits in line once.
     """
 
-    def __init__(self, chats: ChatStore, models: ChatModels, organiser: str):
+    def __init__(self, chats: ChatStore, models: ChatModels, organiser: str, verify: Verify | None = None):
         self.chats, self.models, self.organiser = chats, models, organiser
+        self.study = StudyPages(chats.store, verify)
         self.thread = WorkerThread("models")
         self.under_way: dict[int, asyncio.Future[ChatState]] = {}
 
     async def show(self, request: Request) -> Response:
         """Answer a person's link with the chat as it stands, or thanks; a message without a reply gets one first."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
+        if instead := await run_in_threadpool(self.study.due, request, token):
+            return instead
         chat = await run_in_threadpool(self.chats.current, token)
         if chat is None:
-            return page("chat_thanks.html")
+            sentence = "All your conversations are done. Everything is stored; you may close this page."
+            return page(request, "end.html", heading="Thank you!", sentence=sentence)
         if chat.waits:
             chat = await self.reply_to(chat)
         plan = self.chats.plan
         return page(  # the template gets no record that contains the model
+            request,
             "chat.html",
             link=ANNOTATE_PATH + token,
             number=chat.number,
@@ -147,7 +159,9 @@ class ChatPages:
         store = self.chats.store
         waiting, rated = open_chats(store), {one.model: one for one in ratings(rated_chats(store))}
         return page(
+            request,
             "chat_progress.html",
+            places=store.places_taken(),
             models=[
                 (model, rated.get(model), waiting.get(model, 0))
                 for model in sorted({*rated, *waiting, *self.chats.plan.models})

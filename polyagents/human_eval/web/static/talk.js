@@ -6,6 +6,8 @@
 const PATIENCE = 60000; // milliseconds of waiting for a server that does not answer; a model may be slow
 const { link, chat } = document.getElementById("chat").dataset;
 const key = `polyagents human_eval: ${link} ${chat}`;
+const texts = JSON.parse(document.getElementById("chat").dataset.texts); // English -> the language of the page
+const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
 let busy = false;
 
 const element = (id) => document.getElementById(id);
@@ -88,7 +90,7 @@ async function show() {
     say(error.message, true);
     const again = document.createElement("button");
     again.type = "button";
-    again.textContent = "Try again";
+    again.textContent = said("Try again");
     again.addEventListener("click", tryAgain);
     element("stage").append(again);
   }
@@ -106,7 +108,7 @@ async function asked(address, options) {
   try {
     return await fetch(address, { ...options, signal: AbortSignal.timeout(PATIENCE) });
   } catch {
-    throw new Error("The server cannot be reached; nothing is lost. Try again.");
+    throw new Error(said("The server cannot be reached; nothing is lost. Try again."));
   }
 }
 
@@ -139,7 +141,7 @@ async function read(response) {
 }
 
 function sentence(page, response) {
-  return page.getElementById("sentence")?.textContent || `The server says ${response.status}; try again.`;
+  return page.getElementById("sentence")?.textContent || said("The server says {}; try again.", response.status);
 }
 
 // ---- the page ----
@@ -170,7 +172,7 @@ function typed(happening) {
 
 function ready() {
   element("chat").dataset.ready = "";
-  if (element("message")) element("message").placeholder = "Message (Enter sends)";
+  if (element("message")) element("message").placeholder = said("Message (Enter sends)");
   fit();
   toEnd();
 }
