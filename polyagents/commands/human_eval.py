@@ -19,6 +19,7 @@ STEPS = {
     "chat": "serve_chats",
     "report": "write_report",
     "export": "export_files",
+    "forget": "forget_people",
 }
 
 

@@ -46,6 +46,7 @@ WORKING = {
     "human_eval serve": "--database e.db --port 0",
     "human_eval chat": "M --database e.db --port 0",
     "human_eval report": "--database e.db --out new",
+    "human_eval forget": "--older-than 9 --database e.db",
     "human_eval export": "--to acute_eval --out new.jsonl --database e.db",
 }
 VALUES = ["", " ", "-1", "0", "1", "2", "3", "0.5", "1e309", "nan", "inf", "-inf", "9" * 400, "x", "x" * 5_000, "é"]

@@ -11,17 +11,19 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from html import unescape
 from pathlib import Path
 
 import httpx2
 import jinja2
+import pandas
 import pytest
 from chatting import MODELS as CHAT_MODELS
-from chatting import app_of, plan_of, talk
+from chatting import app_of, plan_of, shop_of, talk
 from crowd import CODE, HERE, SCREENED, STUDY_ID, Clock, client_of, code_of, ids, join, judge, pass_stages, store_of
 from crowd import study_of as study
-from evaluation import SCRIPT, evaluation, fields
+from evaluation import SCRIPT, evaluation, fields, human_eval
 from starlette.testclient import TestClient
 
 from polyagents import InputError
@@ -272,6 +274,104 @@ def test_chats_have_places_too(tmp_path, clock):
     with pytest.raises(InputError):
         chats.current("nobody")
     assert {chat.model for chat in map(chats.read, (1, 2))} == set(CHAT_MODELS)
+
+
+# ---- the record ------------------------------------------------------------------------------------------------------
+
+
+def done_by(shop, number):
+    """Let a person do everything; the link."""
+    store, client = shop
+    link = join(client, number)
+    pass_stages(client, link)
+    while not code_of(judge(client, store, link)):
+        pass
+    return link
+
+
+def test_the_table_of_payments_says_who_did_what_and_the_report_names_nobody(shop, clock, tmp_path, capsys):
+    store, client = shop
+    done_by(shop, 1)
+    clock.pass_minutes(5)
+    join(client, 2)
+    human_eval("export", "--to", "payments", "--out", tmp_path / "p.csv", "--database", store.name)
+    assert json.loads(capsys.readouterr().out)["people"] == 2
+    first, second = pandas.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False).to_dict("records")
+    assert first["person"] == f"{1:024x}" and first["submission"] == ids(1)["SESSION_ID"] and first["passed"] == "yes"
+    assert (first["stage"], first["judgements"], first["seconds"]) == ("complete", "2", "0.0")
+    assert (second["stage"], second["judgements"], second["ended"], second["approved"]) == ("consent", "0", "", "")
+    human_eval("report", "--out", tmp_path / "report", "--database", store.name)
+    human_eval("export", "--to", "acute_eval", "--out", tmp_path / "a.jsonl", "--database", store.name)
+    for path in [*(tmp_path / "report").iterdir(), tmp_path / "a.jsonl"]:
+        assert first["person"].encode() not in path.read_bytes(), path
+    assert first["name"] in (tmp_path / "report" / "judgements.csv").read_text()
+
+
+def bytes_of(store):
+    """All that the database's files hold."""
+    return b"".join(
+        Path(f"{store.name}{end}").read_bytes() for end in ("", "-wal") if Path(f"{store.name}{end}").exists()
+    )
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_who_is_forgotten_is_nowhere_in_the_files(shop, answers, capsys):
+    store, client = shop
+    link = done_by(shop, 1)
+    done_by(shop, 2)
+    store.database.checkpoint()
+    assert ids(1)["PROLIFIC_PID"].encode() in bytes_of(store) and b"person-" in bytes_of(store)
+    human_eval("forget", ids(1)["PROLIFIC_PID"], *["--answers"] * answers, "--database", store.name)
+    assert json.loads(capsys.readouterr().out) == {"forgotten": 1, "answers": 2 * answers}
+    left = bytes_of(store)
+    assert not [one for one in (*ids(1).values(), link.split("/")[-1]) if one != STUDY_ID and one.encode() in left]
+    assert ids(2)["PROLIFIC_PID"].encode() in left and client.get(link).status_code == 404
+    assert len(store.judgements()) == (2 if answers else 4) and store.places_taken().complete == 2
+
+
+def test_who_is_forgotten_while_at_work_leaves_the_place(shop):
+    store, client = shop
+    join(client, 1)
+    human_eval("forget", f"{1:024x}", "--database", store.name)
+    assert free(store) == 3
+
+
+def test_an_invited_persons_name_and_words_are_forgotten(tmp_path):
+    chats, (token,) = shop_of(str(tmp_path / "s.db"), ("ada lovelace",))
+    for number in range(2):
+        talk(chats, token, says=f"i am ada {number}")
+    human_eval("forget", "ada lovelace", "--answers", "--database", chats.store.name)
+    assert b"ada" not in bytes_of(chats.store) and len(chats.store.conversations()) == 2
+    chats.store.close()
+
+
+def test_people_are_forgotten_after_days(shop, clock, capsys):
+    store, _ = shop
+    clock.now = datetime.now(timezone.utc) - timedelta(days=40)
+    done_by(shop, 1)
+    clock.pass_minutes(30 * 24 * 60)
+    done_by(shop, 2)
+    human_eval("forget", "--older-than", 30, "--database", store.name)
+    assert json.loads(capsys.readouterr().out)["forgotten"] == 1
+    assert [row["person"] for row in rows(store)] == [None, f"{2:024x}"] and len(store.judgements()) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("forget", "needs a PERSON or --older-than"),
+        ("forget x --older-than 3", "needs a PERSON or --older-than"),
+        ("forget nobody", "Nobody is called 'nobody'"),
+        ("forget --older-than 0", "'0' is not a whole number"),
+        ("export --to payments --out new.csv", "No platform has sent anybody"),
+        ("export --to payment --out new.csv", "--to acute_eval|parlai|crowd_task|payments"),
+    ],
+)
+def test_bad_calls_of_the_record(arguments, said, ends_with_2, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    evaluation("s.db")[0].close()
+    (line,) = ends_with_2("human_eval", *arguments.split(), "--database", "s.db")
+    assert said in line
 
 
 # ---- strangers -------------------------------------------------------------------------------------------------------

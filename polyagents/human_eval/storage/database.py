@@ -1,5 +1,6 @@
 """One way to write to SQLite and PostgreSQL: one writer at a time."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,6 +100,12 @@ class Database:
             raise StorageFault(
                 f"The database {self.name} failed ({first_line(cause)}); stored data are kept."
             ) from error
+
+    def checkpoint(self) -> None:
+        """Move what SQLite has in its log into its file, so that what was removed is not left in the log."""
+        if self.writer.dialect.name == "sqlite":
+            with self.faults(), contextlib.closing(self.writer.raw_connection()) as connection:
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Close all connections."""

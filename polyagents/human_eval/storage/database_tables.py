@@ -122,6 +122,20 @@ class ParticipantRow(Base):
     ended: Mapped[str | None] = mapped_column(info=MOMENT)
 
 
+class PaymentRow(Base):
+    """Something that a platform is told once; the row is there before it is sent."""
+
+    __tablename__ = "payments"
+    number: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(unique=True)  # what must not happen twice; it names nobody
+    participant: Mapped[int | None] = mapped_column(ForeignKey("participants.number"))
+    kind: Mapped[str]  # create, approve, reject or bonus
+    amount: Mapped[int | None] = mapped_column(info=COUNTED)  # cents
+    platform_id: Mapped[str | None]  # the platform's name of what was made
+    sent: Mapped[str] = mapped_column(info=MOMENT)
+    done: Mapped[str | None] = mapped_column(info=MOMENT)  # when the platform confirmed it; None: that is not known
+
+
 class OrganiserRow(Base):
     """The secret part of the organiser's link; a single row."""
 
