@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int, seed_number
 from polyagents.errors import InputError
+from polyagents.files.lines import opened, text_lines
+from polyagents.human_eval.conversations import clean
 from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.statistics.display import count
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
@@ -21,6 +23,8 @@ from polyagents.human_eval.steps.page_server import (
 )
 from polyagents.human_eval.storage.chat_plan import MOST, RATE
 from polyagents.serving.http_server import listening
+
+MOST_PROBLEMS, LONGEST_PROBLEM = 20, 100  # labels; characters of one
 
 if TYPE_CHECKING:
     from polyagents.human_eval.storage.chat_plan import Personas
@@ -50,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
         help="what people rate: replies (good or bad, as they like), the whole (1 to 5, needed), or both",
     )
     parser.add_argument(
+        "--problems", help="a file of what may be ticked below a reply, one label a line, such as: contradicts itself"
+    )
+    parser.add_argument(
         "--seed", type=seed_number, default=0, help="draws personas, the first model, and the models' random choices"
     )
     return parser
@@ -63,6 +70,7 @@ def run(opt: Mapping[str, Any]) -> None:
         check_model_file(file, "human_eval chat")
     if opt["turns"] > MOST:
         raise InputError(f"--turns {opt['turns']} is too many; give up to {MOST}.")
+    problems = read_problems(opt["problems"], opt["rate"]) if opt["problems"] else ()
     study = study_of(opt)
     # People of a study need no invitation, so its chats may be the first that is stored.
     store = open_store(opt["database"], study) if study else existing_store(opt["database"], "invite NAME ...")
@@ -83,7 +91,7 @@ def run(opt: Mapping[str, Any]) -> None:
         chosen = {name: opt[name] for name in ("turns", "conversations", "rate", "seed")}
         if study:
             chosen["conversations"] = study.each
-        chats = ChatStore(store, ChatPlan(list(partners), personas, **chosen))
+        chats = ChatStore(store, ChatPlan(list(partners), personas, problems=problems, **chosen))
         organiser = store.organiser()
         what = (
             f"{count(study.places if study else len(invited), 'person', 'people')}, "
@@ -94,6 +102,27 @@ def run(opt: Mapping[str, Any]) -> None:
         links = {study.platform: arrival(study)} if study else {one.name: ANNOTATE_PATH + one.token for one in invited}
         serve_pages(opened, app, opt, organiser, links, what)
     store.close()
+
+
+def read_problems(path: str, rate: str) -> list[str]:
+    """Read the labels that may be ticked below a reply.
+
+    Raises:
+        InputError: the file cannot be read, or has none or too many, or replies are not rated.
+    """
+    if rate == "whole":
+        raise InputError("--problems are ticked below replies, which --rate whole does not ask for; give --rate both.")
+    try:
+        with opened(path) as file:
+            labels = list(dict.fromkeys(clean(line.strip()) for line in text_lines(file, path) if line.strip()))
+    except OSError as error:
+        raise InputError(f"--problems {path} cannot be read ({error.strerror}).") from error
+    if not 0 < len(labels) <= MOST_PROBLEMS or max(map(len, labels)) > LONGEST_PROBLEM:
+        raise InputError(
+            f"--problems {path} has {len(labels)} labels; give 1 to {MOST_PROBLEMS}, of up to {LONGEST_PROBLEM} "
+            f"characters, one a line."
+        )
+    return labels
 
 
 def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":

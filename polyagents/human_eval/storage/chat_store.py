@@ -58,19 +58,30 @@ class ChatStore:
             return replace(chat_of(session, row), place=planned.index(row) + 1)
 
     def _begin(self, session: Session, who: AnnotatorRow, own: Sequence[ChatRow]) -> ChatRow:
-        """Begin a chat with the model that this person, and of several such that everybody, has talked to least."""
-        everybody = chats_by_model(session)
+        """Begin a chat; until something is said, another model may take its place."""
+        chats = sum(chats_by_model(session).values())
+        personas = self.plan.personas[chats % len(self.plan.personas)]
+        model = self._model(session, who, own)
+        row = ChatRow(annotator=who.number, place=len(own) + 1, model=model, personas=list(map(clean, personas)))
+        session.add(row)
+        session.flush()
+        return row
+
+    def _model(self, session: Session, who: AnnotatorRow, own: Sequence[ChatRow]) -> str:
+        """Choose the model that this person, and of several such that everybody, has talked to least.
+
+        A chat in which nobody has said anything does not count: its link was only opened.
+
+        Args:
+            own: the person's earlier chats.
+        """
+        everybody = chats_by_model(session, ChatRow.number.in_(select(MessageRow.chat)))
 
         def order(model: str) -> tuple[int, int, bytes]:
             drawn = hashlib.sha256(f"{self.plan.seed} {who.token} {len(own)} {model}".encode()).digest()
             return sum(row.model == model for row in own), everybody.get(model, 0), drawn
 
-        personas = self.plan.personas[sum(everybody.values()) % len(self.plan.personas)]
-        model = min(self.plan.models, key=order)
-        row = ChatRow(annotator=who.number, place=len(own) + 1, model=model, personas=list(map(clean, personas)))
-        session.add(row)
-        session.flush()
-        return row
+        return min(self.plan.models, key=order)
 
     def read(self, number: int) -> ChatState:
         """Read a chat that exists."""
@@ -88,7 +99,8 @@ class ChatStore:
                 may, or the place is not the next or has another message. Nothing is stored then.
         """
         with self.database.atomic_write() as session:
-            row = own_chat(session, self.store.worker(session, token), number)
+            who = self.store.worker(session, token)
+            row = own_chat(session, who, number)
             said, text = messages_of(session, row), clean(text)
             if place % 2 == 0 and place < len(said) and said[place].text == text:
                 return
@@ -97,6 +109,9 @@ class ChatStore:
                 raise InputError("This conversation has continued, maybe in another window; reload the page to see it.")
             if place >= 2 * MOST:
                 raise InputError(f"A conversation has at most {MOST} messages of yours; finish this one.")
+            if not said:  # others may have begun to talk since the link was opened
+                earlier = select(ChatRow).where(ChatRow.annotator == who.number, ChatRow.place < row.place)
+                row.model = self._model(session, who, session.scalars(earlier).all())
             session.add(MessageRow(chat=row.number, place=place, text=text))
 
     def reply(self, number: int, place: int, text: str) -> None:
@@ -108,8 +123,12 @@ class ChatStore:
 
     # ---- rating ----------------------------------------------------------------------------------------------------
 
-    def rate(self, token: str, number: int, place: int, good: bool) -> None:
+    def rate(self, token: str, number: int, place: int, good: bool | None, problems: Sequence[str] = ()) -> None:
         """Store a person's rating of a reply; it may be changed until the chat is finished.
+
+        Args:
+            good: None if the person only says what is wrong with it.
+            problems: some of the plan's.
 
         Raises:
             InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
@@ -123,9 +142,9 @@ class ChatStore:
             message = session.scalars(at).first() if place % 2 else None
             if message is None:
                 raise InputError(f"There is no reply {place} in this conversation; reload the page.")
-            if message.good != good:
+            if (message.good, message.problems or []) != (good, [*problems]):
                 check_open(row)
-                message.good = good
+                message.good, message.problems = good, [*problems]
 
     def finish(self, token: str, number: int, rating: int | None) -> None:
         """End a chat; it becomes a stored conversation.

@@ -197,6 +197,7 @@ class MessageRow(Base):
     place: Mapped[int] = mapped_column(info=COUNTED)  # 0 for the first
     text: Mapped[str]
     good: Mapped[bool | None]  # of a reply: what the person said of it
+    problems: Mapped[list[str] | None] = mapped_column(info=ADDED)  # of a reply: what the person found wrong
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_plan import MOST, ChatState
 from polyagents.human_eval.storage.chat_results import open_chats, people, rated_chats
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
-from polyagents.human_eval.web.forms import read_fields, whole
+from polyagents.human_eval.web.forms import FIELDS, read_fields, whole
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.texts import Texts
@@ -25,6 +25,7 @@ from polyagents.serving.guard import Refused
 from polyagents.serving.limits import WAITING
 from polyagents.serving.worker_thread import WorkerThread, contained
 
+GOOD = {"good": True, "bad": False, "": None}
 LONGEST = 2_000  # characters of a message
 BUSY = "Too many people wait for replies. Your message is kept: open this page again in a while."
 
@@ -85,6 +86,7 @@ class ChatPages:
             left=plan.turns - chat.replies,
             full=chat.replies >= MOST,
             rates_replies=plan.rates_replies,
+            problems=plan.problems,
             ratings=RATINGS if plan.rates_whole else (),
             longest=LONGEST,
         )
@@ -138,11 +140,14 @@ class ChatPages:
     async def rate(self, request: Request) -> Response:
         """Store a person's rating of a reply."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
-        fields = await read_fields(request)
-        if fields.get("rating") not in ("good", "bad"):
+        offered = self.chats.plan.problems
+        fields = await read_fields(request, FIELDS + len(offered))
+        rating = fields.get("rating") or fields.get("kept", "")  # a tick is sent with the rating that there is
+        if rating not in ("good", "bad") and not (offered and rating == ""):
             raise InputError("A reply can be rated good or bad; go back and choose one.")
-        number, place, good = whole(fields.get("chat", "")), whole(fields.get("place", "")), fields["rating"] == "good"
-        await run_in_threadpool(self.chats.rate, token, number, place, good)
+        number, place, good = whole(fields.get("chat", "")), whole(fields.get("place", "")), GOOD[rating]
+        problems = [label for tick, label in enumerate(offered) if f"problem{tick}" in fields]
+        await run_in_threadpool(self.chats.rate, token, number, place, good, problems)
         return RedirectResponse(f"{ANNOTATE_PATH}{token}#reply-{place}", 303)
 
     async def finish(self, request: Request) -> Response:

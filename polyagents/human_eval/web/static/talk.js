@@ -9,6 +9,7 @@ const key = `polyagents human_eval: ${link} ${chat}`;
 const texts = JSON.parse(document.getElementById("chat").dataset.texts); // English -> the language of the page
 const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
 let busy = false;
+let ticks = Promise.resolve(); // what was ticked below replies is sent in order
 
 const element = (id) => document.getElementById(id);
 
@@ -48,6 +49,7 @@ async function submit(happening) {
   busy = true;
   if (text) showSent(text);
   try {
+    await ticks;
     await stored(form.getAttribute("action"), body);
     keep(form.id === "finish" ? "" : element("message")?.value); // what was written since
     await show();
@@ -57,6 +59,14 @@ async function submit(happening) {
   } finally {
     busy = false;
   }
+}
+
+// A tick below a reply is stored at once; the page stays as it is.
+function ticked(happening) {
+  if (happening.target.type !== "checkbox") return;
+  const form = happening.target.form;
+  const body = new URLSearchParams(new FormData(form));
+  ticks = ticks.then(() => stored(form.getAttribute("action"), body)).catch((error) => say(error.message, true));
 }
 
 function showSent(text) {
@@ -180,6 +190,7 @@ function ready() {
 if (element("message")) element("message").value = kept();
 document.addEventListener("submit", submit);
 document.addEventListener("input", typed);
+document.addEventListener("change", ticked);
 document.addEventListener("keydown", pressed);
 addEventListener("pageshow", (shown) => shown.persisted && location.reload()); // it may have changed by now
 ready();
